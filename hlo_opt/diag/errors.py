@@ -1,0 +1,128 @@
+"""Errors that a user may see. Each is one sentence with a code, a place where there is one, and a hint.
+
+Every class keeps its parts as attributes, survives pickling (results cross process pools), and prints as
+`file:line:column: CODE message`, the source line, carets and the hint.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from hlo_opt.diag.source import Span
+
+_CONTEXT = 160  # characters of a source line that are shown around the carets
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word most like a misspelt one, or None when none is close."""
+    found = difflib.get_close_matches(word[:200], list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, so that no input can steer a terminal."""
+    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
+
+
+class HloOptError(Exception):
+    """The base of all errors that are the input's or the user's fault, never the program's."""
+
+    default_code = "HLO000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        span: Span | None = None,
+        hint: str | None = None,
+        filename: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.span = span
+        self.hint = hint
+        self.filename = filename if span is None else span.source.filename
+
+    @property
+    def line(self) -> int | None:
+        """The 1-based line of the fault, or None where no text is at fault."""
+        return None if self.span is None else self.span.line
+
+    @property
+    def column(self) -> int | None:
+        """The 1-based column of the fault, or None where no text is at fault."""
+        return None if self.span is None else self.span.column
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.code, self.span, self.hint, self.filename))
+
+    def __str__(self) -> str:
+        message = f"{self.code} {printable(self.message)}"
+        if self.span is None:
+            head = f"{printable(self.filename)}: {message}" if self.filename else message
+            return head if self.hint is None else f"{head}\n  hint: {printable(self.hint)}"
+        line, column = self.span.source.position(self.span.start)
+        text = self.span.source.line_text(line)
+        first = max(0, column - 1 - _CONTEXT // 2)
+        shown = printable(text[first : first + _CONTEXT])
+        indent = len(printable(text[first : column - 1]))
+        width = max(1, min(self.span.end - self.span.start, len(text) - column + 1, _CONTEXT - indent))
+        rows = [
+            f"{printable(self.span.source.filename)}:{line}:{column}: {message}",
+            f"  {shown}",
+            f"  {' ' * indent}{'^' * width}",
+        ]
+        if self.hint is not None:
+            rows.append(f"  hint: {printable(self.hint)}")
+        return "\n".join(rows)
+
+
+def _rebuild(
+    cls: type[HloOptError], message: str, code: str, span: Span | None, hint: str | None, filename: str | None
+) -> HloOptError:
+    return cls(message, code=code, span=span, hint=hint, filename=filename)
+
+
+class ParseError(HloOptError):
+    """The text is not HLO."""
+
+    default_code = "HLO100"
+
+
+class VerifyError(HloOptError):
+    """The text is HLO, but the module that it describes is not well formed."""
+
+    default_code = "HLO200"
+
+
+class UsageError(HloOptError):
+    """An unknown preset, pass, option, target or backend, or an argument out of range."""
+
+    default_code = "HLO300"
+
+
+class EvaluationError(HloOptError):
+    """An operation has no meaning here: an unknown custom call, a missing face of the op table, wrong inputs."""
+
+    default_code = "HLO400"
+
+
+class BackendError(HloOptError):
+    """A backend cannot build or run a kernel."""
+
+    default_code = "HLO500"
+
+
+class ProofError(HloOptError):
+    """A pass that must keep the graph did not: a fault of this program, found before anything was printed."""
+
+    default_code = "HLO600"
+
+
+class CheckError(HloOptError):
+    """Original and fused module disagree."""
+
+    default_code = "HLO700"

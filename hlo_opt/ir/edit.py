@@ -1,0 +1,235 @@
+"""The only code that changes a module. Every function keeps use lists, names and parents consistent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hlo_opt.ir.attribute import Attribute, Called
+from hlo_opt.ir.literal import Literal
+from hlo_opt.ir.module import Computation, Instruction, Module
+from hlo_opt.ir.shape import Shape
+
+
+def add_computation(module: Module, computation: Computation, *, entry: bool = False) -> Computation:
+    """Append a computation to the module (with a name of its own); `sort_computations` puts callees first again."""
+    computation.module = module
+    module._computations[computation] = None
+    if entry:
+        module._entry = computation
+    return computation
+
+
+def new_computation(module: Module, wish: str) -> Computation:
+    """An empty computation in the module, named after the wish."""
+    return add_computation(module, Computation(module.unique_name(wish)))
+
+
+def remove_computation(computation: Computation) -> None:
+    """Take a computation that nothing calls out of its module."""
+    assert computation.module is not None
+    del computation.module._computations[computation]
+    computation.module = None
+
+
+def append(computation: Computation, instruction: Instruction, *, root: bool = False) -> Instruction:
+    """Append an instruction whose operands are in the computation already."""
+    computation._instructions[instruction] = None
+    instruction.parent = computation
+    if computation._users_known:
+        instruction._users = {}
+        for operand in instruction.operands:
+            _add_use(operand, instruction)
+    if root:
+        computation._root = instruction
+    return instruction
+
+
+def create(
+    computation: Computation,
+    wish: str,
+    opcode: str,
+    shape: Shape,
+    operands: Iterable[Instruction] = (),
+    attributes: Mapping[str, Attribute | Called] | None = None,
+    *,
+    literal: Literal | None = None,
+    parameter_number: int | None = None,
+    root: bool = False,
+) -> Instruction:
+    """Make an instruction with a unique name and append it."""
+    name = wish if computation.module is None else computation.module.unique_name(wish)
+    made = Instruction(
+        name, opcode, shape, list(operands), dict(attributes or {}), literal=literal, parameter_number=parameter_number
+    )
+    return append(computation, made, root=root)
+
+
+def clone_into(
+    computation: Computation, instruction: Instruction, operands: Iterable[Instruction], *, name: str | None = None
+) -> Instruction:
+    """Append a copy of an instruction with other operands. It remembers where the original stood in the text."""
+    wish = name or instruction.name
+    made = create(
+        computation,
+        wish,
+        instruction.opcode,
+        instruction.shape,
+        operands,
+        instruction.attributes,
+        literal=instruction.literal,
+        parameter_number=instruction.parameter_number,
+    )
+    made.offset, made.end = instruction.offset, instruction.end
+    return made
+
+
+def set_root(computation: Computation, root: Instruction) -> None:
+    computation._root = root
+
+
+def set_attribute(instruction: Instruction, name: str, value: Attribute | Called) -> None:
+    instruction.attributes[name] = value
+
+
+def replace_operand(user: Instruction, position: int, new: Instruction) -> None:
+    """Make `new` the operand at `position` of the user."""
+    old = user.operands[position]
+    if old is new:
+        return
+    user.operands[position] = new
+    if old._users is not None:
+        _drop_use(old, user)
+    if new._users is not None:
+        _add_use(new, user)
+
+
+def set_operands(user: Instruction, operands: Iterable[Instruction]) -> None:
+    """Replace all operands of an instruction."""
+    known = user.computation._users_known
+    if known:
+        for old in user.operands:
+            _drop_use(old, user)
+    user.operands = list(operands)
+    if known:
+        for new in user.operands:
+            _add_use(new, user)
+
+
+def replace_all_uses(old: Instruction, new: Instruction) -> None:
+    """Every user of `old` takes `new` instead; so does the root and whoever waits for `old`."""
+    if old is new:
+        return
+    for user in list(old.users):
+        for position, operand in enumerate(user.operands):
+            if operand is old:
+                replace_operand(user, position, new)
+    computation = old.computation
+    if computation._root is old:
+        computation._root = new
+    for instruction in computation._instructions:
+        if instruction.control_predecessors and old in instruction.control_predecessors:
+            instruction.control_predecessors = [new if p is old else p for p in instruction.control_predecessors]
+
+
+def remove(instruction: Instruction) -> None:
+    """Take an instruction without users out of its computation. Raises ValueError when it is still needed."""
+    computation = instruction.computation
+    if computation._root is instruction or (instruction._users is not None and instruction._users):
+        raise ValueError(f"{instruction.name} is still used")
+    if computation._users_known:
+        for operand in instruction.operands:
+            _drop_use(operand, instruction)
+    del computation._instructions[instruction]
+    instruction.parent = None
+
+
+def sort(computation: Computation) -> None:
+    """Put operands (and control predecessors) before users again, otherwise keeping the order that there is."""
+    done: set[Instruction] = set()
+    order: list[Instruction] = []
+    for start in list(computation._instructions):
+        stack = [(start, False)]
+        while stack:
+            instruction, ready = stack.pop()
+            if ready:
+                if instruction not in done:
+                    done.add(instruction)
+                    order.append(instruction)
+                continue
+            if instruction in done:
+                continue
+            stack.append((instruction, True))
+            for needed in (*reversed(instruction.control_predecessors), *reversed(instruction.operands)):
+                if needed not in done:
+                    stack.append((needed, False))
+    computation._instructions = dict.fromkeys(order)
+
+
+def sort_computations(module: Module) -> None:
+    """Put callees before callers, otherwise keeping the order that there is."""
+    done: set[Computation] = set()
+    order: list[Computation] = []
+
+    for start in list(module._computations):
+        stack = [(start, False)]
+        while stack:
+            computation, ready = stack.pop()
+            if ready:
+                if computation not in done:
+                    done.add(computation)
+                    order.append(computation)
+                continue
+            if computation in done:
+                continue
+            stack.append((computation, True))
+            callees = [c for i in computation._instructions for c in i.called()]
+            stack.extend((c, False) for c in reversed(callees) if c not in done)
+    module._computations = dict.fromkeys(order)
+
+
+def clone_module(module: Module) -> Module:
+    """A deep copy: same names, same order, same places in the text. Literals and attribute values are shared (they never change)."""
+    copy = Module(module.name, source=module.source)
+    copy.attributes = dict(module.attributes)
+    copy.tables = module.tables
+    computations = {c: Computation(c.name, offset=c.offset) for c in module._computations}
+    for old, new in computations.items():
+        add_computation(copy, new, entry=old is module._entry)
+        new.attributes = dict(old.attributes)
+        made: dict[Instruction, Instruction] = {}
+        for i in old._instructions:
+            attributes = {n: _retarget(v, computations) for n, v in i.attributes.items()}
+            clone = Instruction(
+                i.name,
+                i.opcode,
+                i.shape,
+                [made[o] for o in i.operands],
+                attributes,
+                literal=i.literal,
+                parameter_number=i.parameter_number,
+                offset=i.offset,
+                end=i.end,
+            )
+            clone.control_predecessors = [made[p] for p in i.control_predecessors]
+            made[i] = append(new, clone, root=i is old._root)
+    return copy
+
+
+def _retarget(value: Attribute | Called, computations: Mapping[Computation, Computation]) -> Attribute | Called:
+    if isinstance(value, Attribute):
+        return value
+    return Called(*(computations[c] for c in value.computations), is_list=value.is_list)
+
+
+def _add_use(operand: Instruction, user: Instruction) -> None:
+    assert operand._users is not None
+    operand._users[user] = operand._users.get(user, 0) + 1
+
+
+def _drop_use(operand: Instruction, user: Instruction) -> None:
+    assert operand._users is not None
+    count = operand._users[user] - 1
+    if count:
+        operand._users[user] = count
+    else:
+        del operand._users[user]

@@ -1,0 +1,101 @@
+"""HLO's element types: one row each, with width, kind and the NumPy type that holds a value.
+
+Source: xla/xla_data.proto (PrimitiveType) and xla/primitive_util.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["pred", "signed", "unsigned", "float", "complex", "token", "opaque"]
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """An element type. `bits` is the width of a value; `numpy_name` a dtype of numpy or ml_dtypes, empty where none exists."""
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy_name: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element in memory: types under 8 bits take a whole byte, as XLA's cost analysis counts them unpacked."""
+        return (self.bits + 7) // 8
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("signed", "unsigned")
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
+    def is_narrow_float(self) -> bool:
+        """A float that XLA computes in f32 and rounds after every operation."""
+        return self.kind == "float" and self.bits < 32
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The NumPy dtype. Raises TypeError for types that have no values (token, opaque) or no NumPy form."""
+        import ml_dtypes
+        import numpy as np
+
+        if not self.numpy_name:
+            raise TypeError(f"{self.name} has no NumPy type")
+        return np.dtype(getattr(ml_dtypes, self.numpy_name, self.numpy_name))
+
+
+def _rows() -> list[ElementType]:
+    rows = [
+        ElementType("pred", "pred", 8, "bool"),
+        ElementType("token", "token", 0),
+        ElementType("opaque", "opaque", 0),
+    ]
+    for bits, name in ((1, ""), (2, "int2"), (4, "int4"), (8, "int8"), (16, "int16"), (32, "int32"), (64, "int64")):
+        rows.append(ElementType(f"s{bits}", "signed", bits, name))
+        rows.append(ElementType(f"u{bits}", "unsigned", bits, name and f"u{name}"))
+    for name, bits, dtype in (
+        ("f4e2m1fn", 4, "float4_e2m1fn"),
+        ("f6e2m3fn", 6, "float6_e2m3fn"),
+        ("f6e3m2fn", 6, "float6_e3m2fn"),
+        ("f8e5m2", 8, "float8_e5m2"),
+        ("f8e4m3", 8, "float8_e4m3"),
+        ("f8e4m3fn", 8, "float8_e4m3fn"),
+        ("f8e4m3b11fnuz", 8, "float8_e4m3b11fnuz"),
+        ("f8e4m3fnuz", 8, "float8_e4m3fnuz"),
+        ("f8e5m2fnuz", 8, "float8_e5m2fnuz"),
+        ("f8e3m4", 8, "float8_e3m4"),
+        ("f8e8m0fnu", 8, "float8_e8m0fnu"),
+        ("f16", 16, "float16"),
+        ("bf16", 16, "bfloat16"),
+        ("f32", 32, "float32"),
+        ("f64", 64, "float64"),
+    ):
+        rows.append(ElementType(name, "float", bits, dtype))
+    return [*rows, ElementType("c64", "complex", 64, "complex64"), ElementType("c128", "complex", 128, "complex128")]
+
+
+ELEMENT_TYPES: dict[str, ElementType] = {row.name: row for row in _rows()}
+"""Every element type by the name that HLO text gives it."""
+
+PRED, S32, S64, U32, U64 = (ELEMENT_TYPES[n] for n in ("pred", "s32", "s64", "u32", "u64"))
+F16, BF16, F32, F64 = (ELEMENT_TYPES[n] for n in ("f16", "bf16", "f32", "f64"))
+TOKEN = ELEMENT_TYPES["token"]

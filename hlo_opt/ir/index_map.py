@@ -1,0 +1,296 @@
+"""Index arithmetic with known ranges, and maps from an output index to the operand index that it reads.
+
+Legality, cost and code generation all read these maps. The expressions are affine terms with division and remainder by positive constants; every
+expression knows the range of its values, so that `(i * 4 + j) / 4` with `0 <= j < 4` becomes `i`.
+Source of the idea: xla/hlo/analysis/indexing_map.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An integer expression. `low` and `high` are inclusive bounds of its value."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Expression):
+    value: int
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Expression):
+    """A named value: an output dimension `d0`, a reduced dimension `s0`, a value read at run time `r0`, or a variable of a kernel."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Expression):
+    """left + right"""
+
+    left: Expression
+    right: Expression
+
+    def __str__(self) -> str:
+        return f"({self.left} + {self.right})"
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Expression):
+    """left * factor"""
+
+    left: Expression
+    factor: int
+
+    def __str__(self) -> str:
+        return f"({self.left} * {self.factor})"
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient(Expression):
+    """left / divisor, rounded down; the divisor is positive."""
+
+    left: Expression
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"({self.left} / {self.divisor})"
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder(Expression):
+    """left modulo divisor, never negative; the divisor is positive."""
+
+    left: Expression
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"({self.left} % {self.divisor})"
+
+
+def constant(value: int) -> Constant:
+    return Constant(value, value, value)
+
+
+def variable(name: str, size: int) -> Expression:
+    """A variable with 0 <= value < size; the constant 0 when only that is possible."""
+    return constant(0) if size == 1 else Variable(0, max(size - 1, 0), name)
+
+
+def add(left: Expression, right: Expression) -> Expression:
+    """left + right; a constant ends up on the right, sums lean to the left."""
+    if isinstance(left, Constant):
+        left, right = right, left
+    if isinstance(right, Constant):
+        if right.value == 0:
+            return left
+        if isinstance(left, Constant):
+            return constant(left.value + right.value)
+        if isinstance(left, Sum) and isinstance(left.right, Constant):
+            return add(left.left, constant(left.right.value + right.value))
+    elif isinstance(right, Sum):
+        return add(add(left, right.left), right.right)
+    elif isinstance(left, Sum) and isinstance(left.right, Constant):
+        return add(add(left.left, right), left.right)
+    return Sum(left.low + right.low, left.high + right.high, left, right)
+
+
+def multiply(left: Expression, factor: int) -> Expression:
+    """left * factor, multiplied out over sums."""
+    if factor == 0:
+        return constant(0)
+    if factor == 1:
+        return left
+    if isinstance(left, Constant):
+        return constant(left.value * factor)
+    if isinstance(left, Product):
+        return multiply(left.left, left.factor * factor)
+    if isinstance(left, Sum):
+        return add(multiply(left.left, factor), multiply(left.right, factor))
+    bounds = (left.low * factor, left.high * factor)
+    return Product(min(bounds), max(bounds), left, factor)
+
+
+def _terms(expression: Expression) -> list[Expression]:
+    if isinstance(expression, Sum):
+        return [*_terms(expression.left), *_terms(expression.right)]
+    return [expression]
+
+
+def _factor(term: Expression) -> int:
+    if isinstance(term, Constant):
+        return term.value
+    return term.factor if isinstance(term, Product) else 1
+
+
+def _split(expression: Expression, divisor: int) -> tuple[Expression, Expression]:
+    """The part that the divisor divides, divided by it, and the rest: expression = first * divisor + rest."""
+    divided, rest = constant(0), constant(0)
+    whole: Expression = divided
+    left: Expression = rest
+    for term in _terms(expression):
+        if _factor(term) % divisor == 0:
+            if isinstance(term, Product):
+                whole = add(whole, multiply(term.left, term.factor // divisor))
+            elif isinstance(term, Constant):
+                whole = add(whole, constant(term.value // divisor))
+            else:
+                left = add(left, term)
+        elif isinstance(term, Constant):
+            whole = add(whole, constant(term.value // divisor))
+            left = add(left, constant(term.value % divisor))
+        else:
+            left = add(left, term)
+    return whole, left
+
+
+def divide(left: Expression, divisor: int) -> Expression:
+    """left / divisor rounded down, for divisor > 0."""
+    assert divisor > 0
+    if divisor == 1:
+        return left
+    if left.low // divisor == left.high // divisor:
+        return constant(left.low // divisor)
+    if isinstance(left, Constant):
+        return constant(left.value // divisor)
+    if isinstance(left, Quotient):
+        return divide(left.left, left.divisor * divisor)
+    whole, rest = _split(left, divisor)
+    if rest.low >= 0 and rest.high < divisor:
+        return whole
+    if whole != constant(0):
+        return add(whole, divide(rest, divisor))
+    return Quotient(left.low // divisor, left.high // divisor, left, divisor)
+
+
+def modulo(left: Expression, divisor: int) -> Expression:
+    """left modulo divisor, for divisor > 0."""
+    assert divisor > 0
+    if divisor == 1:
+        return constant(0)
+    if left.low // divisor == left.high // divisor:
+        return add(left, constant(-(left.low // divisor) * divisor))
+    _, rest = _split(left, divisor)
+    if rest.low >= 0 and rest.high < divisor:
+        return rest
+    if isinstance(rest, Remainder) and rest.divisor % divisor == 0:
+        return modulo(rest.left, divisor)
+    return Remainder(0, divisor - 1, rest, divisor)
+
+
+def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expression:
+    """The expression with variables replaced, simplified again."""
+    match expression:
+        case Variable():
+            return values.get(expression.name, expression)
+        case Sum():
+            return add(substitute(expression.left, values), substitute(expression.right, values))
+        case Product():
+            return multiply(substitute(expression.left, values), expression.factor)
+        case Quotient():
+            return divide(substitute(expression.left, values), expression.divisor)
+        case Remainder():
+            return modulo(substitute(expression.left, values), expression.divisor)
+        case _:
+            return expression
+
+
+def linearize(index: Sequence[Expression], sizes: Sequence[int]) -> Expression:
+    """The row-major position of an index."""
+    position: Expression = constant(0)
+    for i, size in zip(index, sizes, strict=True):
+        position = add(multiply(position, size), i)
+    return position
+
+
+def delinearize(position: Expression, sizes: Sequence[int]) -> tuple[Expression, ...]:
+    """The index at a row-major position. The position must be below the product of the sizes."""
+    index: list[Expression] = []
+    step = 1
+    for number, size in reversed(list(enumerate(sizes))):
+        here = divide(position, step)
+        index.append(here if number == 0 else modulo(here, size))
+        step *= size
+    return tuple(reversed(index))
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`low <= expression <= high`."""
+
+    expression: Expression
+    low: int
+    high: int
+
+    @property
+    def always(self) -> bool:
+        """Whether the range of the expression alone makes it true."""
+        return self.low <= self.expression.low and self.expression.high <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """Which elements of an operand an output element reads.
+
+    `results` has one expression per operand dimension over `d0..` (output dimensions), `s0..` (loops of the sizes in `symbols`: reduced dimensions,
+    windows) and `r0..` (scalars read at run time: operand numbers in `runtime`). Where a condition fails, the operand is not read.
+    """
+
+    results: tuple[Expression, ...]
+    symbols: tuple[int, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    runtime: tuple[int, ...] = ()
+
+    def apply(
+        self, index: Sequence[Expression], symbols: Sequence[Expression] = (), runtime: Sequence[Expression] = ()
+    ) -> tuple[Expression, ...]:
+        """The operand index for an output index."""
+        values = bindings(index, symbols, runtime)
+        return tuple(substitute(e, values) for e in self.results)
+
+    def conditions_at(self, index: Sequence[Expression], symbols: Sequence[Expression] = ()) -> tuple[Condition, ...]:
+        """The conditions at an output index, without those that always hold there."""
+        values = bindings(index, symbols, ())
+        made = (Condition(substitute(c.expression, values), c.low, c.high) for c in self.conditions)
+        return tuple(c for c in made if not c.always)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every output element reads the element at the same index and nothing else."""
+        return not (self.symbols or self.conditions or self.runtime) and all(
+            isinstance(e, Constant) or (isinstance(e, Variable) and e.name == f"d{k}")
+            for k, e in enumerate(self.results)
+        )
+
+
+def bindings(
+    index: Sequence[Expression], symbols: Sequence[Expression], runtime: Sequence[Expression]
+) -> dict[str, Expression]:
+    """Values for the variables of an index map."""
+    values = {f"d{k}": e for k, e in enumerate(index)}
+    values.update((f"s{k}", e) for k, e in enumerate(symbols))
+    values.update((f"r{k}", e) for k, e in enumerate(runtime))
+    return values
+
+
+def dimensions(sizes: Sequence[int]) -> tuple[Expression, ...]:
+    """The variables `d0..` of an output with these sizes."""
+    return tuple(variable(f"d{k}", size) for k, size in enumerate(sizes))
+
+
+def identity(sizes: Sequence[int]) -> IndexMap:
+    """The map of an elementwise operation."""
+    return IndexMap(dimensions(sizes))

@@ -1,0 +1,65 @@
+"""Constant values. The text of a large constant is decoded only when somebody asks for its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hlo_opt.ir.shape import Shape
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    LiteralValue = np.ndarray[Any, np.dtype[Any]] | tuple["Literal", ...]
+
+
+class Literal:
+    """A value of a shape: a NumPy array of the shape's dtype, or a tuple of literals.
+
+    `text` is the value as HLO text writes it (`1.5`, `{1, 2}`); None for a literal made in memory. An elided literal (`{...}`) has a
+    shape and a text but no value. Two literals are equal when shape and bits are; an elided one equals only itself.
+    """
+
+    __slots__ = ("_decode", "_value", "is_elided", "shape", "text")
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        value: LiteralValue | None = None,
+        text: str | None = None,
+        decode: Callable[[Shape, str], LiteralValue] | None = None,
+        is_elided: bool = False,
+    ) -> None:
+        self.shape = shape
+        self.text = text
+        self.is_elided = is_elided
+        self._value = value
+        self._decode = decode
+
+    @property
+    def value(self) -> LiteralValue:
+        """The value. Raises ValueError when it was elided from the text, or as the decoder does when the text is malformed."""
+        if self._value is None:
+            if self.is_elided or self._decode is None or self.text is None:
+                raise ValueError(f"the value of this {self.shape} constant was elided from the text")
+            self._value = self._decode(self.shape, self.text)
+        return self._value
+
+    def key(self) -> tuple[object, ...]:
+        """What equality and hashing go by: shape and bits."""
+        if self.is_elided:
+            return ("elided", id(self))
+        value = self.value
+        if isinstance(value, tuple):
+            return (self.shape.without_layout(), tuple(element.key() for element in value))
+        return (self.shape.without_layout(), value.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and (self is other or self.key() == other.key())
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def __repr__(self) -> str:
+        return f"Literal({self.shape} {self.text if self.text is not None else self._value!r})"

@@ -1,0 +1,250 @@
+"""Module, Computation, Instruction: the graph. Read it freely; change it only through `hlo_opt.ir.edit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, KeysView
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from hlo_opt.ir.attribute import Attribute, Called, Metadata, Value
+from hlo_opt.ir.literal import Literal
+from hlo_opt.ir.shape import Shape
+
+if TYPE_CHECKING:
+    from hlo_opt.diag import Source, Span
+
+V = TypeVar("V")
+
+
+class Instruction:
+    """One operation of a computation.
+
+    `attributes` keeps the order of the text; a value is an `Attribute` or, where it names computations, a `Called`.
+    `literal` is set for a constant, `parameter_number` for a parameter. `offset` is where the instruction starts in the source text, -1
+    when a pass made it. Equality is identity.
+    """
+
+    __slots__ = (
+        "_users",
+        "attributes",
+        "control_predecessors",
+        "end",
+        "literal",
+        "name",
+        "offset",
+        "opcode",
+        "operands",
+        "parameter_number",
+        "parent",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        opcode: str,
+        shape: Shape,
+        operands: list[Instruction] | None = None,
+        attributes: dict[str, Attribute | Called] | None = None,
+        *,
+        literal: Literal | None = None,
+        parameter_number: int | None = None,
+        offset: int = -1,
+        end: int = -1,
+    ) -> None:
+        self.name = name
+        self.opcode = opcode
+        self.shape = shape
+        self.operands: list[Instruction] = operands if operands is not None else []
+        self.attributes: dict[str, Attribute | Called] = attributes if attributes is not None else {}
+        self.literal = literal
+        self.parameter_number = parameter_number
+        self.control_predecessors: list[Instruction] = []
+        self.offset = offset
+        self.end = end
+        self.parent: Computation | None = None
+        self._users: dict[Instruction, int] | None = None
+
+    @property
+    def computation(self) -> Computation:
+        """The computation that holds this instruction. Raises ValueError when it was removed."""
+        if self.parent is None:
+            raise ValueError(f"{self.name} is in no computation")
+        return self.parent
+
+    @property
+    def users(self) -> KeysView[Instruction]:
+        """The instructions that take this one as an operand, each once, in the order in which they began to."""
+        if self._users is None:
+            self.computation.index_users()
+        assert self._users is not None
+        return self._users.keys()
+
+    @property
+    def is_root(self) -> bool:
+        return self.parent is not None and self.parent.root is self
+
+    def called(self) -> Iterator[Computation]:
+        """The computations that this instruction's attributes name, in order."""
+        for value in self.attributes.values():
+            if isinstance(value, Called):
+                yield from value.computations
+
+    def called_by(self, name: str) -> Computation:
+        """The one computation that the attribute names. Raises KeyError when there is no such attribute."""
+        value = self.attributes[name]
+        if not isinstance(value, Called):
+            raise KeyError(name)
+        return value.computations[0]
+
+    def attribute(self, name: str, kind: type[V]) -> V:
+        """The decoded value of an attribute that must be there. Raises KeyError or TypeError."""
+        found = self.attributes[name]
+        value = found.value if isinstance(found, Attribute) else found
+        if not isinstance(value, kind):
+            raise TypeError(f"{self.name}: {name}={found.text} is not a {kind.__name__}")
+        return value
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """A list of integers such as `dimensions={0,1}`; empty when the attribute is absent."""
+        if name not in self.attributes:
+            return ()
+        value: tuple[int, ...] = self.attribute(name, tuple)
+        return value
+
+    def word(self, name: str, default: str = "") -> str:
+        """A bare word such as `direction=GE` or a quoted string, without its quotes."""
+        found = self.attributes.get(name)
+        if found is None or isinstance(found, Called):
+            return default
+        value = found.value
+        return value if isinstance(value, str) else str(getattr(value, "text", value))
+
+    def value(self, name: str, default: Value) -> Value:
+        """The decoded value of an attribute, or the default when it is absent."""
+        found = self.attributes.get(name)
+        return found.value if isinstance(found, Attribute) else default
+
+    @property
+    def metadata(self) -> Metadata:
+        """Where the instruction came from; empty when the text does not say."""
+        value = self.value("metadata", Metadata())
+        return value if isinstance(value, Metadata) else Metadata()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} = {self.shape} {self.opcode}({', '.join(o.name for o in self.operands)})>"
+
+
+class Computation:
+    """A named list of instructions, operands before users, with one root."""
+
+    def __init__(self, name: str, *, offset: int = -1) -> None:
+        self.name = name
+        self.attributes: dict[str, Attribute | Called] = {}
+        self.offset = offset
+        self.module: Module | None = None
+        self._instructions: dict[Instruction, None] = {}
+        self._root: Instruction | None = None
+        self._users_known = False
+
+    @property
+    def instructions(self) -> KeysView[Instruction]:
+        """All instructions; operands come before users."""
+        return self._instructions.keys()
+
+    @property
+    def root(self) -> Instruction:
+        """The instruction whose value is the computation's. Raises ValueError for an empty computation."""
+        if self._root is None:
+            raise ValueError(f"{self.name} has no root")
+        return self._root
+
+    @property
+    def parameters(self) -> list[Instruction]:
+        """The parameters by their numbers."""
+        found = [i for i in self._instructions if i.parameter_number is not None]
+        return sorted(found, key=lambda i: i.parameter_number or 0)
+
+    def index_users(self) -> None:
+        """Build the use lists of all instructions; `edit` keeps them up to date from then on."""
+        if self._users_known:
+            return
+        for instruction in self._instructions:
+            instruction._users = {}
+        for instruction in self._instructions:
+            for operand in instruction.operands:
+                users = operand._users
+                assert users is not None, f"{operand.name} is not in {self.name}"
+                users[instruction] = users.get(instruction, 0) + 1
+        self._users_known = True
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}: {len(self._instructions)} instructions>"
+
+
+class Module:
+    """A program: computations in the order of the text (callees before callers), one of them the entry.
+
+    `attributes` are the header's (`entry_computation_layout`, `input_output_alias`, ...). `tables` is the text of the stack-frame tables, kept
+    as read.
+    """
+
+    def __init__(self, name: str, *, source: Source | None = None) -> None:
+        self.name = name
+        self.attributes: dict[str, Attribute | Called] = {}
+        self.tables = ""
+        self.source = source
+        self._computations: dict[Computation, None] = {}
+        self._entry: Computation | None = None
+        self._taken: dict[str, int] = {}
+        self._names: set[str] | None = None
+
+    @property
+    def computations(self) -> KeysView[Computation]:
+        """All computations, callees before callers."""
+        return self._computations.keys()
+
+    @property
+    def entry(self) -> Computation:
+        """The entry computation. Raises ValueError for a module without one."""
+        if self._entry is None:
+            raise ValueError(f"module {self.name} has no entry computation")
+        return self._entry
+
+    def unique_name(self, wish: str) -> str:
+        """A name for a computation or an instruction that nothing in the module has; the wish itself when it is free.
+
+        The name is taken from then on. Digits after the last dot of the wish count as a number, as in XLA.
+        """
+        if self._names is None:
+            self._names = {c.name for c in self._computations}
+            self._names.update(i.name for c in self._computations for i in c._instructions)
+        if wish not in self._names:
+            self._names.add(wish)
+            return wish
+        stem, _, digits = wish.rpartition(".")
+        if not stem or not digits.isdigit():
+            stem = wish
+        number = self._taken.get(stem, 0) + 1
+        while f"{stem}.{number}" in self._names:
+            number += 1
+        self._taken[stem] = number
+        self._names.add(f"{stem}.{number}")
+        return f"{stem}.{number}"
+
+    def span(self, instruction: Instruction) -> Span | None:
+        """Where the instruction stands in the text; None for one that a pass made."""
+        from hlo_opt.diag import Span
+
+        if self.source is None or instruction.offset < 0:
+            return None
+        return Span(self.source, instruction.offset, max(instruction.end, instruction.offset + 1))
+
+    printer: ClassVar[Callable[[Module], str] | None] = None
+    """Set by the text room, which lies below this one."""
+
+    def __str__(self) -> str:
+        """Canonical HLO text, as `hlo-opt print` writes it."""
+        return repr(self) if Module.printer is None else Module.printer(self)
+
+    def __repr__(self) -> str:
+        return f"<module {self.name}: {len(self._computations)} computations>"

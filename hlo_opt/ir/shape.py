@@ -1,0 +1,146 @@
+"""Shapes and layouts: immutable values, compared by content.
+
+Source: xla/shape.h, xla/layout.h; the text form is described in grammars/hlo.lark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from hlo_opt.ir.element_type import ElementType
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array lies in memory: dimension numbers from the fastest varying to the slowest.
+
+    `tail` is what follows the colon in the text (tiles, memory space, element size, ...), kept as written.
+    `minor_to_major` is None where the text gives a tail only.
+    """
+
+    minor_to_major: tuple[int, ...] | None
+    tail: str = ""
+
+    def __str__(self) -> str:
+        order = "" if self.minor_to_major is None else ",".join(map(str, self.minor_to_major))
+        return f"{{{order}{':' + self.tail if self.tail else ''}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An array shape (element type, dimensions, layout) or a tuple of shapes.
+
+    `elements` is None for an array, a token and an opaque value. A dynamic dimension has its bound in `dimensions` and True in
+    `dynamic`; an unbounded one (`?`) has -1. `dynamic` is empty when no dimension is dynamic. `is_buffer` marks `b(...)` types.
+    """
+
+    element_type: ElementType | None
+    dimensions: tuple[int, ...] = ()
+    layout: Layout | None = None
+    dynamic: tuple[bool, ...] = ()
+    elements: tuple[Shape, ...] | None = None
+    is_buffer: bool = False
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        if not self._hash:
+            value = hash((self.element_type, self.dimensions, self.layout, self.dynamic, self.elements)) or 1
+            object.__setattr__(self, "_hash", value)
+        return self._hash
+
+    @staticmethod
+    def tuple_of(*elements: Shape) -> Shape:
+        """The tuple shape of the given elements."""
+        return Shape(None, elements=elements)
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.elements is not None
+
+    @property
+    def is_array(self) -> bool:
+        return self.element_type is not None and self.element_type.kind not in ("token", "opaque")
+
+    @property
+    def type(self) -> ElementType:
+        """The element type of an array (or token). Raises TypeError for a tuple."""
+        if self.element_type is None:
+            raise TypeError(f"a tuple has no element type: {self}")
+        return self.element_type
+
+    @property
+    def rank(self) -> int:
+        return len(self.dimensions)
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements of an array; 0 for a token; the sum over the leaves of a tuple."""
+        if self.elements is not None:
+            return sum(e.element_count for e in self.elements)
+        return math.prod(self.dimensions) if self.is_array else 0
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of all array leaves, sub-byte types counted in whole bytes per element."""
+        if self.elements is not None:
+            return sum(e.byte_size for e in self.elements)
+        return self.element_count * self.type.bytes
+
+    @property
+    def minor_to_major(self) -> tuple[int, ...]:
+        """Dimension numbers from the fastest varying one; row-major when the text gives no layout."""
+        if self.layout is not None and self.layout.minor_to_major is not None:
+            return self.layout.minor_to_major
+        return tuple(range(len(self.dimensions) - 1, -1, -1))
+
+    @property
+    def is_row_major(self) -> bool:
+        return self.minor_to_major == tuple(range(len(self.dimensions) - 1, -1, -1))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distance in elements between neighbours along each dimension, as the array lies in memory."""
+        strides, step = [0] * len(self.dimensions), 1
+        for d in self.minor_to_major:
+            strides[d] = step
+            step *= self.dimensions[d]
+        return tuple(strides)
+
+    def leaves(self) -> Iterator[Shape]:
+        """The array (and token) shapes of a tuple, depth first; the shape itself when it is no tuple."""
+        if self.elements is None:
+            yield self
+        else:
+            for element in self.elements:
+                yield from element.leaves()
+
+    def with_type(self, element_type: ElementType) -> Shape:
+        """The same dimensions and layout with another element type."""
+        return replace(self, element_type=element_type)
+
+    def without_layout(self) -> Shape:
+        """The same shape with no layout anywhere: what two shapes are compared by when only values count."""
+        if self.elements is not None:
+            return Shape(None, elements=tuple(e.without_layout() for e in self.elements))
+        return self if self.layout is None else replace(self, layout=None)
+
+    def same_values(self, other: Shape) -> bool:
+        """Whether both hold the same kind of values: equal up to layouts."""
+        return self is other or self.without_layout() == other.without_layout()
+
+    def __str__(self) -> str:
+        if self.elements is not None:
+            return f"({', '.join(map(str, self.elements))})"
+        dims = ",".join(
+            ("?" if size < 0 else f"<={size}") if self.dynamic and self.dynamic[i] else str(size)
+            for i, size in enumerate(self.dimensions)
+        )
+        text = f"{self.element_type}[{dims}]{self.layout if self.layout is not None else ''}"
+        return f"b({text})" if self.is_buffer else text
+
+
+def array(element_type: ElementType, *dimensions: int) -> Shape:
+    """An array shape with the default (row-major) layout written out, as XLA's printer does."""
+    return Shape(element_type, dimensions, Layout(tuple(range(len(dimensions) - 1, -1, -1))) if dimensions else None)

@@ -1,0 +1,126 @@
+"""The `cuda` face: how a kernel computes one element of an operation.
+
+Either an `Elementwise` expression, or a function `(builder, instruction, index) -> text` that asks a `KernelBuilder` for operand values. A builder writes C++
+that both NVRTC and the host's C++ compiler read; the same text runs in both.
+
+Registers hold a *compute type* (`compute_type`): `bool` for pred, the C integer of the width, `float` for f32 and every narrower float,
+`double` for f64. A narrow float is rounded to its type after each operation (`KernelBuilder.bind` does it), so one operation is one rounding, as in
+XLA's evaluator. Memory holds a *storage type* (`storage_type`): `unsigned char` for pred, unsigned integers for narrow floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.index_map import Expression
+from hlo_opt.ir.module import Computation, Instruction
+
+Index = tuple[Expression, ...]
+
+
+class KernelBuilder(Protocol):
+    """What a lowering may ask for while a kernel is written. Texts are C++ expressions; those that methods return are names or constants, cheap to repeat."""
+
+    def value(self, instruction: Instruction, index: Index) -> str:
+        """The value of an array-shaped instruction at a logical index, computed once per (instruction, index) and scope."""
+        ...
+
+    def element(self, instruction: Instruction, number: int, index: Index) -> str:
+        """The value of element `number` of a tuple-shaped instruction (a variadic reduce, a tuple) at an index."""
+        ...
+
+    def bind(self, element_type: ElementType, text: str) -> str:
+        """Declare a constant of the compute type holding the text's value, rounded to the element type. Returns its name."""
+        ...
+
+    def variable(self, element_type: ElementType, text: str) -> str:
+        """Declare a variable with a first value. Returns its name."""
+        ...
+
+    def assign(self, name: str, text: str) -> None:
+        """Give a variable another value."""
+        ...
+
+    def loop(self, extent: int) -> AbstractContextManager[Expression]:
+        """A loop from 0 up to the extent; gives the loop variable. Values computed inside are forgotten after it."""
+        ...
+
+    def branch(self, condition: str) -> AbstractContextManager[None]:
+        """Statements under `if (condition)`. Values computed inside are forgotten after it."""
+        ...
+
+    def otherwise(self) -> AbstractContextManager[None]:
+        """Statements under `else`; only right after a branch."""
+        ...
+
+    def text(self, expression: Expression) -> str:
+        """The C++ text of an index expression."""
+        ...
+
+    def index(self, text: str, low: int, high: int) -> Expression:
+        """An index variable from an integer expression, clamped to [low, high]."""
+        ...
+
+    def unclamped_index(self, text: str) -> str:
+        """A 64-bit integer variable holding the text's value as it is. Returns its name, for conditions."""
+        ...
+
+    def apply(self, computation: Computation, arguments: Sequence[str]) -> list[str]:
+        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """A C++ expression per kind of element type.
+
+    Keys are an element type's name (`f64`) or kind (`float`, `signed`, `unsigned`, `pred`, `complex`); the name wins. `{0}`, `{1}` stand for operand values in
+    their compute types, `{T}` for the compute type of the result, `{F}` for the suffix of C math functions (`f` for float, empty for
+    double), `{bits}` for the width of the result's type, `{P}` for a helper prefix of the result's type (`hlo_f32`, `hlo_s8`, ...).
+    `by` says whose type selects the text: the `result`'s, or the first (`0`) or another operand's, as for compare.
+    A callable gets the instruction and gives such a mapping, for texts that depend on attributes.
+    """
+
+    texts: Mapping[str, str] | Callable[[Instruction], Mapping[str, str]]
+    by: str | int = "result"
+
+    def text_for(self, instruction: Instruction) -> str | None:
+        """The template for an instruction, or None where its type has no lowering."""
+        texts = self.texts(instruction) if callable(self.texts) else self.texts
+        shape = instruction.shape if isinstance(self.by, str) else instruction.operands[self.by].shape
+        if not shape.is_array:
+            return None
+        element_type = shape.type
+        return texts.get(element_type.name, texts.get(element_type.kind))
+
+
+Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], str]
+
+_INTEGERS = {8: "char", 16: "short", 32: "int", 64: "long long"}
+
+
+def compute_type(element_type: ElementType) -> str | None:
+    """The C++ type of a value in a register, or None when kernels cannot hold the type."""
+    if element_type.kind == "pred":
+        return "bool"
+    if element_type.is_integer and element_type.bits in _INTEGERS:
+        base = _INTEGERS[element_type.bits]
+        return f"unsigned {base}" if element_type.kind == "unsigned" else ("signed char" if base == "char" else base)
+    if element_type.name == "f64":
+        return "double"
+    if element_type.name in ("f32", "bf16", "f16"):
+        return "float"
+    return None
+
+
+def storage_type(element_type: ElementType) -> str | None:
+    """The C++ type of a value in memory, or None when kernels cannot hold the type."""
+    if element_type.kind == "pred":
+        return "unsigned char"
+    if element_type.name in ("bf16", "f16"):
+        return "unsigned short"
+    return compute_type(element_type)

@@ -1,0 +1,151 @@
+"""OpSpec: everything the program knows about one opcode, declared once.
+
+The table is filled by the family files of this package (`elementwise`, `movement`, `reduction`, `contraction`, `indexing`, `control`, `random`,
+`linalg`, `collective`, `opaque`) and by plugins. A missing face is None and becomes a coded reason or a hole in the coverage table.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hlo_opt.diag import UsageError
+from hlo_opt.ir import Computation, ElementType, IndexMap, Instruction, Module, Shape
+from hlo_opt.ops.lowering import Lowering
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    ArrayValue = np.ndarray[Any, np.dtype[Any]] | tuple["ArrayValue", ...]
+
+
+class OpKind(enum.Enum):
+    """What an operation does with indices; the family files are named after these."""
+
+    ELEMENTWISE = "elementwise"
+    MOVEMENT = "movement"
+    REDUCTION = "reduction"
+    CONTRACTION = "contraction"
+    INDEXING = "indexing"
+    CONTROL = "control"
+    RANDOM = "random"
+    LINALG = "linalg"
+    COLLECTIVE = "collective"
+    OPAQUE = "opaque"
+
+
+class ShapeError(Exception):
+    """What an `infer` face raises: the operands or attributes do not fit. The verifier adds the place."""
+
+
+class Evaluator(Protocol):
+    """What an `evaluate` face may ask of the interpreter."""
+
+    def call(self, computation: Computation, arguments: Sequence[ArrayValue]) -> ArrayValue:
+        """The value of a computation's root for these arguments."""
+        ...
+
+
+@dataclass(frozen=True)
+class Arity:
+    """How many operands: from `least` to `most` (None: any number)."""
+
+    least: int
+    most: int | None
+
+    def accepts(self, count: int) -> bool:
+        return self.least <= count and (self.most is None or count <= self.most)
+
+    def __str__(self) -> str:
+        if self.most == self.least:
+            return str(self.least)
+        return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One opcode.
+
+    attributes  names that the opcode takes, True when required; the shared ones (metadata, sharding, ...) are in `SHARED_ATTRIBUTES`
+    infer       result shape from operands and attributes (layouts not set); raises ShapeError. Gets the instruction (with its declared shape, for
+                ops such as iota or convert whose shape is not implied)
+    evaluate    the NumPy meaning, exact in dtype: (evaluator, instruction, operand values) -> value; tuples are Python tuples
+    index       (instruction, operand number) -> IndexMap, or None where the operand index depends on data in a way no map expresses
+    cuda        how a kernel computes one element: see `hlo_opt.ops.lowering`
+    expand      a module-independent computation of simpler ops that means the same: gives index, cost and CUDA to ops without their own
+    flops       floating-point operations of the whole instruction
+    tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
+    samples     draws operand values for tests: (generator, instruction or shapes) -> list of arrays; None: normal numbers, small integers
+    """
+
+    opcode: str
+    kind: OpKind
+    arity: Arity
+    attributes: Mapping[str, bool]
+    infer: Callable[[Instruction], Shape] | None = None
+    evaluate: Callable[[Evaluator, Instruction, list[Any]], Any] | None = None
+    index: Callable[[Instruction, int], IndexMap | None] | None = None
+    cuda: Lowering | None = None
+    expand: Callable[[Module, Instruction], Computation] | None = None
+    flops: Callable[[Instruction], float] | None = None
+    tolerance: Callable[[ElementType], float] | None = None
+    samples: Callable[..., list[Any]] | None = None
+    commutative: bool = False
+    side_effects: bool = False
+    expensive: Callable[[Instruction], bool] | None = None
+    is_free: bool = False
+    is_library: bool = False
+
+    def is_expensive(self, instruction: Instruction) -> bool:
+        """Whether computing it twice costs too much (xla/service/instruction_fusion.cc, IsExpensive). True when nothing is declared."""
+        return True if self.expensive is None else self.expensive(instruction)
+
+
+SHARED_ATTRIBUTES = frozenset(
+    {
+        "backend_config",
+        "control-predecessors",
+        "frontend_attributes",
+        "metadata",
+        "origin",
+        "parameter_replication",
+        "sharding",
+        "statistics",
+    }
+)
+"""Attributes that every opcode may carry (grammar notes: xla/hlo/parser/hlo_parser.cc)."""
+
+_TABLE: dict[str, OpSpec] = {}
+
+
+def register(spec: OpSpec, *, replace: bool = False) -> OpSpec:
+    """Add an opcode to the table. Raises ValueError when it is declared already."""
+    if spec.opcode in _TABLE and not replace:
+        raise ValueError(f"opcode {spec.opcode} is declared twice")
+    _TABLE[spec.opcode] = spec
+    return spec
+
+
+def unregister(opcode: str) -> None:
+    """Take an opcode out of the table: for tests and plugins that clean up after themselves."""
+    del _TABLE[opcode]
+
+
+def find(opcode: str) -> OpSpec | None:
+    """The spec of an opcode, or None for one that the table does not know."""
+    return _TABLE.get(opcode)
+
+
+def spec_of(instruction: Instruction) -> OpSpec:
+    """The spec of an instruction's opcode. Raises UsageError for an unknown one."""
+    spec = _TABLE.get(instruction.opcode)
+    if spec is None:
+        raise UsageError(f"{instruction.name}: the op table has no {instruction.opcode!r}", code="HLO301")
+    return spec
+
+
+def table() -> list[OpSpec]:
+    """All specs, by opcode."""
+    return [_TABLE[name] for name in sorted(_TABLE)]

@@ -1,0 +1,71 @@
+"""Region and Plan: what one kernel covers, and how it will run. Legality, cost, code generation and explanations read the same plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo_opt.ir import Computation, Instruction, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """The instructions of one kernel, as a computation whose parameters are the kernel's operands.
+
+    `parameters` are in the order of the launched instruction's operands; `roots` are the array values written, in the order of the flattened result.
+    """
+
+    instruction: Instruction
+    computation: Computation
+    parameters: tuple[Instruction, ...]
+    roots: tuple[Instruction, ...]
+
+    @property
+    def inputs(self) -> tuple[Shape, ...]:
+        return tuple(p.shape for p in self.parameters)
+
+    @property
+    def outputs(self) -> tuple[Shape, ...]:
+        return tuple(leaf for r in self.roots for leaf in r.shape.leaves())
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Grid and block are one-dimensional: block counts and threads per block. `shared_bytes` is static shared memory per block."""
+
+    grid: int
+    block: int
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A part of a launch with its own index space.
+
+    kind         `loop`, `row-reduction`, ...: names the emitter
+    space        sizes of the index space that threads walk: output dimensions, or [rows, reduced] for a reduction
+    hero         the instruction that decides the form
+    roots        positions in the region's roots that this segment writes
+    vector       consecutive elements per thread
+    """
+
+    kind: str
+    space: tuple[int, ...]
+    hero: Instruction
+    roots: tuple[int, ...]
+    vector: int = 1
+    threads_per_row: int = 1
+    rows_per_block: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One launch."""
+
+    region: Region
+    launch: Launch
+    segments: tuple[Segment, ...]
+
+    @property
+    def kind(self) -> str:
+        """The kinds of the segments, joined: what `explain` and the manifest show."""
+        return "+".join(dict.fromkeys(s.kind for s in self.segments))
