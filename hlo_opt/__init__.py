@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hlo_opt.analysis.cost import estimate
-    from hlo_opt.codegen.emit import emit
     from hlo_opt.diag import EvaluationError, HloOptError, ParseError, ProofError, UsageError, VerifyError
     from hlo_opt.evaluate import evaluate
     from hlo_opt.passes import fuse
-    from hlo_opt.runtime import compile
+    from hlo_opt.runtime import compile, emit
     from hlo_opt.text import parse, verify
 
 __version__ = "0.1.0"
@@ -27,7 +26,7 @@ _HOMES = {
     "UsageError": "hlo_opt.diag",
     "VerifyError": "hlo_opt.diag",
     "compile": "hlo_opt.runtime",
-    "emit": "hlo_opt.codegen.emit",
+    "emit": "hlo_opt.runtime",
     "estimate": "hlo_opt.analysis.cost",
     "evaluate": "hlo_opt.evaluate",
     "fuse": "hlo_opt.passes",
