@@ -1,0 +1,133 @@
+"""Write the dumps in `testdata/dumps`: each program's HLO as JAX hands it to XLA, before any optimisation.
+
+python -m scripts.dump              write all dumps
+python -m scripts.dump adam mlp     write those whose case name contains one of the words
+python -m scripts.dump --check      compare with what is there; exit 1 and say what differs
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jaxlib._hlo as hlo
+
+from scripts import frames
+from scripts.programs import all_cases
+from scripts.programs.case import Arg, Case, Form
+
+ROOT = Path(__file__).resolve().parent.parent
+DUMPS = ROOT / "testdata" / "dumps"
+OURS = "scripts/programs/"
+
+
+def is_ours(file: str) -> bool:
+    """Whether a source file is one of the programs."""
+    return file.startswith(OURS)
+
+
+@contextlib.contextmanager
+def settings(case: Case) -> Iterator[None]:
+    """JAX set up for a case: source files by their path in the repository, whole tracebacks, nothing remembered."""
+    wanted = {
+        "jax_hlo_source_file_canonicalization_regex": "^" + re.escape(f"{ROOT}/"),
+        "jax_include_full_tracebacks_in_locations": True,
+        "jax_traceback_in_locations_limit": -1,
+        "jax_enable_x64": case.x64,
+        **case.settings,
+    }
+    before = {name: getattr(jax.config, name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            jax.config.update(name, value)
+        jax.clear_caches()
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def lower(case: Case) -> hlo.HloModule:
+    """The module that JAX makes of a case."""
+    with settings(case):
+        args = jax.tree.map(Arg.struct, case.args, is_leaf=lambda x: isinstance(x, Arg))
+        jitted = jax.jit(case.function, donate_argnums=case.donate, keep_unused=True)
+        computation = jitted.trace(*args).lower(lowering_platforms=(case.platform,)).compiler_ir("hlo")
+        assert computation is not None
+        return computation.get_hlo_module()
+
+
+def with_op_types(text: str) -> str:
+    """The dump with the primitive's name as `op_type` too, as JAX wrote it until 2023."""
+    return re.sub(r'metadata=\{op_name="((?:[^"/]*/)*([\w\-]+))"', r'metadata={op_type="\2" op_name="\1"', text)
+
+
+def render(module: hlo.HloModule, form: Form) -> str:
+    """The module's text in the given form, with no constant left out."""
+    options = hlo.HloPrintOptions()
+    options.print_large_constants = True
+    options.print_percent = options.print_program_shape = form != "short"
+    options.print_operand_shape = form == "classic"
+    text = module.to_string(options).rstrip("\n") + "\n"
+    if form == "frames":
+        return frames.with_kept_frames(text, is_ours)
+    text = frames.with_lines(text, is_ours)
+    return with_op_types(text) if form == "classic" else text
+
+
+def file_name(case: Case, form: Form) -> str:
+    """The dump's name below `testdata/dumps`."""
+    return f"{case.name}.hlo" if form == case.forms[0] else f"{case.name}.{form}.hlo"
+
+
+def dumps(case: Case) -> dict[str, str]:
+    """The dumps of a case by file name."""
+    module = lower(case)
+    return {file_name(case, form): render(module, form) for form in case.forms}
+
+
+def difference(path: Path, text: str) -> str | None:
+    """How a dump differs from what is on disk, in a line."""
+    if not path.exists():
+        return "is missing"
+    there, new = path.read_text(encoding="utf-8").splitlines(), text.splitlines()
+    for number, (old, line) in enumerate(zip(there, new, strict=False), 1):
+        if old != line:
+            return f"differs at line {number}\n    is     {old.strip()[:150]}\n    should {line.strip()[:150]}"
+    return None if len(there) == len(new) else f"has {len(there)} lines and should have {len(new)}"
+
+
+def main() -> int:
+    """The command."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only cases whose name contains one of these")
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    arguments = parser.parse_args()
+    words: list[str] = arguments.words
+    chosen = [case for case in all_cases().values() if not words or any(word in case.name for word in words)]
+    texts = {name: text for case in chosen for name, text in dumps(case).items()}
+    stale = [] if words else sorted(path for path in DUMPS.glob("*.hlo") if path.name not in texts)
+    if not arguments.check:
+        DUMPS.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (DUMPS / name).write_text(text, encoding="utf-8", newline="\n")
+        for path in stale:
+            path.unlink()
+        print(f"{len(texts)} dumps, {sum(map(len, texts.values())) / 1e6:.2f} MB", file=sys.stderr)
+        return 0
+    differing = {name: why for name, text in texts.items() if (why := difference(DUMPS / name, text))}
+    differing |= {path.name: "belongs to no case" for path in stale}
+    for name, why in differing.items():
+        print(f"{name} {why}")
+    print(f"{len(texts) - len(differing)} of {len(texts)} dumps are as they should be", file=sys.stderr)
+    return int(bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Programs whose dumps are in `testdata/dumps`: each module declares its cases in `CASES`."""
+
+from __future__ import annotations
+
+from scripts.programs import (
+    adam,
+    cartpole,
+    control,
+    elementwise,
+    indexing,
+    mlp,
+    monte_carlo,
+    normalization,
+    softmax,
+    transformer,
+)
+from scripts.programs.case import Case
+
+MODULES = (cartpole, adam, control, elementwise, indexing, mlp, monte_carlo, normalization, softmax, transformer)
+
+
+def all_cases() -> dict[str, Case]:
+    """Every case by name, in the order of declaration."""
+    cases: dict[str, Case] = {}
+    for module in MODULES:
+        for case in module.CASES:
+            if case.name in cases:
+                raise ValueError(f"two cases are named {case.name}")
+            cases[case.name] = case
+    for case in cases.values():
+        if case.twin is not None and case.twin not in cases:
+            raise ValueError(f"{case.name}: there is no case {case.twin} to take outputs from")
+    return cases

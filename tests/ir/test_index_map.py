@@ -1,0 +1,86 @@
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hlo_opt.ir import index_map as im
+
+
+def value_of(e: im.Expression, values: dict[str, int]) -> int:
+    match e:
+        case im.Constant():
+            return e.value
+        case im.Variable():
+            return values[e.name]
+        case im.Sum():
+            return value_of(e.left, values) + value_of(e.right, values)
+        case im.Product():
+            return value_of(e.left, values) * e.factor
+        case im.Quotient():
+            return value_of(e.left, values) // e.divisor
+        case im.Remainder():
+            return value_of(e.left, values) % e.divisor
+    raise AssertionError(e)
+
+
+SIZES = {"i": 7, "j": 4, "k": 12}
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[im.Expression, str]:
+    """A simplified expression and the plain Python that it must equal."""
+    made: tuple[im.Expression, str] = draw(
+        st.sampled_from(
+            [(im.variable(n, s), n) for n, s in SIZES.items()] + [(im.constant(3), "3"), (im.constant(-2), "(-2)")]
+        )
+    )
+    for _ in range(draw(st.integers(0, 6))):
+        e, text = made
+        operation, number = draw(st.sampled_from("+*/%")), draw(st.integers(1, 13))
+        if operation == "+":
+            other, other_text = draw(st.sampled_from([(im.variable(n, s), n) for n, s in SIZES.items()]))
+            made = im.add(e, im.multiply(other, number)), f"({text}+{other_text}*{number})"
+        elif operation == "*":
+            made = im.multiply(e, number - 3), f"({text}*{number - 3})"
+        else:
+            made = (
+                (im.divide if operation == "/" else im.modulo)(e, number),
+                f"({text}{'//' if operation == '/' else '%'}{number})",
+            )
+    return made
+
+
+@settings(max_examples=300, deadline=None)
+@given(pairs(), st.fixed_dictionaries({n: st.integers(0, s - 1) for n, s in SIZES.items()}))
+def test_simplification_keeps_values_and_ranges(pair: tuple[im.Expression, str], values: dict[str, int]):
+    e, text = pair
+    want = eval(text, {}, values)  # the text is made above
+    assert value_of(e, values) == want
+    assert e.low <= want <= e.high
+
+
+def test_a_reshape_there_and_back_is_the_identity():
+    i, j = im.variable("i", 8), im.variable("j", 4)
+    position = im.linearize((i, j), (8, 4))
+    assert im.delinearize(position, (8, 4)) == (i, j)
+    a, b = im.delinearize(position, (4, 8))
+    assert im.delinearize(im.linearize((a, b), (4, 8)), (8, 4)) != ()
+    assert str(im.divide(position, 2)) == "((i * 2) + (j / 2))"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
+def test_delinearize_inverts_linearize(sizes: list[int], data: st.DataObject):
+    position = data.draw(st.integers(0, math.prod(sizes) - 1))
+    p = im.Variable(0, math.prod(sizes) - 1, "p")
+    index = [value_of(e, {"p": position}) for e in im.delinearize(p, sizes)]
+    assert all(0 <= x < s for x, s in zip(index, sizes, strict=True))
+    assert value_of(im.linearize([im.constant(x) for x in index], sizes), {}) == position
+
+
+def test_conditions_that_always_hold_disappear():
+    d0 = im.variable("d0", 10)
+    made = im.IndexMap((im.add(d0, im.constant(-2)),), conditions=(im.Condition(d0, 2, 5),))
+    assert made.conditions_at((im.add(im.variable("x", 3), im.constant(2)),)) == ()
+    assert len(made.conditions_at((im.variable("x", 3),))) == 1
+    assert not made.is_identity and im.identity((3, 1, 5)).is_identity
