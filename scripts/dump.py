@@ -67,6 +67,16 @@ def with_op_types(text: str) -> str:
     return re.sub(r'metadata=\{op_name="((?:[^"/]*/)*([\w\-]+))"', r'metadata={op_type="\2" op_name="\1"', text)
 
 
+def with_jit_header(text: str, module: hlo.HloModule) -> str:
+    """The dump with what `jax.jit` tells XLA on compiling: that all shardings are free."""
+    shape = hlo.XlaComputation(module.as_serialized_hlo_module_proto()).program_shape()
+    results = shape.result_shape().tuple_shapes() if shape.result_shape().is_tuple() else [shape.result_shape()]
+    header, _, rest = text.partition("\n")
+    for name, count in (("parameters", len(shape.parameter_shapes())), ("output", len(results))):
+        header += f", allow_spmd_sharding_propagation_to_{name}={{{','.join(['true'] * count)}}}"
+    return f"{header}\n{rest}"
+
+
 def render(module: hlo.HloModule, form: Form) -> str:
     """The module's text in the given form, with no constant left out."""
     options = hlo.HloPrintOptions()
@@ -75,7 +85,7 @@ def render(module: hlo.HloModule, form: Form) -> str:
     options.print_operand_shape = form == "classic"
     text = module.to_string(options).rstrip("\n") + "\n"
     if form == "frames":
-        return frames.with_kept_frames(text, is_ours)
+        return with_jit_header(frames.with_kept_frames(text, is_ours), module)
     text = frames.with_lines(text, is_ours)
     return with_op_types(text) if form == "classic" else text
 

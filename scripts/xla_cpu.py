@@ -30,9 +30,7 @@ from jaxlib import xla_client
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 FUSION = re.compile(r"^(\s*(?:ROOT )?%?[\w.\-]+ = [^\"]*?) fusion\((.*)$")
-UNWANTED_ON_CALL = re.compile(
-    r", (?:kind=k\w+|output_to_operand_aliasing=\{(?:[^{}]|\{[^{}]*\})*\}|backend_config=.*$)"
-)
+UNWANTED_ON_CALL = re.compile(r", (?:kind=k\w+|output_to_operand_aliasing=\{(?:[^{}]|\{[^{}]*\})*\})")
 ENTRY = re.compile(r"^ENTRY (%[\w.\-]+) ", re.MULTILINE)
 HEADER = re.compile(r"^HloModule ([^\s,]+)[^\n]*")
 
@@ -47,17 +45,20 @@ class Leaf:
     high: float | None = None
 
 
-def print_module(module: hlo.HloModule) -> str:
-    """The module's text, one instruction a line, with all constants."""
+def print_module(module: hlo.HloModule, configs: bool = True) -> str:
+    """The module's text with all constants; without backend configs each instruction is one line."""
     options = hlo.HloPrintOptions()
     options.print_large_constants = True
+    options.print_backend_config = configs
     text: str = module.to_string(options)
     return text
 
 
 def fusions_to_calls(text: str) -> str:
     """The same module with every fusion a call of its computation: XLA:CPU takes no fusions but its own."""
-    lines = print_module(hlo.hlo_module_from_text(text)).split("\n")
+    if " fusion(" not in text:
+        return text
+    lines = print_module(hlo.hlo_module_from_text(text), configs=False).split("\n")
     for number, line in enumerate(lines):
         match = FUSION.match(line)
         if match is not None:

@@ -117,7 +117,7 @@ def nested(x: jax.Array) -> jax.Array:
     """A loop whose body holds a loop and a branch."""
 
     def inner(index: jax.Array, x: jax.Array) -> jax.Array:
-        return x + jnp.float32(0.01) * index.astype(jnp.float32)
+        return x + 0.01 * index.astype(jnp.float32)
 
     def outer(carry: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
         carry = lax.fori_loop(0, index, inner, carry)
@@ -125,7 +125,8 @@ def nested(x: jax.Array) -> jax.Array:
         return carry, jnp.sum(carry)
 
     last, sums = lax.scan(outer, x, jnp.arange(6))
-    return last + jnp.sum(sums)
+    result: jax.Array = last + jnp.sum(sums)
+    return result
 
 
 CASES = [

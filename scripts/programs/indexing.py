@@ -6,6 +6,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from scripts.programs.case import Case, f32, of, s32
@@ -109,6 +110,25 @@ def k_means(points: jax.Array, centers: jax.Array) -> tuple[jax.Array, jax.Array
     return (member.T @ points) / jnp.maximum(jnp.sum(member, axis=0), 1.0)[:, None], nearest
 
 
+def cosine_basis(size: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """The orthonormal matrix of the discrete cosine transform, a constant of the program."""
+    frequency, place = np.arange(size)[:, None], np.arange(size)[None, :]
+    basis = np.cos(np.pi * (2 * place + 1) * frequency / (2 * size)) * np.sqrt(2 / size)
+    basis[0] /= np.sqrt(2)
+    rounded: np.ndarray[tuple[int, int], np.dtype[np.float32]] = basis.astype(np.float32)
+    return rounded
+
+
+def compress_blocks(image: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The cosine transform of 8 by 8 blocks, its small terms dropped; and how many terms are left."""
+    height, width = image.shape
+    basis = jnp.asarray(cosine_basis(8))
+    blocks = image.reshape(height // 8, 8, width // 8, 8).transpose(0, 2, 1, 3)
+    terms = jnp.einsum("ki,xyij,lj->xykl", basis, blocks, basis)
+    large = jnp.abs(terms) > 1.0
+    return jnp.where(large, terms, 0.0), jnp.sum(large, dtype=jnp.int32)
+
+
 CACHE = of("bfloat16", 2, 64, 4, 16)
 CASES = [
     Case("embed", embed, (f32(1000, 96), f32(64, 96), s32(4, 33, low=0, high=1000)), ("short", "frames")),
@@ -130,5 +150,6 @@ CASES = [
     Case("join", join, (f32(33, 10), f32(33, 7), f32(33, 20)), ("classic",)),
     Case("life", life, (of("uint8", 65, 96, low=0, high=2),)),
     Case("pairwise_forces", pairwise_forces, (f32(150, 3), f32(150, low=0.5, high=2.0))),
+    Case("compress_blocks", compress_blocks, (f32(64, 40),)),
     Case("k_means", k_means, (f32(500, 8), f32(11, 8))),
 ]

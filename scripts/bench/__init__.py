@@ -1,0 +1,1 @@
+"""Timings, as ratios against something real."""
