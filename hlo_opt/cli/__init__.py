@@ -1,0 +1,16 @@
+"""The command `hlo-opt`: one file per verb, each loaded only when it is used.
+
+Results go to stdout, everything else to stderr. Exit status: 0 fine, 1 a check failed, 2 bad input or usage (or an internal error),
+130 interrupted, 141 the reader of a pipe went away.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line of this process and leave with its exit status."""
+    from hlo_opt.cli.group import run
+
+    sys.exit(run(sys.argv[1:]))

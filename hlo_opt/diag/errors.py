@@ -45,6 +45,12 @@ class HloOptError(Exception):
         self.span = span
         self.hint = hint
         self.filename = filename if span is None else span.source.filename
+        self.others: tuple[HloOptError, ...] = ()
+
+    @property
+    def errors(self) -> tuple[HloOptError, ...]:
+        """This error and the further ones that were found in the same input, in the order of the text."""
+        return (self, *self.others)
 
     @property
     def line(self) -> int | None:
@@ -57,9 +63,12 @@ class HloOptError(Exception):
         return None if self.span is None else self.span.column
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.code, self.span, self.hint, self.filename))
+        return (_rebuild, (type(self), self.message, self.code, self.span, self.hint, self.filename, self.others))
 
     def __str__(self) -> str:
+        return "\n".join(error._one() for error in self.errors)
+
+    def _one(self) -> str:
         message = f"{self.code} {printable(self.message)}"
         if self.span is None:
             head = f"{printable(self.filename)}: {message}" if self.filename else message
@@ -81,9 +90,17 @@ class HloOptError(Exception):
 
 
 def _rebuild(
-    cls: type[HloOptError], message: str, code: str, span: Span | None, hint: str | None, filename: str | None
+    cls: type[HloOptError],
+    message: str,
+    code: str,
+    span: Span | None,
+    hint: str | None,
+    filename: str | None,
+    others: tuple[HloOptError, ...] = (),
 ) -> HloOptError:
-    return cls(message, code=code, span=span, hint=hint, filename=filename)
+    error = cls(message, code=code, span=span, hint=hint, filename=filename)
+    error.others = others
+    return error
 
 
 class ParseError(HloOptError):

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Source:
-    """One input text. `filename` is only ever shown to people, never opened."""
+    """One input text. `filename` is only ever shown to people, never opened.
+
+    `first_line` is the number of the text's first line: more than 1 where the text is a part of a file.
+    """
 
     text: str
     filename: str = "<string>"
+    first_line: int = 1
     _starts: list[int] | None = field(default=None, repr=False)
 
     def _line_starts(self) -> list[int]:
@@ -23,11 +27,12 @@ class Source:
         """The 1-based line and column of a character offset."""
         starts = self._line_starts()
         line = bisect.bisect_right(starts, offset)
-        return line, offset - starts[line - 1] + 1
+        return line + self.first_line - 1, offset - starts[line - 1] + 1
 
     def line_text(self, line: int) -> str:
-        """The text of a 1-based line, without its end."""
+        """The text of a line, counted as `position` does, without its end."""
         starts = self._line_starts()
+        line -= self.first_line - 1
         end = starts[line] - 1 if line < len(starts) else len(self.text)
         return self.text[starts[line - 1] : end].rstrip("\r")
 

@@ -30,7 +30,7 @@ class FusionDecision:
     """One edge producer -> consumer.
 
     `reasons` is empty exactly when the edge was fused; otherwise it holds every reason that applies, not only the first. `rule` names the pass and check that
-    spoke. The source lines are `file:line` of the Python code, empty when the dump does not say.
+    spoke. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
     """
 
     producer: str
@@ -43,6 +43,8 @@ class FusionDecision:
     cost: CostEstimate | None = None
     producer_source: str = ""
     consumer_source: str = ""
+    producer_kernel: str = ""
+    consumer_kernel: str = ""
 
     @property
     def fused(self) -> bool:

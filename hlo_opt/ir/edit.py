@@ -115,10 +115,8 @@ def set_operands(user: Instruction, operands: Iterable[Instruction]) -> None:
             _add_use(new, user)
 
 
-def replace_all_uses(old: Instruction, new: Instruction) -> None:
-    """Every user of `old` takes `new` instead; so does the root and whoever waits for `old`."""
-    if old is new:
-        return
+def redirect_users(old: Instruction, new: Instruction) -> None:
+    """Every user of `old`, and the root, takes `new` instead. Takes time for the users only; no instruction may wait for `old`."""
     for user in list(old.users):
         for position, operand in enumerate(user.operands):
             if operand is old:
@@ -126,6 +124,14 @@ def replace_all_uses(old: Instruction, new: Instruction) -> None:
     computation = old.computation
     if computation._root is old:
         computation._root = new
+
+
+def replace_all_uses(old: Instruction, new: Instruction) -> None:
+    """Every user of `old` takes `new` instead; so does the root and whoever waits for `old`."""
+    if old is new:
+        return
+    redirect_users(old, new)
+    computation = old.computation
     for instruction in computation._instructions:
         if instruction.control_predecessors and old in instruction.control_predecessors:
             instruction.control_predecessors = [new if p is old else p for p in instruction.control_predecessors]

@@ -105,7 +105,56 @@ def add(left: Expression, right: Expression) -> Expression:
         return add(add(left, right.left), right.right)
     elif isinstance(left, Sum) and isinstance(left.right, Constant):
         return add(add(left.left, right), left.right)
+    if isinstance(right, (Product, Quotient, Remainder, Variable)):
+        joined = _join_digits(left, right)
+        if joined is not None:
+            return joined
     return Sum(left.low + right.low, left.high + right.high, left, right)
+
+
+def _digit(term: Expression) -> tuple[Expression, int, int | None, int]:
+    """The term as `((base / step) % modulus) * scale`; the modulus is None where there is no remainder."""
+    base = term
+    scale, step, modulus = 1, 1, None
+    if isinstance(base, Product):
+        scale, base = base.factor, base.left
+    if isinstance(base, Remainder):
+        modulus, base = base.divisor, base.left
+    if isinstance(base, Quotient):
+        step, base = base.divisor, base.left
+    return base, step, modulus, scale
+
+
+def _join_digits(left: Expression, right: Expression) -> Expression | None:
+    """left + right where a term of the left is the digit next to `right` in the same number: `(i / 4) * 4 + i % 4` is `i`."""
+    base, step, modulus, scale = _digit(right)
+    rest: list[Expression] = []
+    while True:
+        term = left.right if isinstance(left, Sum) else left
+        other, other_step, other_modulus, other_scale = _digit(term)
+        if other == base and (modulus is not None or other_modulus is not None):
+            low = high = None
+            if modulus is not None and other_step == step * modulus and other_scale == scale * modulus:
+                low, high = (step, modulus, scale), other_modulus
+            elif (
+                other_modulus is not None
+                and step == other_step * other_modulus
+                and scale == other_scale * other_modulus
+            ):
+                low, high = (other_step, other_modulus, other_scale), modulus
+            if low is not None:
+                number = divide(base, low[0])
+                if high is not None:
+                    number = modulo(number, low[1] * high)
+                joined = multiply(number, low[2])
+                result = left.left if isinstance(left, Sum) else constant(0)
+                for kept in (joined, *reversed(rest)):
+                    result = add(result, kept)
+                return result
+        if not isinstance(left, Sum):
+            return None
+        rest.append(term)
+        left = left.left
 
 
 def multiply(left: Expression, factor: int) -> Expression:

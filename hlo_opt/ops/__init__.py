@@ -1,5 +1,37 @@
 """The op table: one OpSpec per opcode, declared once, with all its faces."""
 
+from hlo_opt.ops import (
+    collective,
+    contraction,
+    control,
+    elementwise_arithmetic,
+    elementwise_convert,
+    elementwise_math,
+    indexing,
+    linalg,
+    movement,
+    opaque,
+    ordering,
+    random,
+    reduction,
+)
 from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, find, register, spec_of, table, unregister
+
+FAMILIES = (
+    collective,
+    contraction,
+    control,
+    elementwise_arithmetic,
+    elementwise_convert,
+    elementwise_math,
+    indexing,
+    linalg,
+    movement,
+    opaque,
+    ordering,
+    random,
+    reduction,
+)
+"""The files that fill the table."""
 
 __all__ = ["Arity", "OpKind", "OpSpec", "ShapeError", "find", "register", "spec_of", "table", "unregister"]

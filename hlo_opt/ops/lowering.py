@@ -98,7 +98,8 @@ class Elementwise:
         return texts.get(element_type.name, texts.get(element_type.kind))
 
 
-Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], str]
+Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], str | Sequence[str]]
+"""A function for a tuple-shaped instruction gives one text per element."""
 
 _INTEGERS = {8: "char", 16: "short", 32: "int", 64: "long long"}
 

@@ -47,6 +47,10 @@ class Evaluator(Protocol):
         """The value of a computation's root for these arguments."""
         ...
 
+    def map_elements(self, computation: Computation, arguments: Sequence[Any]) -> list[Any]:
+        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root."""
+        ...
+
 
 @dataclass(frozen=True)
 class Arity:
@@ -74,7 +78,9 @@ class OpSpec:
     evaluate    the NumPy meaning, exact in dtype: (evaluator, instruction, operand values) -> value; tuples are Python tuples
     index       (instruction, operand number) -> IndexMap, or None where the operand index depends on data in a way no map expresses
     cuda        how a kernel computes one element: see `hlo_opt.ops.lowering`
-    expand      a module-independent computation of simpler ops that means the same: gives index, cost and CUDA to ops without their own
+    expand      a module-independent computation of simpler ops that means the same: gives index, cost and CUDA to ops without their own.
+                One parameter per operand, the root is the result; it is in no module. Ask `has_expansion` before
+    expands     which instructions `expand` covers; None: all
     flops       floating-point operations of the whole instruction
     tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
     samples     draws operand values for tests: (generator, instruction or shapes) -> list of arrays; None: normal numbers, small integers
@@ -89,6 +95,7 @@ class OpSpec:
     index: Callable[[Instruction, int], IndexMap | None] | None = None
     cuda: Lowering | None = None
     expand: Callable[[Module, Instruction], Computation] | None = None
+    expands: Callable[[Instruction], bool] | None = None
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
     samples: Callable[..., list[Any]] | None = None
@@ -97,6 +104,10 @@ class OpSpec:
     expensive: Callable[[Instruction], bool] | None = None
     is_free: bool = False
     is_library: bool = False
+
+    def has_expansion(self, instruction: Instruction) -> bool:
+        """Whether `expand` has a computation for this instruction."""
+        return self.expand is not None and (self.expands is None or self.expands(instruction))
 
     def is_expensive(self, instruction: Instruction) -> bool:
         """Whether computing it twice costs too much (xla/service/instruction_fusion.cc, IsExpensive). True when nothing is declared."""

@@ -1,0 +1,53 @@
+"""Passes, pipelines and presets; `fuse` runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import hlo_opt.diag.reasons
+import hlo_opt.ops  # noqa: F401 - fills the op table
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.ir import Module
+from hlo_opt.passes.explain import ExplainReport, explain_module
+from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
+from hlo_opt.passes.presets import preset, preset_names
+from hlo_opt.passes.run import Outcome, run
+from hlo_opt.passes.table import pass_class, pass_names, pass_options, register_pass
+
+__all__ = [
+    "ExplainReport",
+    "Outcome",
+    "Pipeline",
+    "explain_module",
+    "fuse",
+    "parse_pipeline",
+    "pass_class",
+    "pass_names",
+    "pass_options",
+    "preset",
+    "preset_names",
+    "register_pass",
+    "run",
+]
+
+
+def fuse(
+    module: Module,
+    preset: str = "default",
+    passes: str | None = None,
+    target: str = "h100_sxm",
+    simplify: str = "auto",
+    *,
+    what_if: Iterable[str] = (),
+    force: Iterable[tuple[str, str]] = (),
+    stop_after_step: int | None = None,
+) -> tuple[Module, list[FusionDecision]]:
+    """Fuse a copy of the module and prove that it computes the same. Returns it with a decision for every edge between kernels.
+
+    `passes` (as `--passes` spells them) replace the preset. The options are those of `hlo_opt.passes.run.run`.
+    Raises UsageError for unknown names and wrong options.
+    """
+    outcome = run(
+        module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
+    )
+    return outcome.module, outcome.decide()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
-from hlo_opt.ir import Module
+from hlo_opt.ir import Instruction, Module
 
 
 @dataclass
@@ -15,7 +16,8 @@ class PassContext:
     """What a pass is given besides the module: the device, where decisions go, and the step counter.
 
     `step` is asked before every single rewrite ("fuse producer into consumer"); False means that the limit of `--stop-after-step` is reached and the
-    rewrite must not happen.
+    rewrite must not happen. `origins` remembers what instructions that were copied under other names were called in the input; `forbidden` the
+    edges (by those names) that a plan refused after they had been fused; `fused_by` which pass moved a producer.
     """
 
     target: Any
@@ -24,12 +26,20 @@ class PassContext:
     forced_edges: frozenset[tuple[str, str]] = frozenset()
     stop_after_step: int | None = None
     steps: int = field(default=0)
+    origins: dict[Instruction, str] = field(default_factory=dict)
+    forbidden: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    fused_by: dict[str, str] = field(default_factory=dict)
 
     def step(self) -> bool:
-        if self.stop_after_step is not None and self.steps >= self.stop_after_step:
+        if self.exhausted:
             return False
         self.steps += 1
         return True
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no rewrite may happen any more."""
+        return self.stop_after_step is not None and self.steps >= self.stop_after_step
 
 
 @dataclass(frozen=True)

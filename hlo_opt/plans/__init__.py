@@ -1,0 +1,11 @@
+"""Which kernel covers a region: matchers in order, and the reasons why there may be none."""
+
+from __future__ import annotations
+
+import hlo_opt.diag.reasons
+import hlo_opt.ops  # noqa: F401 - fills the op table
+from hlo_opt.plans.choose import lowering_reason, plan
+from hlo_opt.plans.plan import Launch, Plan, Region, Segment
+from hlo_opt.plans.region import region_of
+
+__all__ = ["Launch", "Plan", "Region", "Segment", "lowering_reason", "plan", "region_of"]

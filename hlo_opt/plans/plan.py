@@ -45,16 +45,20 @@ class Segment:
     space        sizes of the index space that threads walk: output dimensions, or [rows, reduced] for a reduction
     hero         the instruction that decides the form
     roots        positions in the region's roots that this segment writes
+    blocks       how many of the launch's blocks are its own; segments follow each other in the order of blocks
     vector       consecutive elements per thread
+    levels       row reduction: the reduces, those of a level needing only results of earlier levels
     """
 
     kind: str
     space: tuple[int, ...]
     hero: Instruction
     roots: tuple[int, ...]
+    blocks: int
     vector: int = 1
     threads_per_row: int = 1
     rows_per_block: int = 1
+    levels: tuple[tuple[Instruction, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

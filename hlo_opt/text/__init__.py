@@ -1,0 +1,31 @@
+"""HLO text: reading, checking and printing modules, and where their instructions come from."""
+
+from hlo_opt.ir import Module
+from hlo_opt.text.frames import StackFrame, source_location, stack, stack_frames
+from hlo_opt.text.printer import STYLES, print_instruction, print_module
+from hlo_opt.text.reader import parse
+
+Module.printer = print_module
+
+
+def verify(module: Module, allow_unknown: bool = False) -> None:
+    """Check that a module is well formed. Raises VerifyError, with the line of the instruction at fault, for the first thing that is wrong.
+
+    With `allow_unknown`, opcodes and attributes that the op table does not have are taken as they are.
+    """
+    from hlo_opt.text.verifier import verify as run  # the op table is only loaded by who needs it
+
+    run(module, allow_unknown)
+
+
+__all__ = [
+    "STYLES",
+    "StackFrame",
+    "parse",
+    "print_instruction",
+    "print_module",
+    "source_location",
+    "stack",
+    "stack_frames",
+    "verify",
+]

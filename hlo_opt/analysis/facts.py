@@ -1,0 +1,193 @@
+"""Small facts about single instructions that legality, policy and the cost model share."""
+
+from __future__ import annotations
+
+from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ops import OpKind, find
+
+FREE = frozenset(
+    {
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "after-all",
+        "while",
+        "conditional",
+        "call",
+        "opt-barrier",
+        "domain",
+        "partition-id",
+        "replica-id",
+        "get-dimension-size",
+        "async-update",
+        "async-done",
+        "add-dependency",
+    }
+)
+"""Opcodes that launch no work of their own."""
+
+_ALWAYS_EFFECTS = frozenset(
+    {
+        "infeed",
+        "outfeed",
+        "send",
+        "send-done",
+        "recv",
+        "recv-done",
+        "rng",
+        "rng-get-and-update-state",
+    }
+)
+
+_NO_SHAPE_CHANGE = frozenset({"copy", "rng"})
+
+_SINGLE_USE = frozenset(
+    {"bitcast", "concatenate", "reshape", "reverse", "slice", "transpose", "gather", "dynamic-slice"}
+)
+"""Each operand element is read at most once (xla/hlo/ir/hlo_instruction.cc, OperandElementUse)."""
+
+GENERIC_TRITON = "__triton"
+
+
+def launches(instruction: Instruction) -> bool:
+    """Whether the instruction launches work: a kernel or a library call."""
+    return instruction.opcode not in FREE and not instruction.opcode.endswith("-done")
+
+
+def has_side_effect(instruction: Instruction) -> bool:
+    """Whether the instruction itself does more than give its value (called computations are not looked into)."""
+    opcode = instruction.opcode
+    if opcode in _ALWAYS_EFFECTS:
+        return True
+    if opcode == "custom-call" or opcode.startswith("custom-call-"):
+        return instruction.word("custom_call_has_side_effect") == "true" or (
+            instruction.value("custom_call_has_side_effect", False) is True
+        )
+    spec = find(opcode)
+    return spec is not None and spec.side_effects
+
+
+def effectful_computations(computations: list[Computation]) -> set[Computation]:
+    """The computations that hold a side effect, their own or that of one that they call; callees first in the list."""
+    found: set[Computation] = set()
+    changed = True
+    while changed:  # one round when callees come first
+        changed = False
+        for computation in computations:
+            if computation in found:
+                continue
+            if any(has_side_effect(i) or any(c in found for c in i.called()) for i in computation.instructions):
+                found.add(computation)
+                changed = True
+    return found
+
+
+def is_elementwise(instruction: Instruction, operand: int | None = None) -> bool:
+    """Whether each output element reads the operand elements at its own index only (HloInstruction::IsElementwise).
+
+    Source: xla/hlo/ir/hlo_instruction.cc. A dynamic-update-slice is elementwise in its first operand, a bitcast-convert when widths match, a
+    fusion when all that it holds is.
+    """
+    opcode = instruction.opcode
+    if opcode == "dynamic-update-slice":
+        return operand == 0
+    if opcode == "bitcast-convert":
+        given = instruction.operands[0].shape
+        return given.is_array and instruction.shape.is_array and given.type.bits == instruction.shape.type.bits
+    if opcode == "map":
+        return instruction.shape.is_array
+    if opcode == "fusion":
+        return all(i.opcode == "parameter" or is_elementwise(i) for i in instruction.called_by("calls").instructions)
+    if opcode in _NO_SHAPE_CHANGE:
+        return True
+    spec = find(opcode)
+    return spec is not None and spec.kind is OpKind.ELEMENTWISE and bool(instruction.operands)
+
+
+def reuses_elements(instruction: Instruction, operand: int) -> bool:
+    """Whether an element of the operand may be read for more than one output element (OperandElementUse::kReuse)."""
+    opcode = instruction.opcode
+    if opcode in _SINGLE_USE:
+        return opcode in ("gather", "dynamic-slice") and operand > 0
+    if opcode == "pad":
+        return operand > 0
+    if opcode in ("reduce", "scatter"):
+        return opcode == "reduce" and operand >= len(instruction.operands) // 2
+    if opcode == "dynamic-update-slice":
+        return operand > 1
+    if opcode == "fusion":
+        return fusion_reuses_elements(instruction, operand)
+    return not is_elementwise(instruction)
+
+
+def fusion_reuses_elements(fusion: Instruction, operand: int) -> bool:
+    """As `reuses_elements`, for a parameter of a fusion: some path from the parameter to the root reuses, or two paths meet it.
+
+    Source: xla/hlo/ir/hlo_instructions.cc, FusionReusesParamElements.
+    """
+    body = fusion.called_by("calls")
+    parameter = next(p for p in body.parameters if p.parameter_number == operand)
+    todo, seen = [parameter], {parameter}
+    while todo:
+        instruction = todo.pop()
+        for user in instruction.users:
+            for position, used in enumerate(user.operands):
+                if used is instruction and reuses_elements(user, position):
+                    return True
+            if user not in seen:
+                seen.add(user)
+                todo.append(user)
+    return False
+
+
+def is_effectively_scalar(shape: Shape) -> bool:
+    """One element, whatever the rank."""
+    return shape.is_array and shape.element_count == 1
+
+
+def true_rank(shape: Shape) -> int:
+    """The number of dimensions larger than one."""
+    return sum(size > 1 for size in shape.dimensions)
+
+
+def fusion_backend_kind(instruction: Instruction) -> str:
+    """The kind in a fusion's backend config (`__triton`, `__triton_gemm`, `__cudnn$fusion`, ...); empty when there is none."""
+    found = instruction.attributes.get("backend_config")
+    if found is None:
+        return ""
+    text = found.text.replace('\\"', '"')
+    at = text.find('"fusion_backend_config"')
+    if at < 0:
+        return ""
+    at = text.find('"kind"', at)
+    if at < 0:
+        at = text.find("kind:", text.find('"fusion_backend_config"'))
+        if at < 0:
+            return ""
+        first = text.find('"', at)
+    else:
+        first = text.find('"', at + len('"kind"'))
+    last = text.find('"', first + 1)
+    return text[first + 1 : last] if 0 <= first < last else ""
+
+
+def is_boundary_fusion(instruction: Instruction) -> bool:
+    """Whether a fusion stands for a library call (cuDNN, a Triton matrix product, a custom kernel) and must stay as it is."""
+    if instruction.opcode != "fusion":
+        return False
+    return instruction.word("kind") == "kCustom" and fusion_backend_kind(instruction) != GENERIC_TRITON
+
+
+def is_library(instruction: Instruction) -> bool:
+    """Whether the instruction runs in a library or is opaque: nothing is fused into it, and it is fused into nothing."""
+    if instruction.opcode == "fusion":
+        return is_boundary_fusion(instruction)
+    spec = find(instruction.opcode)
+    if spec is None:
+        return True
+    if spec.is_library:
+        return True
+    opaque = (OpKind.CONTRACTION, OpKind.LINALG, OpKind.COLLECTIVE, OpKind.OPAQUE)
+    return spec.kind in opaque and spec.cuda is None and not spec.has_expansion(instruction)

@@ -1,0 +1,133 @@
+"""Put the bodies of calls and fusions back into their callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hlo_opt.analysis.facts import GENERIC_TRITON, fusion_backend_kind
+from hlo_opt.diag import ParseError
+from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+
+GROWTH_LIMIT = 200_000
+"""Instructions that inlining may add to a module before it stops: calls nested n deep, each twice, grow as 2^n."""
+
+
+def is_plain_call(instruction: Instruction) -> bool:
+    """A call that means its body and nothing more."""
+    return instruction.opcode == "call" and not instruction.control_predecessors
+
+
+def is_plain_fusion(instruction: Instruction) -> bool:
+    """A fusion that a generator of kernels made; one that stands for a library call is not plain."""
+    if instruction.opcode != "fusion" or instruction.control_predecessors:
+        return False
+    if "output_to_operand_aliasing" in instruction.attributes:
+        return False
+    return instruction.word("kind") != "kCustom" or fusion_backend_kind(instruction) == GENERIC_TRITON
+
+
+def inline_calls(module: Module) -> bool:
+    """Inline every plain call, nested ones too. True when anything changed."""
+    return inline(module, is_plain_call)
+
+
+def inline_fusions(module: Module) -> bool:
+    """Inline every plain fusion. True when anything changed."""
+    return inline(module, is_plain_fusion)
+
+
+def inline(module: Module, wanted: Callable[[Instruction], bool]) -> bool:
+    """Inline the instructions that are wanted, callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more."""
+    edit.sort_computations(module)
+    waited_for = {p for c in module.computations for i in c.instructions for p in i.control_predecessors}
+    budget = GROWTH_LIMIT
+    changed = False
+    callers = _caller_counts(module)
+    for computation in list(module.computations):
+        found = [i for i in computation.instructions if wanted(i) and i not in waited_for]
+        for instruction in found:
+            body = _body(instruction)
+            size = len(body.instructions)
+            if size > budget:
+                continue
+            alone = callers[body] == 1
+            if not alone:
+                budget -= size
+                callers[body] -= 1
+            _splice(instruction, body, keep_names=alone)
+            changed = True
+        if found:
+            edit.sort(computation)
+    if changed:
+        remove_uncalled(module)
+    return changed
+
+
+def _body(instruction: Instruction) -> Computation:
+    return instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
+
+
+def _caller_counts(module: Module) -> dict[Computation, int]:
+    counts = dict.fromkeys(module.computations, 0)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            for callee in instruction.called():
+                counts[callee] += 1
+    return counts
+
+
+def _splice(instruction: Instruction, body: Computation, *, keep_names: bool) -> None:
+    """Copy the body in front of the instruction's users and take the instruction out. The copies keep their names when the body dies."""
+    computation = instruction.computation
+    module = computation.module
+    assert module is not None
+    computation.index_users()
+    copies: dict[Instruction, Instruction] = {}
+    for member in body.instructions:
+        if member.parameter_number is not None:
+            copies[member] = instruction.operands[member.parameter_number]
+            continue
+        copy = Instruction(
+            member.name if keep_names else module.unique_name(member.name),
+            member.opcode,
+            member.shape,
+            [copies[o] for o in member.operands],
+            dict(member.attributes),
+            literal=member.literal,
+            offset=member.offset,
+            end=member.end,
+        )
+        copy.control_predecessors = [copies[p] for p in member.control_predecessors]
+        _inherit_source(copy, instruction)
+        copies[member] = edit.append(computation, copy)
+    edit.redirect_users(instruction, copies[body.root])
+    edit.remove(instruction)
+
+
+def _inherit_source(copy: Instruction, call: Instruction) -> None:
+    """Give an instruction whose metadata name no source line the line of the call that it was inlined from."""
+    try:
+        own, outer = copy.metadata, call.metadata
+    except ParseError:  # printed back as it was read
+        return
+    if own.source_file or own.stack_frame_id or not (outer.source_file or outer.stack_frame_id):
+        return
+    path = "/".join(part for part in (outer.op_name, own.op_name) if part)
+    edit.set_attribute(copy, "metadata", Attribute.of(replace(outer, op_type=own.op_type, op_name=path)))
+
+
+def remove_uncalled(module: Module) -> bool:
+    """Drop computations that nothing reaches from the entry."""
+    needed: set[Computation] = set()
+    todo = [module.entry]
+    while todo:
+        computation = todo.pop()
+        if computation in needed:
+            continue
+        needed.add(computation)
+        todo.extend(c for i in computation.instructions for c in i.called())
+    dead = [c for c in module.computations if c not in needed]
+    for computation in dead:
+        edit.remove_computation(computation)
+    return bool(dead)

@@ -1,0 +1,245 @@
+"""Value numbering: two values get the same number exactly when the same operations on the same parameters make them.
+
+Fusions and calls are looked through, tuples are taken apart, commutative operands are sorted, and a concatenate of concatenates along the same
+dimension counts as one. Modules numbered with one shared table compare by number. Layouts count only where bytes are read as they lie: bitcast,
+custom-call, and what has side effects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.facts import has_side_effect
+from hlo_opt.diag import VerifyError
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
+from hlo_opt.ops import find
+
+Value = int | tuple["Value", ...]
+"""The number of an array (or token), or the numbers of a tuple's elements."""
+
+WORK_LIMIT = 20_000_000
+"""Instructions that numbering may visit: calls nested n deep, each twice, are 2^n."""
+
+IGNORED = frozenset(
+    {"metadata", "frontend_attributes", "sharding", "origin", "statistics", "control-predecessors", "backend_config"}
+)
+"""Attributes that do not change a value. A custom-call's backend config does."""
+
+_SMALL_LITERAL = 1024
+
+
+@dataclass(eq=False)
+class Table:
+    """Numbers by what they stand for, shared between the modules that are compared."""
+
+    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    made_by: list[Instruction | None] = field(default_factory=list)
+    operands: list[tuple[int, ...]] = field(default_factory=list)
+    parts: dict[tuple[int, int], tuple[Value, ...]] = field(default_factory=dict)
+
+    def number(
+        self, key: tuple[object, ...], instruction: Instruction | None = None, operands: tuple[int, ...] = ()
+    ) -> int:
+        found = self.numbers.get(key)
+        if found is None:
+            found = self.numbers[key] = len(self.made_by)
+            self.made_by.append(instruction)
+            self.operands.append(operands)
+        return found
+
+    def flat(self, value: Value) -> int:
+        """One number for a value, a tuple's elements included."""
+        if isinstance(value, int):
+            return value
+        return self.number(("tuple", *(self.flat(v) for v in value)), None, tuple(leaves(value)))
+
+    def taken_apart(self, number: int, shape: Shape) -> Value:
+        """A tuple-shaped value as its elements."""
+        if shape.elements is None:
+            return number
+        made_by = self.made_by[number]
+        return tuple(
+            self.taken_apart(self.number(("element", number, n), made_by, (number,)), element)
+            for n, element in enumerate(shape.elements)
+        )
+
+
+def leaves(value: Value) -> Iterator[int]:
+    """The numbers of a value's array leaves, in order."""
+    if isinstance(value, int):
+        yield value
+    else:
+        for element in value:
+            yield from leaves(element)
+
+
+@dataclass
+class Numbered:
+    """A computation: its root, its side effects (each as often as it happens) and its control dependencies. `values` has every
+    instruction where the computation stands on its own parameters; it is empty where it is inlined."""
+
+    root: Value
+    values: dict[Instruction, Value] = field(default_factory=dict)
+    effects: Counter[int] = field(default_factory=Counter)
+    waits: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+
+def literal_key(instruction: Instruction) -> object:
+    """What two constants are compared by. Small ones by their bits; large ones by their text, which is quicker; elided ones equal only themselves."""
+    literal = instruction.literal
+    if literal is None or literal.is_elided:
+        return ("elided", id(literal))
+    if literal.text is not None and instruction.shape.element_count > _SMALL_LITERAL:
+        return literal.text
+    return literal.key()
+
+
+def attribute_key(instruction: Instruction) -> tuple[object, ...]:
+    """The attributes that count, without called computations, by name."""
+    keep = instruction.opcode == "custom-call"
+    return tuple(
+        sorted(
+            (name, value.text)
+            for name, value in instruction.attributes.items()
+            if isinstance(value, Attribute) and (name not in IGNORED or (keep and name == "backend_config"))
+        )
+    )
+
+
+def is_commutative(opcode: str) -> bool:
+    """Whether the order of two operands does not change the value (the op table says so)."""
+    spec = find(opcode)
+    return spec is not None and spec.commutative
+
+
+class Numbering:
+    """Numbers the values of one module."""
+
+    def __init__(self, module: Module, table: Table) -> None:
+        self.module = module
+        self.table = table
+        self._known: dict[tuple[object, ...], Numbered] = {}
+        self._work = 0
+
+    def entry(self) -> Numbered:
+        """The entry computation. Raises VerifyError when its calls expand to more than `WORK_LIMIT` instructions."""
+        return self.computation(self.module.entry, None)
+
+    def computation(self, computation: Computation, arguments: tuple[Value, ...] | None) -> Numbered:
+        """A computation on its own parameters (`arguments` None) or inlined at values. Uses a stack of its own, not Python's."""
+        key = (computation, arguments)
+        stack = [_Walk(computation, arguments)]
+        while stack:
+            walk = stack[-1]
+            needed = self._advance(walk)
+            if needed is not None:
+                stack.append(needed)
+                continue
+            self._known[walk.computation, walk.arguments] = Numbered(
+                walk.values[walk.computation.root],
+                walk.values if walk.arguments is None else {},
+                walk.effects,
+                walk.waits,
+            )
+            stack.pop()
+        return self._known[key]
+
+    def _advance(self, walk: _Walk) -> _Walk | None:
+        """Number instructions until one needs a computation that has no number yet; None when all are done."""
+        while walk.position < len(walk.order):
+            instruction = walk.order[walk.position]
+            operands = tuple(walk.values[o] for o in instruction.operands)
+            inlined = instruction.opcode in ("fusion", "call")
+            called: list[Numbered] = []
+            for callee in instruction.called():
+                arguments = operands if inlined else None
+                known = self._known.get((callee, arguments))
+                if known is None:
+                    return _Walk(callee, arguments)
+                called.append(known)
+            self._work += 1
+            if self._work > WORK_LIMIT:
+                raise VerifyError(
+                    f"the calls of {self.module.name} expand to more than {WORK_LIMIT} instructions",
+                    span=self.module.span(instruction),
+                )
+            value = self._value(walk, instruction, operands, called)
+            walk.values[instruction] = value
+            for needed in instruction.control_predecessors:
+                walk.waits[self.table.flat(walk.values[needed]), self.table.flat(value)] += 1
+            walk.position += 1
+        return None
+
+    def _value(self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered]) -> Value:
+        table = self.table
+        opcode = i.opcode
+        if opcode == "parameter":
+            number = i.parameter_number or 0
+            if walk.arguments is not None:
+                return walk.arguments[number]
+            shape = i.shape.without_layout()
+            return table.taken_apart(table.number(("parameter", number, shape), i), i.shape)
+        if opcode in ("fusion", "call"):
+            walk.effects.update(called[0].effects)
+            walk.waits.update(called[0].waits)
+            return called[0].root
+        if opcode == "tuple":
+            return operands
+        if opcode == "get-tuple-element":
+            given = operands[0]
+            assert isinstance(given, tuple)
+            return given[i.attribute("index", int)]
+        if opcode == "concatenate":
+            return self._concatenate(i, operands)
+        effects = [n for n in called if n.effects or n.waits]
+        acts = has_side_effect(i) or bool(effects)
+        layouts: object = None
+        if acts or opcode in ("bitcast", "custom-call"):
+            layouts = (i.shape, *(o.shape for o in i.operands))
+        flat = tuple(table.flat(v) for v in operands)
+        key = (
+            opcode,
+            i.shape.without_layout(),
+            layouts,
+            attribute_key(i),
+            _called_key(i, called, table),
+            literal_key(i) if opcode == "constant" else None,
+            tuple(sorted(flat)) if is_commutative(opcode) and len(flat) == 2 else flat,
+        )
+        number = table.number(key, i, flat)
+        if acts:
+            walk.effects[number] += 1
+        return table.taken_apart(number, i.shape)
+
+    def _concatenate(self, i: Instruction, operands: tuple[Value, ...]) -> Value:
+        dimension = i.ints("dimensions")[0]
+        parts: list[Value] = []
+        for value in operands:
+            parts.extend(self.table.parts.get((value, dimension), (value,)) if isinstance(value, int) else (value,))
+        flat = tuple(self.table.flat(p) for p in parts)
+        number = self.table.number(("concatenate", dimension, i.shape.without_layout(), flat), i, flat)
+        self.table.parts[number, dimension] = tuple(parts)
+        return number
+
+
+class _Walk:
+    """Where the numbering of one computation stands."""
+
+    def __init__(self, computation: Computation, arguments: tuple[Value, ...] | None) -> None:
+        self.computation = computation
+        self.arguments = arguments
+        self.order = list(computation.instructions)
+        self.position = 0
+        self.values: dict[Instruction, Value] = {}
+        self.effects: Counter[int] = Counter()
+        self.waits: Counter[tuple[int, int]] = Counter()
+
+
+def _called_key(i: Instruction, called: list[Numbered], table: Table) -> tuple[object, ...]:
+    names = [(name, len(v.computations)) for name, v in i.attributes.items() if isinstance(v, Called)]
+    return (
+        *names,
+        *((table.flat(n.root), tuple(sorted(n.effects.items())), tuple(sorted(n.waits.items()))) for n in called),
+    )

@@ -1,0 +1,71 @@
+"""A module in four numbers: kernels, launches, bytes, microseconds.
+
+Kernels and launches are counted over the entry and all that control flow reaches from it. Bytes are counted as XLA's HloCostAnalysis does
+(xla/service/hlo_cost_analysis.cc): every launched instruction's reads and writes, loop bodies once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo_opt.analysis.facts import launches
+from hlo_opt.analysis.loops import trip_count
+from hlo_opt.analysis.performance import Priced
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.traffic import module_bytes
+from hlo_opt.ir import Computation, Instruction, Module
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSummary:
+    """`kernels` counts each launched instruction once, `launches` times the known trip counts of the loops around it, `est_us` too; `bytes`
+    counts loop bodies once, and of a conditional the branch that moves most. `unknown_trips` loops run an unknown number of times and are counted as one."""
+
+    kernels: int
+    launches: int
+    bytes: float
+    est_us: float
+    unknown_trips: int
+
+
+def executions(module: Module) -> tuple[dict[Computation, int], int]:
+    """How often the entry and every computation that control flow reaches runs, as far as trip counts are known (branches count as taken); and
+    the number of loops whose count is not known. A computation that several instructions call is counted at its first caller."""
+    times = {module.entry: 1}
+    todo = [module.entry]
+    unknown = 0
+    while todo:
+        computation = todo.pop()
+        for instruction in computation.instructions:
+            if instruction.opcode not in ("while", "conditional", "call"):
+                continue
+            factor = 1
+            if instruction.opcode == "while":
+                count = trip_count(instruction)
+                unknown += count is None
+                factor = 1 if count is None else count
+            for callee in instruction.called():
+                if callee not in times:
+                    times[callee] = times[computation] * factor
+                    todo.append(callee)
+    return times, unknown
+
+
+def launched(module: Module) -> list[Instruction]:
+    """The instructions that launch work, in the order of the text."""
+    times, _ = executions(module)
+    return [i for c in module.computations if c in times for i in c.instructions if launches(i)]
+
+
+def module_summary(module: Module, target: DeviceTarget) -> ModuleSummary:
+    """Count and price a module."""
+    times, unknown = executions(module)
+    kernels = total = 0
+    microseconds = 0.0
+    for instruction in launched(module):
+        often = times[instruction.computation]
+        estimate = Priced(instruction, target, row_local=True).estimate
+        kernels += 1
+        total += often
+        microseconds += often * (estimate.us + target.kernel_launch_us)
+    return ModuleSummary(kernels, total, module_bytes(module), microseconds, unknown)

@@ -1,0 +1,35 @@
+"""`hlo-opt check`: two modules on the same inputs."""
+
+from __future__ import annotations
+
+import click
+
+from hlo_opt.cli.console import show
+from hlo_opt.cli.module import read_module
+from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, seed_option
+
+
+@click.command("check")
+@click.argument("file")
+@click.argument("other", required=False)
+@fuse_options
+@backend_option
+@inputs_option
+@seed_option
+def command(file: str, other: str | None, backend: str, inputs: str | None, seed: int, **fusing: object) -> int:
+    """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what fusing FILE gives.
+
+    Outputs may differ by as much as the tolerances of the op table explain. Exit status 1 when they differ more.
+    """
+    from hlo_opt.cli.fusing import Fusing
+
+    module = read_module(file)
+    second = Fusing.of(fusing).run(module).outcome.module if other is None else read_module(other)
+    from hlo_opt.cli import arrays
+    from hlo_opt.report.runs import check_page
+    from hlo_opt.runtime.compare import check
+
+    given = None if inputs is None else arrays.load_inputs(inputs, module)
+    result = check(module, second, backend=backend, inputs=given, seed=seed)
+    show(check_page(result))
+    return 0 if result.ok else 1

@@ -1,0 +1,109 @@
+"""Reading inputs and writing outputs. An output file is written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from hlo_opt.diag import ParseError, Source, Span, UsageError
+
+STANDARD = "-"
+_READ: list[tuple[str, str]] = []
+
+
+def texts_read() -> list[tuple[str, str]]:
+    """Name and text of every module that this process has read, for a reproducer."""
+    return list(_READ)
+
+
+def read_text(name: str) -> Source:
+    """The text of a file, or of stdin for `-`.
+
+    Raises UsageError (with the path) for what cannot be opened and ParseError for what is no text: empty, binary, not UTF-8.
+    """
+    shown = "<stdin>" if name == STANDARD else name
+    try:
+        data = sys.stdin.buffer.read() if name == STANDARD else Path(name).read_bytes()
+    except (OSError, ValueError) as error:
+        raise UsageError(_why(error), filename=shown) from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _not_text(data, error.start, shown) from None
+    zero = text.find("\0")
+    if zero >= 0:
+        raise _not_text(data, data.find(b"\0"), shown)
+    source = Source(text, shown)
+    if not text.strip():
+        raise ParseError("the file is empty", span=Span(source, 0, 0))
+    _READ.append((name, text))
+    return source
+
+
+def _why(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, IsADirectoryError):
+        return "is a folder, not a file"
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "not a file name"
+
+
+def _not_text(data: bytes, offset: int, shown: str) -> ParseError:
+    """The part before the first strange byte is text and gives line and column."""
+    before = Source(data[:offset].decode("utf-8", "replace"), shown)
+    return ParseError(
+        f"not text: byte 0x{data[offset]:02x} at offset {offset}",
+        span=Span(before, len(before.text), len(before.text) + 1),
+        hint="hlo-opt reads textual HLO; XLA writes it with --xla_dump_hlo_as_text",
+    )
+
+
+def check_writable(name: str | None) -> None:
+    """Fail before any work is done when an output could never be written. Raises UsageError."""
+    if name is None or name == STANDARD:
+        return
+    path = Path(name)
+    if path.is_dir():
+        raise UsageError("cannot write: is a folder", filename=name)
+    parent = path.resolve().parent
+    if not parent.is_dir():
+        raise UsageError(f"cannot write: there is no folder {parent}", filename=name)
+    special = path.exists() and not path.is_file()
+    if not os.access(path if special else parent, os.W_OK) or (path.is_file() and not os.access(path, os.W_OK)):
+        raise UsageError("cannot write: permission denied", filename=name)
+
+
+@contextlib.contextmanager
+def whole_file(name: str) -> Iterator[IO[bytes]]:
+    """A file to write that takes its name when it is complete; what was there before stays until then. `-` is stdout."""
+    if name == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(name).resolve()
+    if path.exists() and not path.is_file():  # a pipe or a device: nothing to replace
+        with path.open("wb") as stream:
+            yield stream
+        return
+    partial = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.partial")
+    try:
+        with partial.open("xb") as stream:
+            yield stream
+            stream.flush()
+        if path.exists():
+            partial.chmod(stat.S_IMODE(path.stat().st_mode))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(name: str, text: str) -> None:
+    """Write a text whole or not at all, in UTF-8; `-` is stdout."""
+    sys.stdout.flush()
+    with whole_file(name) as stream:
+        stream.write(text.encode("utf-8"))

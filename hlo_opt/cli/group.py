@@ -1,0 +1,120 @@
+"""The click group: knows the verbs and what each is for, loads a verb's file when it is called, and turns every failure into an exit status."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from hlo_opt import __version__
+from hlo_opt.cli import failure
+from hlo_opt.diag.errors import HloOptError, nearest, printable
+
+VERBS = {
+    "fuse": "Fuse a module and print it.",
+    "explain": "Say why edges were not fused, or what a code such as FUS201 means.",
+    "run": "Run a module on a backend.",
+    "check": "Run two modules on the same inputs and compare.",
+    "print": "Parse, verify and print canonical text.",
+    "stats": "Count kernels, launches, bytes and opcodes.",
+    "passes": "List passes, their options and the presets.",
+    "ops": "Show what the op table covers.",
+    "targets": "List the devices that costs are estimated for.",
+}
+
+
+def _list_passes(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        command = context.command
+        assert isinstance(command, click.Group)
+        listing = command.get_command(context, "passes")
+        assert listing is not None
+        context.exit(context.invoke(listing))
+
+
+class ReaderGoneError(Exception):
+    """Whoever read stdout closed it. Raised instead of BrokenPipeError, which click would turn into exit status 1."""
+
+
+class Verbs(click.Group):
+    """A group whose commands live in `hlo_opt.cli.VERB`, under the name `command`, and are imported on first use."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"hlo_opt.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            close = nearest(args[0], VERBS)
+            ctx.fail(f"no such command {printable(args[0])!r}." + (f" Did you mean {close}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    no_args_is_help=True,
+)
+@click.version_option(__version__, prog_name="hlo-opt", message="%(prog)s %(version)s")
+@click.option(
+    "--list-passes",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_passes,
+    help="List passes and presets, and leave.",
+)
+def group() -> None:
+    """Read a textual HLO dump, fuse it, say why every other edge was not fused, and write and run the kernels.
+
+    A FILE of - is stdin. Results go to stdout, everything else to stderr.
+    """
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; returns the exit status. Every failure has been told on stderr by then, in one message."""
+    try:
+        status: Any = group.main(arguments, prog_name="hlo-opt", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except HloOptError as error:
+        return failure.told(error)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except (BrokenPipeError, ReaderGoneError):
+        # The interpreter flushes stdout once more when it ends; give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except MemoryError:
+        failure.say("out of memory")
+        return 2
+    except OSError as error:
+        failure.say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return 2
+    except Exception as error:
+        return failure.internal(error, arguments)
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,30 @@
+"""`hlo-opt stats`: a module in numbers."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from hlo_opt.cli.console import show
+from hlo_opt.cli.module import read_module
+from hlo_opt.cli.options import target_option
+
+
+@click.command("stats")
+@click.argument("file")
+@target_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(file: str, target: str, as_json: bool) -> None:
+    """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused first)."""
+    from hlo_opt.analysis.targets import target as find_target
+
+    device = find_target(target)
+    module = read_module(file)
+    from hlo_opt.report import stats
+
+    found = stats.stats(module, device)
+    if as_json:
+        click.echo(json.dumps(stats.as_json(found), indent=2))
+    else:
+        show(stats.as_page(found))

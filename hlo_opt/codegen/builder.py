@@ -1,0 +1,397 @@
+"""The `KernelBuilder`: writes the C++ statements that compute values of a region at given indices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from hlo_opt.codegen.index_text import digit_text, index_type, render
+from hlo_opt.codegen.names import Names, identifier
+from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, rounded, stored
+from hlo_opt.diag import BackendError
+from hlo_opt.ir import Computation, ElementType, Instruction, Shape
+from hlo_opt.ir.index_map import (
+    Constant,
+    Expression,
+    Quotient,
+    Remainder,
+    Variable,
+    add,
+    constant,
+    multiply,
+    variable,
+)
+from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.spec import find
+from hlo_opt.plans.limits import DEEPEST, HEAVIEST, weight
+
+_ATOM = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|[0-9][0-9a-zA-Z.]*|\([0-9a-zA-Z.-]*\)")
+
+_INDENT = "  "
+
+Key = tuple[Instruction, int | None, Index]
+
+
+class _Scope:
+    """What has been computed between one pair of braces."""
+
+    __slots__ = ("digits", "heavy", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[Key, str] = {}
+        self.digits: dict[Expression, str] = {}
+        self.heavy: dict[Expression, Expression] = {}
+
+
+class Builder:
+    """See `hlo_opt.ops.lowering.KernelBuilder` for the part that lowerings use.
+
+    Values are computed operands first with an explicit stack, so that a chain of thousands of operations needs no recursion; only an operation that asks for
+    operands under a condition or in a loop recurses, at most `DEEPEST` times.
+    """
+
+    def __init__(
+        self, numbers: dict[Instruction, int], pointers: dict[Instruction, str], taken: Sequence[str] = ()
+    ) -> None:
+        """`numbers` gives instructions the number in their variables' names, `pointers` the parameters' C++ names; `taken` are further names."""
+        self.names = Names()
+        self.lines: list[str] = []
+        self.tables: list[str] = []
+        self._numbers = dict(numbers)
+        self._pointers = pointers
+        self._tables: dict[Instruction, str] = {}
+        self._scopes = [_Scope()]
+        self._margin = _INDENT
+        self._naming = "value"
+        self._depth = 0
+        for name in (*pointers.values(), *taken):
+            self.names.fresh(name)
+
+    # ---- statements
+
+    def line(self, text: str) -> None:
+        """Add one statement."""
+        self.lines.append(f"{self._margin}{text}")
+
+    def pragma(self, text: str) -> None:
+        """Advice to the compiler about the loop that follows."""
+        self.line(f"#pragma {text}")
+
+    def stem_of(self, instruction: Instruction) -> str:
+        """What variables that hold the instruction's values are called, before a number that sets them apart."""
+        return f"{identifier(instruction.opcode)}_{self._number(instruction)}"
+
+    def name_after(self, instruction: Instruction) -> None:
+        """Call the variables that follow after an instruction."""
+        self._naming = self.stem_of(instruction)
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """Statements between braces after a header. Values computed inside are forgotten after it."""
+        self.line(f"{header} {{".lstrip())
+        self._margin += _INDENT
+        self._scopes.append(_Scope())
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+            self._margin = self._margin[: -len(_INDENT)]
+            self.line("}")
+
+    @contextmanager
+    def loop(self, extent: int) -> Iterator[Expression]:
+        name = self.names.numbered("s")
+        counter = variable(name, extent)
+        if isinstance(counter, Constant) and extent == 1:
+            with self.block(""):
+                yield counter
+            return
+        kind = index_type(Variable(0, extent, name))
+        with self.block(f"for ({kind} {name} = 0; {name} < {extent}; ++{name})"):
+            yield counter
+
+    @contextmanager
+    def branch(self, condition: str) -> Iterator[None]:
+        with self.block(f"if ({condition})"):
+            yield
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        with self.block("else"):
+            yield
+
+    def bind(self, element_type: ElementType, text: str) -> str:
+        name = self._fresh()
+        self.line(f"const {register_type(element_type)} {name} = {rounded(element_type, text)};")
+        return name
+
+    def variable(self, element_type: ElementType, text: str) -> str:
+        name = self._fresh()
+        self.line(f"{register_type(element_type)} {name} = {text};")
+        return name
+
+    def assign(self, name: str, text: str) -> None:
+        self.line(f"{name} = {text};")
+
+    def _fresh(self) -> str:
+        return self.names.fresh(self._naming)
+
+    # ---- index arithmetic
+
+    def text(self, expression: Expression) -> str:
+        text = self._plain(expression)
+        if isinstance(expression, Constant | Variable | Quotient | Remainder):
+            return f"({text})" if text.startswith("-") else text
+        return self._digit_name(expression, text)
+
+    def _plain(self, expression: Expression) -> str:
+        """Text that may be a sum, not in parentheses."""
+        return render(self._settled(expression), self._digit)
+
+    def _digit(self, expression: Expression) -> str:
+        assert isinstance(expression, Quotient | Remainder)
+        for scope in reversed(self._scopes):
+            found = scope.digits.get(expression)
+            if found is not None:
+                return found
+        inner = render(expression.left, self._digit)
+        if not re.fullmatch(r"\w+", inner):
+            inner = f"({inner})"
+        return self._digit_name(expression, digit_text(expression, inner))
+
+    def _digit_name(self, expression: Expression, text: str) -> str:
+        for scope in reversed(self._scopes):
+            found = scope.digits.get(expression)
+            if found is not None:
+                return found
+        name = self.names.numbered("i")
+        self.line(f"const {index_type(expression)} {name} = {text};")
+        self._scopes[-1].digits[expression] = name
+        return name
+
+    def _settled(self, expression: Expression) -> Expression:
+        """The expression, or a variable with its value when it has grown heavy."""
+        if isinstance(expression, Constant | Variable) or weight(expression, HEAVIEST) < HEAVIEST:
+            return expression
+        for scope in reversed(self._scopes):
+            found = scope.heavy.get(expression)
+            if found is not None:
+                return found
+        name = self._digit_name(expression, render(expression, self._digit))
+        made = Variable(expression.low, expression.high, name)
+        self._scopes[-1].heavy[expression] = made
+        return made
+
+    def declare_index(self, stem: str, expression: Expression) -> Expression:
+        """A new variable with the expression's value and range, under a name of its own."""
+        if isinstance(expression, Constant):
+            return expression
+        name = self.names.fresh(stem)
+        self.line(f"const {index_type(expression)} {name} = {self._plain(expression)};")
+        return Variable(expression.low, expression.high, name)
+
+    def index(self, text: str, low: int, high: int) -> Expression:
+        if low >= high:
+            return constant(low)
+        wide = self.unclamped_index(text)
+        made = Variable(low, high, self.names.numbered("i"))
+        self.line(
+            f"const {index_type(made)} {made.name} = ({index_type(made)})"
+            f"({wide} < {low} ? {low} : ({wide} > {high} ? {high} : {wide}));"
+        )
+        return made
+
+    def unclamped_index(self, text: str) -> str:
+        name = self.names.numbered("r")
+        self.line(f"const long long {name} = (long long)({text});")
+        return name
+
+    def address(self, shape: Shape, index: Index) -> str:
+        """The position of an element in memory: the layout's strides applied to the index."""
+        position: Expression = constant(0)
+        order = sorted(range(len(index)), key=lambda d: -shape.strides[d])
+        for d in order:  # major to minor, so that digits of one number join again
+            position = add(position, multiply(self._settled(index[d]), shape.strides[d]))
+        return self._plain(position)
+
+    # ---- values
+
+    def value(self, instruction: Instruction, index: Index) -> str:
+        return self._value(self._key(instruction, None, index))
+
+    def element(self, instruction: Instruction, number: int, index: Index) -> str:
+        return self._value(self._key(instruction, number, index))
+
+    def provide(self, instruction: Instruction, number: int | None, index: Index, name: str) -> None:
+        """Let a value that the kernel's frame has computed be found in this scope and those inside it."""
+        self._scopes[-1].values[self._key(instruction, number, index)] = name
+
+    def apply(self, computation: Computation, arguments: Sequence[str]) -> list[str]:
+        scope = _Scope()
+        for parameter, argument in zip(computation.parameters, arguments, strict=True):
+            scope.values[parameter, None, ()] = argument
+        self._scopes.append(scope)
+        try:
+            root = computation.root
+            count = None if root.shape.elements is None else len(root.shape.elements)
+            if count is None:
+                return [self.value(root, ())]
+            return [self.element(root, number, ()) for number in range(count)]
+        finally:
+            self._scopes.pop()
+
+    def store(self, pointer: str, shape: Shape, index: Index, value: str) -> None:
+        """Write one element of an output."""
+        self.line(f"{pointer}[{self.address(shape, index)}] = {stored(shape.type, value)};")
+
+    def _key(self, instruction: Instruction, number: int | None, index: Index) -> Key:
+        """The instruction that makes the value, looking through tuples and their elements."""
+        path = [] if number is None else [number]
+        while True:
+            if instruction.opcode == "get-tuple-element" and not instruction.shape.is_tuple:
+                path.append(instruction.attribute("index", int))
+                instruction = instruction.operands[0]
+            elif instruction.opcode == "tuple" and path:
+                instruction = instruction.operands[path.pop()]
+            else:
+                break
+        settled = tuple([self._settled(e) for e in index])
+        return instruction, path[0] if path else None, settled
+
+    def _find(self, key: Key) -> str | None:
+        for scope in reversed(self._scopes):
+            found = scope.values.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def _value(self, key: Key) -> str:
+        found = self._find(key)
+        if found is not None:
+            return found
+        if self._depth > DEEPEST + 1:  # the outermost value itself, and what it calls
+            raise BackendError(f"operations that read under conditions nest deeper than {DEEPEST}", code="HLO502")
+        self._depth += 1
+        naming = self._naming
+        stack: list[tuple[Key, bool]] = [(key, False)]
+        while stack:
+            top, ready = stack.pop()
+            if self._find(top) is not None:
+                continue
+            if not ready:
+                needed = [k for k in self._needs(top) if self._find(k) is None]
+                if needed:
+                    stack.append((top, True))
+                    stack.extend((k, False) for k in reversed(needed))
+                    continue
+            self._compute(top)
+        self._depth -= 1
+        self._naming = naming
+        found = self._find(key)
+        assert found is not None
+        return found
+
+    def _needs(self, key: Key) -> list[Key]:
+        """Operand values that are surely read at an index known already: those can be computed first."""
+        instruction, _, index = key
+        operands = instruction.operands
+        if not operands:
+            return []
+        spec = find(instruction.opcode)
+        if spec is None:
+            return []
+        needs = []
+        for number, operand in enumerate(operands):
+            if isinstance(spec.cuda, Elementwise):
+                needs.append(self._key(operand, None, index if operand.shape.rank else ()))
+                continue
+            if not operand.shape.is_array:
+                continue
+            if not operand.shape.rank:
+                needs.append(self._key(operand, None, ()))
+                continue
+            found = None if spec.index is None else spec.index(instruction, number)
+            if found is None or found.symbols or found.runtime or found.conditions_at(index):
+                continue
+            needs.append(self._key(operand, None, found.apply(index)))
+        return needs
+
+    def _compute(self, key: Key) -> None:
+        instruction, number, index = key
+        self.name_after(instruction)
+        if instruction.parameter_number is not None:
+            made: str | Sequence[str] = self._load(instruction, index)
+        elif instruction.literal is not None:
+            made = self._constant(instruction, index)
+        else:
+            made = self._lowered(instruction, index)
+        values = self._scopes[-1].values
+        if isinstance(made, str):
+            values[instruction, number, index] = made
+        else:
+            values.update(((instruction, k, index), text) for k, text in enumerate(made))
+
+    def _lowered(self, instruction: Instruction, index: Index) -> str | Sequence[str]:
+        spec = find(instruction.opcode)
+        lowering = None if spec is None else spec.cuda
+        if isinstance(lowering, Elementwise):
+            template = lowering.text_for(instruction)
+            if template is not None:
+                operands = [self.value(o, index if o.shape.rank else ()) for o in instruction.operands]
+                return self.bind(instruction.shape.type, _filled(template, instruction.shape.type, operands))
+        elif lowering is not None:
+            naming = self._naming
+            made = lowering(self, instruction, index)
+            self._naming = naming
+            if not isinstance(made, str) or _ATOM.fullmatch(made):
+                return made
+            return self.bind(instruction.shape.type, made)
+        raise BackendError(f"no CUDA lowering for {instruction.shape} {instruction.opcode}", code="HLO503")
+
+    def _number(self, instruction: Instruction) -> int:
+        return self._numbers.setdefault(instruction, len(self._numbers))
+
+    def _load(self, parameter: Instruction, index: Index) -> str:
+        shape = parameter.shape
+        self._naming = f"x{parameter.parameter_number}"
+        return self.bind_exact(
+            shape.type, loaded(shape.type, f"{self._pointers[parameter]}[{self.address(shape, index)}]")
+        )
+
+    def bind_exact(self, element_type: ElementType, text: str) -> str:
+        """As `bind`, for a value that is of the element type already."""
+        name = self._fresh()
+        self.line(f"const {register_type(element_type)} {name} = {text};")
+        return name
+
+    def _constant(self, instruction: Instruction, index: Index) -> str:
+        import numpy as np
+
+        assert instruction.literal is not None
+        element_type = instruction.shape.type
+        value = np.asarray(instruction.literal.value)
+        first = value.reshape(-1)[:1]
+        if value.size and (value.size == 1 or (value.tobytes() == first.tobytes() * value.size)):
+            return literal(element_type, first[0])
+        if instruction not in self._tables:
+            name = self.names.numbered("table")
+            kind, elements = bits_table(element_type, value)
+            rows = [", ".join(elements[k : k + 12]) for k in range(0, len(elements), 12)]
+            body = ",\n  ".join(rows or ["0"])
+            self.tables.append(f"static __device__ const {kind} {name}[] = {{\n  {body}}};\n")
+            self._tables[instruction] = name
+        row_major = Shape(element_type, instruction.shape.dimensions)
+        return self.bind_exact(
+            element_type, from_table(element_type, f"{self._tables[instruction]}[{self.address(row_major, index)}]")
+        )
+
+
+def _filled(template: str, element_type: ElementType, operands: Sequence[str]) -> str:
+    return template.format(
+        *operands,
+        T=register_type(element_type),
+        F="" if element_type.name == "f64" else "f",
+        bits=element_type.bits,
+        P=f"hlo_{element_type.name}",
+    )

@@ -1,0 +1,128 @@
+"""From a plan to a kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+
+from hlo_opt.codegen import loop, row_reduction
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.names import comment, identifier
+from hlo_opt.codegen.scalars import memory_type
+from hlo_opt.ir import Attribute, Instruction, Shape
+from hlo_opt.ir.attribute import render
+from hlo_opt.ops.elementwise_cuda import prelude_for
+from hlo_opt.ops.spec import find
+from hlo_opt.plans.plan import Plan, Region, Segment
+
+Targets = Sequence[Sequence[tuple[str, Shape]]]
+Emitter = Callable[[Builder, Plan, Segment, int, Targets], None]
+
+EMITTERS: Mapping[str, Emitter] = {"loop": loop.emit, "row-reduction": row_reduction.emit}
+"""What writes each kind of segment, from its first block and the pointers and shapes that each root of the region is written to."""
+
+_SYMBOL = "HLO_KERNEL_SYMBOL"  # stands for the symbol until the text's hash is known
+_MOST_COMMENTED = 60  # instructions
+
+
+def emit_kernel(plan: Plan) -> Kernel:
+    """The kernel of a plan. Equal plans over structurally equal regions give equal texts, and with them equal symbols.
+
+    Raises BackendError for a region that `hlo_opt.plans.plan` would have refused.
+    """
+    region = plan.region
+    numbers = {instruction: number for number, instruction in enumerate(_order(region))}
+    outputs = [(f"out{number}", shape) for number, shape in enumerate(region.outputs)]
+    rest = iter(outputs)
+    of_roots = [[next(rest) for _ in root.shape.leaves()] for root in region.roots]
+    pointers = {parameter: f"in{number}" for number, parameter in enumerate(region.parameters)}
+    builder = Builder(numbers, pointers, [name for name, _ in outputs])
+    first = 0
+    for segment in plan.segments:
+        with nullcontext() if len(plan.segments) == 1 else builder.block(_own_blocks(first, segment)):
+            if segment.blocks:
+                EMITTERS[segment.kind](builder, plan, segment, first, of_roots)
+        first += segment.blocks
+    parameters = [f"const {memory_type(p.shape.type)}* __restrict__ {name}" for p, name in pointers.items()]
+    parameters += [f"{memory_type(shape.type)}* __restrict__ {name}" for name, shape in outputs]
+    body = "\n".join(builder.lines)
+    text = (
+        comment(_description(plan, numbers))
+        + prelude_for(body)
+        + "".join(builder.tables)
+        + f'extern "C" __global__ void __launch_bounds__({plan.launch.block}) {_SYMBOL}(\n    '
+        + ",\n    ".join(parameters)
+        + f") {{\n{body}\n}}\n"
+    )
+    stem = f"{identifier(plan.kind)}_{identifier(plan.segments[0].hero.opcode)}"
+    launch = plan.launch
+    content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{text}"
+    symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    return Kernel(symbol, text.replace(_SYMBOL, symbol), launch, region.inputs, region.outputs, plan.kind)
+
+
+def _own_blocks(first: int, segment: Segment) -> str:
+    return f"if (blockIdx.x >= {first}u && blockIdx.x < {first + segment.blocks}u)"
+
+
+def _order(region: Region) -> list[Instruction]:
+    """What the outputs need, operands before users, in an order that depends on the structure only; parameters first."""
+    done: set[Instruction] = set(region.parameters)
+    order = list(region.parameters)
+    stack = [(root, False) for root in reversed(region.roots)]
+    while stack:
+        instruction, ready = stack.pop()
+        if instruction in done:
+            continue
+        if ready:
+            done.add(instruction)
+            order.append(instruction)
+        else:
+            stack.append((instruction, True))
+            stack.extend((o, False) for o in reversed(instruction.operands) if o not in done)
+    return order
+
+
+def _description(plan: Plan, numbers: Mapping[Instruction, int]) -> list[str]:
+    """The region as HLO, with the names that its values have in the code."""
+    launch = plan.launch
+    lines = [f"{plan.kind}: {launch.grid} blocks of {launch.block} threads"]
+    names = {
+        i: f"x{i.parameter_number}" if i.parameter_number is not None else f"{identifier(i.opcode)}_{n}"
+        for i, n in numbers.items()
+    }
+    shown = [i for i in numbers if i.parameter_number is None]
+    for instruction in shown[:_MOST_COMMENTED]:
+        arguments = ", ".join(f"{names[o]}" for o in instruction.operands)
+        if instruction.literal is not None:
+            arguments = _short_literal(instruction)
+        attributes = "".join(f", {text}" for text in _attributes(instruction))
+        lines.append(f"{names[instruction]} = {instruction.shape} {instruction.opcode}({arguments}){attributes}")
+    if len(shown) > _MOST_COMMENTED:
+        lines.append(f"... and {len(shown) - _MOST_COMMENTED} more")
+    return lines
+
+
+def _short_literal(instruction: Instruction) -> str:
+    import numpy as np
+
+    assert instruction.literal is not None
+    value = np.asarray(instruction.literal.value)
+    return str(value.reshape(-1)[0]) if value.size == 1 else "..."
+
+
+def _attributes(instruction: Instruction) -> list[str]:
+    """The attributes that the opcode declares, called computations by what they compute."""
+    spec = find(instruction.opcode)
+    if spec is None:
+        return []
+    shown = []
+    for name in sorted(spec.attributes):
+        value = instruction.attributes.get(name)
+        if isinstance(value, Attribute):
+            shown.append(f"{name}={render(value.value)}")
+        elif value is not None:
+            shown.append(f"{name}={' '.join(c.root.opcode for c in value.computations)}")
+    return shown

@@ -1,0 +1,53 @@
+"""Names and comments of generated code. Nothing that HLO text calls itself gets here unescaped.
+
+Variables are called after opcodes and positions, not after instructions, so that structurally equal fusions give the same text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MOST = 40  # characters of a name's stem
+
+
+def identifier(text: str) -> str:
+    """The text as the stem of a C++ identifier: letters, digits and single underscores, a letter first, of limited length.
+
+    Not safe as it is: callers append `_` and a number, which no keyword and no reserved name has.
+    """
+    stem = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", text))[:_MOST].strip("_")
+    return stem if stem[:1].isalpha() else f"v{stem}"
+
+
+class Names:
+    """Gives out names, each once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def fresh(self, stem: str) -> str:
+        """`stem` the first time, then `stem_2`, `stem_3`, ..."""
+        return self._first_free(stem, stem, 2, "_")
+
+    def numbered(self, stem: str) -> str:
+        """`stem0`, `stem1`, ..."""
+        return self._first_free(f"{stem}0", stem, 1, "")
+
+    def _first_free(self, name: str, stem: str, number: int, separator: str) -> str:
+        number = self._next.get(stem, number)
+        while name in self._taken:
+            name = f"{stem}{separator}{number}"
+            number += 1
+        self._next[stem] = number
+        self._taken.add(name)
+        return name
+
+
+def comment(lines: list[str]) -> str:
+    """The lines as `//` comments. Control characters, non-ASCII and backslashes (which would join lines) become `?`; long lines are cut."""
+    shown = []
+    for line in lines:
+        text = re.sub(r"[^ -~]|\\", "?", line)
+        shown.append(f"// {text if len(text) <= 200 else text[:197] + '...'}".rstrip())
+    return "".join(f"{line}\n" for line in shown)

@@ -1,0 +1,148 @@
+"""Values at the edge of a module: entry parameters as a flat list of arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.diag import EvaluationError
+from hlo_opt.ir import ElementType, Instruction, Module, Shape
+from hlo_opt.ops import find
+
+Value = Any
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def input_shapes(module: Module) -> list[Shape]:
+    """The shapes of the entry's parameters, tuples flattened in order, tokens left out."""
+    return [leaf for p in module.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
+
+
+def output_shapes(module: Module) -> list[Shape]:
+    """The shapes of the entry's results, tuples flattened in order, tokens left out."""
+    return [leaf for leaf in module.entry.root.shape.leaves() if leaf.is_array]
+
+
+def flatten(value: Value) -> list[Array]:
+    """The arrays of a value depth first; empty tuples and tokens give none."""
+    found: list[Array] = []
+    todo = [value]
+    while todo:
+        top = todo.pop()
+        if isinstance(top, tuple):
+            todo.extend(reversed(top))
+        else:
+            found.append(np.asarray(top))
+    return found
+
+
+def unflatten(shapes: Iterable[Shape], arrays: Iterable[Array]) -> list[Value]:
+    """One value per shape from a flat list of arrays. Raises StopIteration when there are too few: check the count first."""
+    rest = iter(arrays)
+    return [_build(shape, rest) for shape in shapes]
+
+
+def _build(shape: Shape, rest: Iterator[Array]) -> Value:
+    """Nested as the shape is; the parser bounds how deep that can be."""
+    if shape.elements is not None:
+        return tuple(_build(element, rest) for element in shape.elements)
+    return next(rest) if shape.is_array else ()
+
+
+def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
+    """The inputs as arrays of the parameters' types. Raises EvaluationError where number, type or dimensions do not fit.
+
+    Python numbers and lists are converted; an array must have the type already, or be the raw bits of a type that NumPy lacks.
+    """
+    shapes = input_shapes(module)
+    if len(inputs) != len(shapes):
+        raise EvaluationError(
+            f"the module takes {len(shapes)} inputs, {len(inputs)} are given",
+            code="HLO401",
+            hint="tuple parameters are flattened in order: one input per array",
+        )
+    return [_checked(number, shape, given) for number, (shape, given) in enumerate(zip(shapes, inputs, strict=True))]
+
+
+def _checked(number: int, shape: Shape, given: Any) -> Array:
+    dtype = shape.type.dtype
+    if isinstance(given, np.ndarray | np.generic):
+        array = np.asarray(given)
+        if array.dtype != dtype and is_raw(shape.type) and array.dtype == raw_dtype(shape.type):
+            array = array.view(dtype)
+    elif hasattr(given, "__array__"):
+        array = np.asarray(given)
+    else:
+        try:
+            array = np.asarray(given).astype(dtype)
+        except (TypeError, ValueError) as fault:
+            raise EvaluationError(f"in{number} is no array of {shape.type}: {fault}", code="HLO401") from fault
+    if array.dtype != dtype or not _fits(array.shape, shape):
+        expected = f"{shape.type}[{','.join(map(str, shape.dimensions))}]"
+        raise EvaluationError(
+            f"in{number} is {array.dtype}[{','.join(map(str, array.shape))}], expected {expected} ({dtype})",
+            code="HLO401",
+        )
+    return array
+
+
+def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
+    return len(sizes) == shape.rank and all(a == b or b < 0 for a, b in zip(sizes, shape.dimensions, strict=True))
+
+
+def is_raw(element_type: ElementType) -> bool:
+    """Whether files hold the type as raw bits because NumPy itself lacks it."""
+    return element_type.dtype.kind == "V" or element_type.dtype.isbuiltin != 1
+
+
+def raw_dtype(element_type: ElementType) -> np.dtype[Any]:
+    """The unsigned type of a value's raw bits."""
+    return np.dtype(f"uint{element_type.dtype.itemsize * 8}")
+
+
+def module_inputs(module: Module, seed: int = 0) -> list[Array]:
+    """Random inputs for the entry, the same for the same seed: normal floats, small integers, coins.
+
+    Where an operation that takes a parameter directly says what it likes (`OpSpec.samples`), that is drawn instead.
+    """
+    generator = np.random.default_rng(seed)
+    found: list[Array] = []
+    for parameter in module.entry.parameters:
+        liked = _liked(generator, parameter)
+        if liked is not None:
+            found.append(liked)
+        else:
+            found.extend(draw(generator, leaf) for leaf in parameter.shape.leaves() if leaf.is_array)
+    return found
+
+
+def _liked(generator: np.random.Generator, parameter: Instruction) -> Array | None:
+    if not parameter.shape.is_array:
+        return None
+    for user in parameter.users:
+        spec = find(user.opcode)
+        if spec is None or spec.samples is None:
+            continue
+        drawn = np.asarray(spec.samples(generator, user)[user.operands.index(parameter)])
+        if drawn.shape == parameter.shape.dimensions and drawn.dtype == parameter.shape.type.dtype:
+            return drawn
+    return None
+
+
+def draw(generator: np.random.Generator, shape: Shape) -> Array:
+    """Normal numbers for floats and complex numbers, 0..7 or -4..7 for integers (what the type has of that range), coins for pred."""
+    element_type, sizes = shape.type, shape.dimensions
+    if element_type.kind == "pred":
+        return generator.integers(0, 2, sizes).astype(np.bool_)
+    if element_type.is_integer:
+        low = -min(4, 1 << (element_type.bits - 1)) if element_type.kind == "signed" else 0
+        high = min(8, 1 << (element_type.bits - (element_type.kind == "signed")))
+        return np.asarray(generator.integers(low, high, sizes)).astype(element_type.dtype)
+    real = np.asarray(generator.standard_normal(sizes))
+    if element_type.is_complex:
+        real = real + 1j * generator.standard_normal(sizes)
+        return np.asarray(real).astype(element_type.dtype)
+    narrow = element_type.is_narrow_float
+    return real.astype(np.float32).astype(element_type.dtype) if narrow else real.astype(element_type.dtype)

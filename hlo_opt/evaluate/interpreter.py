@@ -1,0 +1,155 @@
+"""The interpreter: runs computations instruction by instruction over the op table's `evaluate` faces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error, own_bytes
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops import ShapeError
+
+Value = Any
+Observer = Callable[[Instruction, Value], None]
+
+DEEPEST = 100
+"""Computations that call each other deeper than this are refused: each level takes a few Python frames."""
+
+_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, ShapeError, TypeError, ValueError)
+"""What a face raises for operands or attributes that do not fit; malformed modules get this far when nobody verified them."""
+
+
+class Interpreter:
+    """Evaluates computations. One interpreter can be used for many calls; it keeps the compiled form of each computation.
+
+    observe      is called with every instruction and its value, in order
+    call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
+    memory_limit bytes that the values alive in one computation may hold together; None: any number
+    """
+
+    def __init__(
+        self,
+        *,
+        observe: Observer | None = None,
+        call_limit: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.observe = observe
+        self.call_limit = call_limit
+        self.memory_limit = memory_limit
+        self.calls = 0
+        self._depth = 0
+        self._programs: dict[Computation, Program] = {}
+        self._elementwise: dict[Computation, Program | None] = {}
+
+    def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
+        """The value of the root. Raises EvaluationError for operations without meaning here, and where a limit is passed."""
+        program = self._programs.get(computation)
+        if program is None:
+            program = self._programs[computation] = compile_computation(computation, whole=self.observe is not None)
+        if self._depth:
+            return self._run(program, computation, arguments)
+        with np.errstate(all="ignore"):
+            return self._run(program, computation, arguments)
+
+    def map_elements(self, computation: Computation, arguments: Sequence[Value]) -> list[Value]:
+        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root."""
+        if computation not in self._elementwise:
+            self._elementwise[computation] = compile_elementwise(computation)
+        program = self._elementwise[computation]
+        sizes = np.broadcast_shapes(*(np.shape(a) for a in arguments))
+        leaves = list(computation.root.shape.leaves())
+        if program is not None:
+            made = self._run(program, computation, arguments)
+            made = list(_leaves(made))
+            return [m if m.shape == sizes else np.broadcast_to(m, sizes) for m in made]
+        found = [np.empty(sizes, leaf.type.dtype) for leaf in leaves]
+        spread = [np.broadcast_to(a, sizes) for a in arguments]
+        for position in np.ndindex(*sizes):
+            value = self.call(computation, [a[position] for a in spread])
+            for target, element in zip(found, _leaves(value), strict=True):
+                target[position] = element
+        return found
+
+    def _run(self, program: Program, computation: Computation, arguments: Sequence[Value]) -> Value:
+        self.calls += 1
+        if self.call_limit is not None and self.calls > self.call_limit:
+            raise EvaluationError(
+                f"{computation.name}: more than {self.call_limit} runs of computations",
+                code="HLO402",
+                hint="a loop of the module may never end",
+            )
+        if self._depth >= DEEPEST:
+            raise EvaluationError(
+                f"{computation.name}: computations call each other more than {DEEPEST} deep", code="HLO402"
+            )
+        if len(arguments) != len(program.parameters):
+            raise EvaluationError(
+                f"{computation.name} takes {len(program.parameters)} parameters, {len(arguments)} values are given"
+            )
+        values: list[Value] = [None] * program.slots
+        for slot, argument in zip(program.parameters, arguments, strict=True):
+            if slot >= 0:
+                values[slot] = argument
+        plain = self.observe is None and self.memory_limit is None
+        self._depth += 1
+        step = None
+        try:
+            if plain:
+                for step in program.steps:
+                    values[step.slot] = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
+                    for slot in step.frees:
+                        values[slot] = None
+            else:
+                self._watched(program, values)
+        except _FAULTS as fault:
+            if step is None:
+                raise
+            raise error(step.instruction, _said(fault)) from fault
+        finally:
+            self._depth -= 1
+        return values[program.root]
+
+    def _watched(self, program: Program, values: list[Value]) -> None:
+        """As the plain loop, with the observer and the memory limit."""
+        alive = 0
+        sizes: dict[int, int] = {}
+        for step in program.steps:
+            if self.memory_limit is not None:
+                size = own_bytes(step.instruction)
+                if alive + size > self.memory_limit:
+                    raise error(
+                        step.instruction,
+                        f"{alive + size} bytes would be alive, the limit is {self.memory_limit}",
+                        code="HLO402",
+                    )
+                alive += size
+                sizes[step.slot] = size
+            try:
+                made = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
+            except _FAULTS as fault:
+                raise error(step.instruction, _said(fault)) from fault
+            values[step.slot] = made
+            if self.observe is not None:
+                self.observe(step.instruction, made)
+            for slot in step.frees:
+                values[slot] = None
+                alive -= sizes.pop(slot, 0)
+
+
+def _leaves(value: Value) -> list[Value]:
+    """The arrays of a value that may be a tuple of arrays."""
+    if not isinstance(value, tuple):
+        return [value]
+    return [leaf for element in value for leaf in _leaves(element)]
+
+
+def _said(fault: BaseException) -> str:
+    if isinstance(fault, MemoryError):
+        return "there is not enough memory"
+    if isinstance(fault, KeyError):
+        return f"attribute {fault} is missing"
+    return str(fault) or type(fault).__name__

@@ -1,0 +1,226 @@
+"""A computation made ready to run: a flat list of steps over numbered slots, without what the root does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.direct import direct
+from hlo_opt.ir import Called, Computation, Instruction
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.control_numpy import zeros
+from hlo_opt.ops.lazy import lazy
+
+Evaluate = Callable[[Any, Instruction, list[Any]], Any]
+
+
+@dataclass(slots=True)
+class Step:
+    """One instruction: its face, the slots of its operands, its own slot, and the slots that nothing needs afterwards."""
+
+    instruction: Instruction
+    evaluate: Evaluate
+    operands: tuple[int, ...]
+    slot: int
+    frees: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Program:
+    """`parameters` has the slot of each parameter by its number, -1 for one that nothing needs."""
+
+    slots: int
+    parameters: tuple[int, ...]
+    steps: list[Step] = field(default_factory=list)
+    root: int = 0
+
+
+def error(
+    instruction: Instruction, message: str, *, hint: str | None = None, code: str | None = None
+) -> EvaluationError:
+    """An EvaluationError that names the instruction and, where the text is known, shows it."""
+    module = None if instruction.parent is None else instruction.parent.module
+    span = None if module is None else module.span(instruction)
+    return EvaluationError(f"{instruction.opcode} {instruction.name}: {message}", span=span, hint=hint, code=code)
+
+
+def compile_computation(computation: Computation, *, whole: bool = False) -> Program:
+    """The steps of a computation in its own order. What does not lead to the root is left out: evaluation has no side effects.
+
+    `whole` keeps tuples and loops that could be looked through, for those who watch every value.
+    """
+    sources, taken = _sources(computation, whole)
+    order = [i for i in computation.instructions if i in sources]
+    slot = {instruction: number for number, instruction in enumerate(order)}
+    last: dict[int, Instruction] = {}
+    for instruction in order:
+        for operand in sources[instruction]:
+            last[slot[operand]] = instruction
+    last.pop(slot[computation.root], None)
+    frees: dict[Instruction, list[int]] = {}
+    for number, instruction in last.items():
+        frees.setdefault(instruction, []).append(number)
+    numbers = max((p.parameter_number or 0 for p in computation.parameters), default=-1) + 1
+    parameters = [-1] * numbers
+    program = Program(len(order), ())
+    for instruction in order:
+        if instruction.parameter_number is not None:
+            parameters[instruction.parameter_number] = slot[instruction]
+            continue
+        program.steps.append(
+            Step(
+                instruction,
+                _same if instruction in taken else face(instruction),
+                tuple(slot[o] for o in sources[instruction]),
+                slot[instruction],
+                tuple(frees.get(instruction, ())),
+            )
+        )
+    program.parameters = tuple(parameters)
+    program.root = slot[computation.root]
+    return program
+
+
+def face(instruction: Instruction) -> Evaluate:
+    """The `evaluate` face of an instruction. Raises EvaluationError, when it is called, for operations without one."""
+    if instruction.opcode == "copy" and instruction.shape.is_tuple:
+        return _same
+    spec = find(instruction.opcode)
+    if spec is None:
+        return _asynchronous(instruction)
+    if spec.evaluate is None:
+        return _refuse
+    if own_bytes(instruction) > LARGEST:
+        return _too_large
+    return direct(instruction) or (spec.evaluate.resolve() if isinstance(spec.evaluate, lazy) else spec.evaluate)
+
+
+LARGEST = 1 << 36
+"""Bytes (64 GiB) above which no value is made: some systems promise memory that they do not have, and end the process when it is used."""
+
+_VIEWS = frozenset({"broadcast", "bitcast", "reshape", "transpose", "slice", "tuple", "get-tuple-element", "reverse"})
+"""NumPy makes these without copying, most of the time."""
+
+
+def own_bytes(instruction: Instruction) -> int:
+    """Bytes that NumPy takes for the instruction's value."""
+    if instruction.opcode in _VIEWS:
+        return 0
+    return sum(leaf.byte_size for leaf in instruction.shape.leaves() if leaf.is_array)
+
+
+def _too_large(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+    raise error(instruction, f"the value takes {own_bytes(instruction)} bytes", code="HLO402")
+
+
+def _asynchronous(instruction: Instruction) -> Evaluate:
+    """The short spellings `X-start`, `X-update` and `X-done` of an operation that runs asynchronously; here it runs at once."""
+    opcode, _, part = instruction.opcode.rpartition("-")
+    elements = instruction.shape.elements
+    if part == "update":
+        return _same
+    if part == "done":
+        return _second
+    if part != "start" or elements is None or len(elements) < 2 or find(opcode) is None:
+        return _refuse
+    inner = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes)
+    run = face(inner)
+
+    def start(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+        return tuple(values), run(evaluator, inner, values), *(zeros(shape) for shape in elements[2:])
+
+    return start
+
+
+def _refuse(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+    known = find(instruction.opcode) is not None
+    raise error(instruction, "this operation cannot be evaluated" if known else "the op table has no such opcode")
+
+
+def _sources(
+    computation: Computation, whole: bool
+) -> tuple[dict[Instruction, Sequence[Instruction]], set[Instruction]]:
+    """What every instruction that leads to the root needs, and the elements of tuples that are taken from where they went into the tuple."""
+    sources: dict[Instruction, Sequence[Instruction]] = {}
+    taken: set[Instruction] = set()
+    todo = [computation.root]
+    while todo:
+        instruction = todo.pop()
+        if instruction in sources:
+            continue
+        sources[instruction] = instruction.operands
+        if instruction.opcode == "get-tuple-element" and not whole:
+            origin, is_value = _origin(instruction)
+            sources[instruction] = [origin]
+            if is_value:
+                taken.add(instruction)
+        todo.extend(sources[instruction])
+    return sources, taken
+
+
+def _origin(element: Instruction) -> tuple[Instruction, bool]:
+    """Where an element comes from, looking through tuples and through loops that hand the element on as it is: its value itself (True), or a
+    tuple that holds it.
+
+    A loop of which nothing else is used need not run: XLA removes it, whether it ends or not (xla/service/while_loop_simplifier.cc).
+    """
+    source, index = element.operands[0], element.value("index", -1)
+    while source.opcode == "while" and _hands_on(source, index):
+        source = source.operands[0]
+    if source.opcode == "tuple" and isinstance(index, int) and 0 <= index < len(source.operands):
+        return source.operands[index], True
+    return source, False
+
+
+def _hands_on(loop: Instruction, index: object) -> bool:
+    """Whether a loop's body returns this element of its state unchanged."""
+    body = loop.attributes.get("body")
+    root = body.computations[0].root if isinstance(body, Called) else None
+    if root is None or root.opcode != "tuple" or not isinstance(index, int) or not 0 <= index < len(root.operands):
+        return False
+    made = root.operands[index]
+    return (
+        made.opcode == "get-tuple-element"
+        and made.value("index", -1) == index
+        and made.operands[0].parameter_number is not None
+    )
+
+
+_SAME = frozenset({"broadcast", "reshape", "copy", "transpose", "reverse"})
+"""On a scalar these give their operand."""
+
+
+def compile_elementwise(computation: Computation) -> Program | None:
+    """The steps when the computation works on scalars only, so that arrays can go through it instead; None when it does not."""
+    program = compile_computation(computation)
+    for step in program.steps:
+        instruction = step.instruction
+        if not all(leaf.is_array and not leaf.rank for leaf in instruction.shape.leaves()):
+            return None
+        spec = find(instruction.opcode)
+        if instruction.opcode in _SAME:
+            step.evaluate = _same
+        elif instruction.opcode in ("call", "fusion", "map"):
+            step.evaluate = _mapped
+        elif spec is None or (
+            spec.kind is not OpKind.ELEMENTWISE and instruction.opcode not in ("constant", "tuple", "get-tuple-element")
+        ):
+            return None
+    if any(not leaf.is_array or leaf.rank for p in computation.parameters for leaf in p.shape.leaves()):
+        return None
+    return program
+
+
+def _same(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+    return values[0]
+
+
+def _second(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+    return values[0][1]
+
+
+def _mapped(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+    made = evaluator.map_elements(next(instruction.called()), values)
+    return tuple(made) if instruction.shape.is_tuple else made[0]

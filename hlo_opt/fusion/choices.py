@@ -1,0 +1,267 @@
+"""Is fusing this edge worth it? The rules of XLA's classic GPU instruction fusion, each a check of its own.
+
+A policy may refuse what is legal; it never allows what is not. Another policy is another list of checks.
+Source: xla/service/gpu/instruction_fusion.cc as it was before 2024, xla/service/instruction_fusion.cc, xla/service/gpu/gpu_fusible.cc.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.cluster import Node
+from hlo_opt.analysis.facts import is_effectively_scalar, reuses_elements
+from hlo_opt.analysis.heroes import emitter_of
+from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.analysis.transposes import moves_data
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
+from hlo_opt.fusion.legality import Check, Edge, can_be_planned
+from hlo_opt.ir import Instruction
+from hlo_opt.ops import find
+from hlo_opt.plans import Plan
+
+HEAVY_WINDOW = 10
+ROW_REDUCTION = "row-reduction"
+
+_CHEAP_ON_GPU = frozenset({"divide", "sqrt", "rsqrt", "exponential"})
+_CHEAP_TYPES = frozenset({"f32", "f16", "bf16"})
+_KEEPS_REDUCTION = frozenset({"bitcast", "bitcast-convert", "convert"})
+
+
+def is_expensive(instruction: Instruction) -> bool:
+    """Whether computing it again costs too much. A GPU's special function units make some f32 and f16 operations cheap that the op table calls expensive."""
+    if (
+        instruction.opcode in _CHEAP_ON_GPU
+        and instruction.shape.is_array
+        and instruction.shape.type.name in _CHEAP_TYPES
+    ):
+        return False
+    spec = find(instruction.opcode)
+    return spec is None or spec.is_expensive(instruction)
+
+
+def always_duplicable(instruction: Instruction) -> bool:
+    """Producers that cost nothing to compute again: broadcasts, iotas, scalar constants, and converts to a wider type."""
+    if instruction.opcode in ("broadcast", "iota", "constant", "bitcast"):
+        return True
+    if instruction.opcode != "convert" or not instruction.shape.is_array:
+        return False
+    return instruction.shape.type.bits > instruction.operands[0].shape.type.bits
+
+
+@dataclass(frozen=True)
+class InstructionFusionChoices:
+    """The policy of instruction fusion.
+
+    may_duplicate   compute a producer again in each of several consumers
+    max_emissions   how often a producer's code may be emitted inside a kernel
+    do_not_duplicate  producers whose duplication would read more memory than it saves (FUS403)
+    """
+
+    may_duplicate: bool = True
+    max_emissions: int = 15
+    do_not_duplicate: frozenset[Instruction] = field(default_factory=frozenset)
+
+    def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
+        """Every reason of the policy against the edge."""
+        for check in self.checks():
+            reason = check(edge)
+            if reason is not None and reason.code not in disabled:
+                yield reason
+
+    def checks(self) -> tuple[Check, ...]:
+        return (
+            producer_is_fusion,
+            self.duplication,
+            self.memory_traffic,
+            scatter_conflict,
+            in_place_conflict,
+            self.emission_limit,
+            expensive_reuse,
+            transpose_before_reduction,
+            heavy_computation,
+            reduction_epilogue,
+            keeps_row_reduction,
+        )
+
+    def duplication(self, edge: Edge) -> Reason | None:
+        producer = edge.producer
+        if not edge.duplicates or always_duplicable(producer):
+            return None
+        if not self.may_duplicate:
+            return Reason.of("FUS501", producer=edge.producer_name, users=len(producer.users))
+        if is_expensive(producer):
+            return Reason.of("FUS401", producer=edge.producer_name, opcode=producer.opcode, users=len(producer.users))
+        return None
+
+    def memory_traffic(self, edge: Edge) -> Reason | None:
+        if edge.producer not in self.do_not_duplicate or not edge.duplicates:
+            return None
+        read = sum(o.shape.byte_size for o in dict.fromkeys(edge.producer.operands))
+        return Reason.of(
+            "FUS403",
+            producer=edge.producer_name,
+            users=len(edge.producer.users),
+            read=read,
+            size=edge.producer.shape.byte_size,
+        )
+
+    def emission_limit(self, edge: Edge) -> Reason | None:
+        if edge.producer.opcode == "broadcast":
+            return None
+        count = edge.state.emissions(edge.consumer).of(edge.producer)
+        if count <= self.max_emissions:
+            return None
+        return Reason.of("FUS204", producer=edge.producer_name, count=count, limit=self.max_emissions)
+
+
+def producer_is_fusion(edge: Edge) -> Reason | None:
+    if edge.producer.opcode != "fusion":
+        return None
+    return Reason.of(
+        "FUS107", producer=edge.producer.name, size=sum(1 for _ in edge.state.cluster(edge.producer).members)
+    )
+
+
+def expensive_reuse(edge: Edge) -> Reason | None:
+    """An expensive producer whose elements the consumer reads several times each. A row kernel computes a reduction's result once per row, so paths
+    through one do not count there."""
+    producer = edge.producer
+    if producer.opcode == "fusion" or not is_expensive(producer) or is_effectively_scalar(producer.shape):
+        return None
+    if producer.opcode == "reduce" and _merges_into_row_kernel(edge):
+        return None
+    user = _reusing_user(edge)
+    if user is None:
+        return None
+    return Reason.of(
+        "FUS402",
+        producer=edge.producer_name,
+        opcode=producer.opcode,
+        user=user.instruction.name,
+        user_opcode=user.opcode,
+    )
+
+
+def _reusing_user(edge: Edge) -> Node | None:
+    """The first member of the consumer, on a path from the producer, that reads an element of its operand several times."""
+    cluster = edge.state.cluster(edge.consumer)
+    once_per_row = edge.state.reduces(edge.consumer) > 0 and ROW_REDUCTION in edge.state.plan_kind(edge.consumer)
+    todo = [cluster.inputs[edge.producer]]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        for user in node.users:
+            for position, operand in enumerate(user.operands):
+                if operand is node and reuses_elements(user.instruction, position):
+                    return user
+            if user not in seen and not (once_per_row and user.opcode == "reduce"):
+                seen.add(user)
+                todo.append(user)
+    return None
+
+
+def transpose_before_reduction(edge: Edge) -> Reason | None:
+    """A reduction reads its operand in the order of memory; a transpose in between makes it jump."""
+    emitter, hero = (
+        emitter_of(edge.state.cluster(edge.consumer)) if edge.state.reduces(edge.consumer) else ("loop", None)
+    )
+    if emitter != "reduction" or hero is None:
+        return None
+    for node in edge.state.cluster(edge.producer).members:
+        if moves_data(node.instruction):
+            return Reason.of(
+                "FUS405", producer=edge.producer_name, transpose=node.instruction.name, reduction=hero.instruction.name
+            )
+    return None
+
+
+def reduction_epilogue(edge: Edge) -> Reason | None:
+    """A reduction that has an emitter of its own stays the end of its kernel, unless our row kernel takes the consumer too."""
+    if not edge.state.reductions(edge.producer):
+        return None
+    emitter, hero = emitter_of(edge.state.cluster(edge.producer))
+    if emitter != "reduction":
+        return None
+    consumer = edge.consumer
+    if consumer.opcode in _KEEPS_REDUCTION and len(edge.producer.users) == 1:
+        return None
+    if _merges_into_row_kernel(edge):
+        return None
+    form = fast_form(hero.instruction)
+    assert form is not None
+    return Reason.of(
+        "FUS404",
+        producer=edge.producer_name,
+        reduction="row" if form.is_row else "column",
+        sizes="x".join(map(str, form.sizes)),
+        consumer=edge.consumer_name,
+    )
+
+
+def _merges_into_row_kernel(edge: Edge) -> bool:
+    if not can_be_planned(edge):
+        return False
+    merged = edge.merged
+    return isinstance(merged, Plan) and ROW_REDUCTION in merged.kind
+
+
+def keeps_row_reduction(edge: Edge) -> Reason | None:
+    """A consumer that is a row kernel must stay one."""
+    if not edge.state.reduces(edge.consumer) or not can_be_planned(edge):
+        return None
+    if ROW_REDUCTION not in edge.state.plan_kind(edge.consumer):
+        return None
+    merged = edge.merged
+    if not isinstance(merged, Plan):
+        return None
+    if ROW_REDUCTION in merged.kind:
+        return None
+    return Reason.of("FUS407", consumer=edge.consumer_name, producer=edge.producer_name, kind=merged.kind)
+
+
+def heavy_computation(edge: Edge) -> Reason | None:
+    """A producer that loops over many elements per result, read several times per result (CreatesHeavyComputation)."""
+    found = None
+    if edge.producer.opcode not in ("fusion", "reduce", "reduce-window"):
+        return None
+    for node in edge.state.cluster(edge.producer).members:
+        if node.opcode == "reduce" and fast_form(node.instruction) is None:
+            results = max(1, next(node.shape.leaves()).element_count)
+            found = (node, node.operands[0].shape.element_count // results)
+        elif node.opcode == "reduce-window":
+            sizes = [d.size for d in getattr(node.instruction.value("window", ""), "dimensions", ())]
+            if math.prod(sizes) > HEAVY_WINDOW:
+                found = (node, math.prod(sizes))
+    if found is None:
+        return None
+    user = _enlarging_user(edge)
+    if user is None:
+        return None
+    return Reason.of(
+        "FUS406",
+        producer=edge.producer_name,
+        opcode=found[0].opcode,
+        elements=found[1],
+        user=user.instruction.name,
+        user_opcode=user.opcode,
+    )
+
+
+def _enlarging_user(edge: Edge) -> Node | None:
+    """A member of the consumer, on a path from the producer, that makes more elements out of fewer."""
+    todo = [edge.state.cluster(edge.consumer).inputs[edge.producer]]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        for user in node.users:
+            if user.opcode in ("broadcast", "gather") and user.shape.element_count > node.shape.element_count:
+                return user
+            if user.opcode == "reduce-window":
+                return user
+            if user not in seen:
+                seen.add(user)
+                todo.append(user)
+    return None

@@ -1,0 +1,135 @@
+"""What fusion passes share: judging an edge by legality and policy, fusing it, and looking after the fusions that were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hlo_opt.analysis.facts import is_boundary_fusion
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.legality import Edge, has_plan, illegal
+from hlo_opt.fusion.outline import Origins, absorb, start_fusion, tidy, undo
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.ir import Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.plans import Plan, plan, region_of
+
+
+class Policy(Protocol):
+    """What decides whether a legal edge is worth fusing."""
+
+    def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]: ...
+
+
+@dataclass
+class Engine:
+    """One fusion pass at work on a module."""
+
+    module: Module
+    target: DeviceTarget
+    origins: Origins
+    disabled: frozenset[str] = frozenset()
+    forced: frozenset[tuple[str, str]] = frozenset()
+    forbidden: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    made: dict[Instruction, None] = field(default_factory=dict)
+    rule: str = ""
+    fused_by: dict[str, str] = field(default_factory=dict)
+    notes: dict[object, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state = FusionState(self.module, self.target)
+
+    def edge(self, producer: Instruction, consumer: Instruction) -> Edge:
+        return Edge(producer, consumer, self.state, self.origins)
+
+    def reasons(self, edge: Edge, policy: Policy) -> Iterator[Reason]:
+        """Everything against fusing an edge. A forced edge is only asked whether it is legal."""
+        yield from illegal(edge, self.disabled)
+        refused = self.forbidden.get((edge.producer_name, edge.consumer_name))
+        if refused is not None:
+            yield refused
+        if not self.is_forced(edge):
+            yield from policy.against(edge, self.disabled)
+        unplanned = has_plan(edge)
+        if unplanned is not None:
+            yield unplanned
+
+    def allows(self, edge: Edge, policy: Policy) -> bool:
+        return next(self.reasons(edge, policy), None) is None
+
+    def is_forced(self, edge: Edge) -> bool:
+        """Whether the user forces the edge: the producer by its name, the consumer by its own or by that of a member that reads the producer."""
+        if not self.forced:
+            return False
+        producer = edge.producer_name
+        readers = {edge.consumer_name, edge.consumer.name}
+        readers.update(reader_names(edge))
+        return any((producer, reader) in self.forced for reader in readers)
+
+    def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
+        """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain instruction."""
+        self.fused_by.setdefault(self.edge(producer, consumer).producer_name, self.rule)
+        fusion = consumer
+        if consumer.opcode != "fusion":
+            fusion = start_fusion(consumer)
+            if consumer in self.origins:
+                self.origins[fusion.called_by("calls").root] = self.origins[consumer]
+            self.state.forget(consumer)
+        self.made[fusion] = None
+        after = self.state.absorbed(producer, fusion)
+        absorb(producer, fusion, self.origins)
+        after()
+        if producer.parent is None:
+            self.made.pop(producer, None)
+        return fusion
+
+    def computations(self) -> list[Computation]:
+        """Where kernels are launched from: the entry and bodies of control flow."""
+        return list(executed_computations(self.module))
+
+    def finish(self) -> bool:
+        """Take apart every new fusion that no plan covers (its edges are refused with the plan's reason), and put the rest in order.
+
+        True when a fusion had to be taken apart, so that the pass should look again.
+        """
+        kept: dict[Computation, dict[Instruction, Plan]] = {}
+        again = False
+        for fusion in self.made:
+            if fusion.parent is None:
+                continue
+            computation = fusion.computation
+            edit.sort(fusion.called_by("calls"))
+            found = plan(region_of(self.module, fusion), self.target)
+            fusions = kept.setdefault(computation, {})
+            if isinstance(found, Reason):
+                self._take_apart(fusion, found)
+                again = True
+            else:
+                fusions[fusion] = found
+        for computation, fusions in kept.items():
+            tidy(computation, fusions)
+        self.made.clear()
+        self.state = FusionState(self.module, self.target)
+        return again
+
+    def _take_apart(self, fusion: Instruction, reason: Reason) -> None:
+        for instruction in undo(fusion):
+            for operand in instruction.operands:
+                edge = self.edge(operand, instruction)
+                self.forbidden[edge.producer_name, edge.consumer_name] = reason
+
+
+def reader_names(edge: Edge) -> Iterable[str]:
+    """The members of the consumer that read the producer, by their names in the input."""
+    if edge.consumer.opcode != "fusion" or is_boundary_fusion(edge.consumer):
+        return [edge.consumer_name]
+    body = edge.consumer.called_by("calls")
+    numbers = {n for n, o in enumerate(edge.consumer.operands) if o is edge.producer}
+    return [
+        edge.origins.get(user, user.name)
+        for parameter in body.parameters
+        if parameter.parameter_number in numbers
+        for user in parameter.users
+    ]

@@ -1,0 +1,128 @@
+"""Consumers that overwrite one of their operands: a dynamic-update-slice or a scatter at the root.
+
+If a producer that reads the same buffer moves into such a kernel, it may see values that are overwritten already.
+Source: xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp; xla/service/gpu/gpu_fusible.cc, CanEmitInputFusedScatter.
+"""
+
+from __future__ import annotations
+
+from hlo_opt.analysis.cluster import Cluster, Node
+from hlo_opt.analysis.facts import is_elementwise
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.legality import Edge
+from hlo_opt.ir import Instruction, SliceDimension
+
+_UPDATES = ("dynamic-update-slice", "scatter")
+_SLICES = ("slice", "dynamic-slice")
+
+
+def in_place_conflict(edge: Edge) -> Reason | None:
+    """The first rule that an in-place root of the consumer breaks with this producer."""
+    if not _may_update(edge.consumer):
+        return None
+    cluster = edge.state.cluster(edge.consumer)
+    for root in cluster.roots:
+        if not root.is_input and root.opcode in _UPDATES and root.operands[0].is_input:
+            reason = _conflict(edge, cluster, root)
+            if reason is not None:
+                return reason
+    return None
+
+
+def _may_update(consumer: Instruction) -> bool:
+    root = consumer.called_by("calls").root if consumer.opcode == "fusion" else consumer
+    return any(r.opcode in _UPDATES for r in (root.operands if root.opcode == "tuple" else [root]))
+
+
+def _conflict(edge: Edge, cluster: Cluster, root: Node) -> Reason | None:
+    producer = edge.producer
+    place = root.operands[0]
+    buffer = place.instruction
+    if any(o is place for o in root.operands[1:]):
+        return Reason.of("FUS601", consumer=edge.consumer_name, buffer=buffer.name)
+    if producer is not buffer and buffer not in producer.operands:
+        return None
+    odd = [n.instruction for n in edge.state.cluster(producer).members if not _harmless(n)]
+    if len(odd) > 1:
+        return Reason.of("FUS602", producer=edge.producer_name, count=len(odd))
+    others = _other_uses(cluster, place, root)
+    if not odd:
+        if others:
+            return Reason.of("FUS603", consumer=edge.consumer_name, buffer=buffer.name, opcode=others[0].opcode)
+        return None
+    updates = [r for r in cluster.roots if not r.is_input and r.opcode == "dynamic-update-slice"]
+    if not updates:
+        return None
+    if len(updates) > 1:
+        return Reason.of("FUS604", consumer=edge.consumer_name, count=len(updates))
+    return _slice_conflict(edge, odd[0], updates[0], others)
+
+
+def _slice_conflict(edge: Edge, odd: Instruction, update: Node, others: list[Node]) -> Reason | None:
+    if odd.opcode not in _SLICES:
+        return Reason.of("FUS608", producer=edge.producer_name, opcode=odd.opcode, consumer=edge.consumer_name)
+    wanted = update.operands[1].shape.dimensions
+    if odd.shape.dimensions != wanted or any(d.stride != 1 for d in _slice_dimensions(odd)):
+        return Reason.of("FUS605", producer=edge.producer_name, slice=str(odd.shape), update=_sizes(wanted))
+    starts = [o.instruction for o in update.operands[2:]]
+    if odd.opcode == "dynamic-slice":
+        same = all(_same_start(a, b) for a, b in zip(odd.operands[1:], starts, strict=False))
+    else:
+        same = all(_constant(s) == d.start for s, d in zip(starts, _slice_dimensions(odd), strict=False))
+    if not same:
+        return Reason.of("FUS606", producer=edge.producer_name, consumer=edge.consumer_name)
+    if others:
+        return Reason.of("FUS607", consumer=edge.consumer_name, opcode=others[0].opcode)
+    return None
+
+
+def _harmless(node: Node) -> bool:
+    return node.opcode in ("constant", "parameter", "tuple") or is_elementwise(node.instruction)
+
+
+def _other_uses(cluster: Cluster, place: Node, root: Node) -> list[Node]:
+    """Members other than the update itself that read the buffer at other places than they write."""
+    return [u for u in place.users if u is not root and not is_elementwise(u.instruction)]
+
+
+def _slice_dimensions(instruction: Instruction) -> list[SliceDimension]:
+    found = instruction.value("slice", ())
+    return [d for d in found if isinstance(d, SliceDimension)] if isinstance(found, tuple) else []
+
+
+def _sizes(dimensions: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, dimensions))}]"
+
+
+def _same_start(one: Instruction, other: Instruction) -> bool:
+    if one is other:
+        return True
+    left, right = _constant(one), _constant(other)
+    return left is not None and left == right
+
+
+def _constant(instruction: Instruction) -> int | None:
+    literal = instruction.literal
+    if instruction.opcode != "constant" or literal is None or literal.is_elided or instruction.shape.element_count != 1:
+        return None
+    value = literal.value
+    return None if isinstance(value, tuple) else int(value.reshape(-1)[0])
+
+
+def scatter_conflict(edge: Edge) -> Reason | None:
+    """A scatter takes producers into its indices and updates only, and nothing takes a scatter."""
+    state = edge.state
+    if state.scatters(edge.producer):
+        return Reason.of("FUS609", producer=edge.producer_name)
+    if not state.scatters(edge.consumer):
+        return None
+    cluster = state.cluster(edge.consumer)
+    for node in cluster.members:
+        if node.opcode != "scatter":
+            continue
+        for operand in node.operands[: len(node.operands) // 2]:
+            if operand.is_input and (
+                operand.instruction is edge.producer or operand.instruction in edge.producer.operands
+            ):
+                return Reason.of("FUS610", producer=edge.producer_name, scatter=node.instruction.name)
+    return None

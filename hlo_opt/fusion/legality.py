@@ -1,0 +1,184 @@
+"""Can this edge be fused and stay right? Structure, side effects, lowering, resources; each check gives a Reason or None.
+
+Whether fusing is worth it is decided in `choices`; nothing there can make a program wrong.
+Sources: xla/service/instruction_fusion.cc, xla/service/gpu/gpu_fusible.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.cluster import merge_clusters
+from hlo_opt.analysis.facts import has_side_effect, is_boundary_fusion
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.outline import Origins, original_name
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.fusion.trial import trial_plan
+from hlo_opt.ir import Instruction
+from hlo_opt.plans import Plan
+from hlo_opt.plans.limits import DEEPEST
+
+MAX_OPERANDS_AND_OUTPUTS = 96
+MAX_REDUCTIONS = 8
+
+NEVER_SWITCHED_OFF = frozenset({"FUS102", "FUS103", "FUS105", "FUS106"})
+"""Rules without which the outlined program could be wrong: switching one off gives another refusal."""
+
+
+@dataclass(eq=False)
+class Edge:
+    """A producer and a consumer that reads it, with what the checks share."""
+
+    producer: Instruction
+    consumer: Instruction
+    state: FusionState
+    origins: Origins = field(default_factory=dict)
+    _merged: Plan | Reason | None = None
+
+    @property
+    def producer_name(self) -> str:
+        return original_name(self.producer, self.origins)
+
+    @property
+    def consumer_name(self) -> str:
+        return original_name(self.consumer, self.origins)
+
+    @property
+    def duplicates(self) -> bool:
+        """Whether the producer stays, because others use it or it is the computation's result."""
+        return len(self.producer.users) > 1 or self.producer.is_root
+
+    @property
+    def merged(self) -> Plan | Reason:
+        """The plan of both as one kernel, made once."""
+        if self._merged is None:
+            state = self.state
+            cluster = merge_clusters(state.cluster(self.producer), state.cluster(self.consumer), self.producer)
+            self._merged = trial_plan(state.module, cluster, state.target)
+        return self._merged
+
+
+Check = Callable[[Edge], Reason | None]
+
+
+def is_result(edge: Edge) -> Reason | None:
+    if not edge.producer.is_root:
+        return None
+    return Reason.of("FUS101", producer=edge.producer_name, computation=edge.producer.computation.name)
+
+
+def side_effects(edge: Edge) -> Reason | None:
+    for instruction in (edge.producer, edge.consumer):
+        if has_side_effect(instruction):
+            return Reason.of("FUS102", instruction=instruction.name, opcode=instruction.opcode)
+    return None
+
+
+def control_dependencies(edge: Edge) -> Reason | None:
+    waited_for = edge.state.waited_for(edge.producer.computation)
+    for instruction in (edge.producer, edge.consumer):
+        if instruction.control_predecessors or instruction in waited_for:
+            return Reason.of("FUS103", instruction=instruction.name)
+    return None
+
+
+def boundary(edge: Edge) -> Reason | None:
+    for instruction in (edge.producer, edge.consumer):
+        if is_boundary_fusion(instruction):
+            return Reason.of("FUS104", instruction=instruction.name)
+    return None
+
+
+def several_outputs(edge: Edge) -> Reason | None:
+    if not edge.producer.shape.is_tuple:
+        return None
+    return Reason.of("FUS105", producer=edge.producer_name, outputs=len(edge.producer.shape.elements or ()))
+
+
+def lowering_of_producer(edge: Edge) -> Reason | None:
+    return None if is_boundary_fusion(edge.producer) else edge.state.lowering(edge.producer)
+
+
+def lowering_of_consumer(edge: Edge) -> Reason | None:
+    return None if is_boundary_fusion(edge.consumer) else edge.state.lowering(edge.consumer)
+
+
+def operand_budget(edge: Edge) -> Reason | None:
+    """xla/service/gpu/gpu_fusible.cc, FusionFitsInBudget: kernel arguments. A fusion that needs no more than its consumer did always fits."""
+    consumer, producer = edge.consumer, edge.producer
+    outputs = sum(1 for _ in consumer.shape.leaves())
+    if len(consumer.operands) + len(producer.operands) - 1 + outputs <= MAX_OPERANDS_AND_OUTPUTS:
+        return None
+    needed = set(consumer.operands) | set(producer.operands)
+    needed.discard(producer)
+    count = sum(o.opcode != "constant" for o in needed)
+    if count <= len(set(consumer.operands)) or count + outputs <= MAX_OPERANDS_AND_OUTPUTS:
+        return None
+    return Reason.of("FUS201", count=count + outputs, operands=count, outputs=outputs, limit=MAX_OPERANDS_AND_OUTPUTS)
+
+
+def shared_memory_budget(edge: Edge) -> Reason | None:
+    limit = edge.state.target.shared_memory_per_block
+    above, below = edge.state.shared_memory(edge.producer), edge.state.shared_memory(edge.consumer)
+    if above + below <= limit or not (above and below):
+        return None
+    return Reason.of("FUS202", bytes=above + below, limit=limit)
+
+
+def reduction_budget(edge: Edge) -> Reason | None:
+    count = edge.state.reductions(edge.producer) + edge.state.reductions(edge.consumer)
+    if count <= MAX_REDUCTIONS or not edge.state.reductions(edge.producer):
+        return None
+    return Reason.of("FUS203", count=count, limit=MAX_REDUCTIONS)
+
+
+def has_plan(edge: Edge) -> Reason | None:
+    """Whether kernels can compute both as one. Looked at only where the answer can be no, and last, for it is the dearest check."""
+    if not needs_plan(edge):
+        return None
+    merged = edge.merged
+    return merged if isinstance(merged, Reason) else None
+
+
+def can_be_planned(edge: Edge) -> bool:
+    """Whether it makes sense to ask for the plan of both together."""
+    return not (lowering_of_producer(edge) or lowering_of_consumer(edge) or boundary(edge) or several_outputs(edge))
+
+
+def needs_plan(edge: Edge) -> bool:
+    """Whether merging may change the kind of kernel or nest too deep; without reductions a loop takes everything up to a depth."""
+    state = edge.state
+    if not can_be_planned(edge):
+        return False
+    if state.reduces(edge.producer) or state.reduces(edge.consumer):
+        return True
+    return state.depth(edge.producer) + state.depth(edge.consumer) > DEEPEST
+
+
+CHECKS: tuple[Check, ...] = (
+    is_result,
+    side_effects,
+    control_dependencies,
+    boundary,
+    several_outputs,
+    lowering_of_producer,
+    lowering_of_consumer,
+    operand_budget,
+    shared_memory_budget,
+    reduction_budget,
+)
+
+
+def illegal(edge: Edge, disabled: frozenset[str]) -> Iterator[Reason]:
+    """Every reason against the edge but for its plan (`has_plan`), in the order of the checks. A rule that keeps the program right refuses under FUS110 when it is switched off."""
+    seen: set[str] = set()
+    for check in CHECKS:
+        reason = check(edge)
+        if reason is None or str(reason) in seen:
+            continue
+        seen.add(str(reason))
+        if reason.code not in disabled:
+            yield reason
+        elif reason.code in NEVER_SWITCHED_OFF or reason.code.startswith("FUS3") or reason.code == "FUS104":
+            yield Reason.of("FUS110", rule=reason.code)

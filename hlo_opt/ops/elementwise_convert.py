@@ -1,0 +1,269 @@
+"""Changes of type and of representation: convert, bitcast-convert, reduce-precision, stochastic-convert, complex parts, copy, map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
+from hlo_opt.ir.index_map import constant, dimensions, identity, variable
+from hlo_opt.ops import convert_numeric
+from hlo_opt.ops.elementwise import (
+    EVERYTHING,
+    INTEGERS,
+    array_operands,
+    check_kind,
+    elementwise,
+    elementwise_index,
+    same_dimensions,
+    same_type,
+)
+from hlo_opt.ops.elementwise_arithmetic import every
+from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type
+from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+
+
+def _declared(instruction: Instruction) -> ElementType:
+    """The element type that the text declares. Raises ShapeError when it declares no array."""
+    if not instruction.shape.is_array:
+        raise ShapeError(f"the result of {instruction.opcode} must be an array, not {instruction.shape}")
+    return instruction.shape.type
+
+
+def _infer_convert(instruction: Instruction) -> Shape:
+    (operand,) = array_operands(instruction)
+    target = _declared(instruction)
+    if operand.type.is_complex and not target.is_complex:
+        raise ShapeError(f"convert takes no {operand.type} to {target}; real and imag do")
+    return same_dimensions("convert", [operand], target)
+
+
+def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
+    source = instruction.operands[0].shape.type
+    if source.is_complex:
+        return {}
+    whole = "hlo_float_to_integer<{T}>({0})" if source.is_float else "({T}){0}"
+    return {"pred": "{0} != 0", "float": "({T}){0}", **every(whole, *INTEGERS)}
+
+
+elementwise(
+    "convert",
+    1,
+    convert_numeric.convert,
+    accepts=EVERYTHING,
+    infer=_infer_convert,
+    cuda=Elementwise(_convert_texts),
+)
+
+
+def bits_text(element_type: ElementType, text: str) -> str:
+    """The C++ unsigned integer with the bits of a value in its compute type."""
+    if element_type.name in ("bf16", "f16"):
+        return f"hlo_store_{element_type}({text})"
+    if element_type.is_float:
+        return f"hlo_bit_cast<unsigned {'int' if element_type.bits == 32 else 'long long'}>({text})"
+    return f"({_unsigned(element_type.bits)}){text}"
+
+
+def value_text(element_type: ElementType, text: str) -> str:
+    """The C++ value in its compute type with the bits of an unsigned integer."""
+    if element_type.name in ("bf16", "f16"):
+        return f"hlo_load_{element_type}({text})"
+    if element_type.is_float:
+        return f"hlo_bit_cast<{compute_type(element_type)}>({text})"
+    return f"({compute_type(element_type)})({text})"
+
+
+def _unsigned(bits: int) -> str:
+    return str(compute_type(ELEMENT_TYPES[f"u{bits}"]))
+
+
+def _infer_reduce_precision(instruction: Instruction) -> Shape:
+    (operand,) = array_operands(instruction)
+    check_kind("reduce-precision", operand.type, ("float",))
+    if instruction.attribute("exponent_bits", int) < 1 or instruction.attribute("mantissa_bits", int) < 0:
+        raise ShapeError("reduce-precision needs exponent_bits of at least 1 and mantissa_bits of at least 0")
+    return same_dimensions("reduce-precision", [operand], operand.type)
+
+
+def _reduce_precision_texts(instruction: Instruction) -> Mapping[str, str]:
+    element_type = instruction.shape.type
+    if element_type.name not in convert_numeric.FORMATS:
+        return {}
+    own_exponent, own_mantissa = convert_numeric.FORMATS[element_type.name]
+    exponent = min(own_exponent, instruction.attribute("exponent_bits", int))
+    mantissa = min(own_mantissa, instruction.attribute("mantissa_bits", int))
+    formats = f"{_unsigned(element_type.bits)}, {own_exponent}, {own_mantissa}, {exponent}, {mantissa}"
+    return {"float": value_text(element_type, f"hlo_reduce_precision<{formats}>({bits_text(element_type, '{0}')})")}
+
+
+elementwise(
+    "reduce-precision",
+    1,
+    convert_numeric.reduce_precision,
+    accepts=("float",),
+    infer=_infer_reduce_precision,
+    precision="own",
+    cuda=Elementwise(_reduce_precision_texts),
+    attributes={"exponent_bits": True, "mantissa_bits": True},
+)
+
+
+def _infer_stochastic_convert(instruction: Instruction) -> Shape:
+    operand, random = array_operands(instruction)
+    check_kind("stochastic-convert", operand.type, ("float",))
+    if random.type.kind != "unsigned" or random.type.bits != operand.type.bits:
+        raise ShapeError(
+            f"stochastic-convert of {operand.type} needs u{operand.type.bits} random bits, not {random.type}"
+        )
+    return same_dimensions("stochastic-convert", [operand, random], _declared(instruction))
+
+
+elementwise(
+    "stochastic-convert",
+    2,
+    convert_numeric.stochastic_convert,
+    accepts=("float",),
+    infer=_infer_stochastic_convert,
+    cuda={"signed": "hlo_stochastic_convert<{T}>({0}, {1})"},
+)
+
+
+def _infer_complex(instruction: Instruction) -> Shape:
+    shapes = array_operands(instruction)
+    element_type = same_type("complex", shapes)
+    if element_type.name not in ("f32", "f64"):
+        raise ShapeError(f"complex takes f32 or f64 parts, not {element_type}")
+    return same_dimensions("complex", shapes, ELEMENT_TYPES["c64" if element_type.bits == 32 else "c128"])
+
+
+elementwise(
+    "complex",
+    2,
+    convert_numeric.make_complex,
+    accepts=("float",),
+    infer=_infer_complex,
+)
+elementwise(
+    "real",
+    1,
+    lambda call, x: call.np.real(x),
+    accepts=("float", "complex"),
+    result="real",
+    by=0,
+    cuda={"float": "{0}"},
+)
+elementwise(
+    "imag",
+    1,
+    lambda call, x: call.np.imag(x),
+    accepts=("float", "complex"),
+    result="real",
+    by=0,
+    cuda={"float": "({T})0"},
+)
+elementwise(
+    "copy",
+    1,
+    lambda call, x: x,
+    accepts=EVERYTHING,
+    precision="own",
+    cuda=every("{0}", "pred", "float", *INTEGERS),
+)
+
+
+def _infer_bitcast_convert(instruction: Instruction) -> Shape:
+    (operand,) = array_operands(instruction)
+    target = _declared(instruction)
+    if operand.type.is_complex != target.is_complex:
+        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}")
+    if operand.type.bits == target.bits:
+        return same_dimensions("bitcast-convert", [operand], target)
+    wide, thin = max(operand.type.bits, target.bits), min(operand.type.bits, target.bits)
+    if wide % thin:
+        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}: one width must divide the other")
+    if target.bits < operand.type.bits:
+        return Shape(target, (*operand.dimensions, wide // thin))
+    if not operand.rank or operand.dimensions[-1] != wide // thin:
+        raise ShapeError(f"bitcast-convert to {target} needs a last dimension of {wide // thin}, not {operand}")
+    return Shape(target, operand.dimensions[:-1])
+
+
+def _bitcast_convert_index(instruction: Instruction, operand: int) -> IndexMap:
+    source, result = instruction.operands[operand].shape, instruction.shape
+    if source.rank == result.rank:
+        return identity(result.dimensions)
+    if source.rank < result.rank:
+        return IndexMap(dimensions(result.dimensions)[:-1])
+    parts = source.dimensions[-1]
+    return IndexMap((*dimensions(result.dimensions), variable("s0", parts)), symbols=(parts,))
+
+
+def _bitcast_convert_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+    operand = instruction.operands[0]
+    source, target = operand.shape.type, instruction.shape.type
+    if source == target:
+        return builder.value(operand, index)
+    if source.bits == target.bits:
+        return value_text(target, bits_text(source, builder.value(operand, index)))
+    if source.bits > target.bits:
+        whole = bits_text(source, builder.value(operand, index[:-1]))
+        lane = f"({_unsigned(target.bits)})({whole} >> ({target.bits} * ({builder.text(index[-1])})))"
+        return value_text(target, lane)
+    parts = [builder.value(operand, (*index, constant(k))) for k in range(target.bits // source.bits)]
+    moved = [f"({_unsigned(target.bits)}){bits_text(source, p)} << {source.bits * k}" for k, p in enumerate(parts)]
+    return value_text(target, "(" + ") | (".join(moved) + ")")
+
+
+elementwise(
+    "bitcast-convert",
+    1,
+    convert_numeric.bitcast_convert,
+    accepts=EVERYTHING,
+    infer=_infer_bitcast_convert,
+    index=_bitcast_convert_index,
+    precision="own",
+    cuda=_bitcast_convert_text,
+)
+
+
+def _infer_map(instruction: Instruction) -> Shape:
+    shapes = array_operands(instruction)
+    computation = instruction.called_by("to_apply")
+    if len(computation.parameters) != len(shapes):
+        raise ShapeError(
+            f"map has {len(shapes)} operands and {computation.name} {len(computation.parameters)} parameters"
+        )
+    root = computation.root.shape
+    if not root.is_array or root.rank:
+        raise ShapeError(f"map needs a computation that gives a scalar; {computation.name} gives {root}")
+    return same_dimensions("map", shapes, root.type)
+
+
+def _evaluate_map(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+    import numpy as np
+
+    arrays = [np.asarray(value) for value in values]
+    return evaluator.map_elements(instruction.called_by("to_apply"), arrays)[0]
+
+
+def _map_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+    values = [builder.value(operand, index) for operand in instruction.operands]
+    return builder.apply(instruction.called_by("to_apply"), values)[0]
+
+
+register(
+    OpSpec(
+        "map",
+        OpKind.ELEMENTWISE,
+        Arity(1, None),
+        {"to_apply": True, "dimensions": False},
+        infer=_infer_map,
+        evaluate=_evaluate_map,
+        index=elementwise_index,
+        cuda=_map_text,
+        flops=lambda instruction: float(
+            instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
+        ),
+    )
+)

@@ -1,0 +1,292 @@
+"""C++ helpers that kernel texts call: what HLO defines and C++ does not, and the rounding of narrow floats.
+
+Each helper names those that it needs. `prelude_for` gives the definitions that a kernel text mentions, so that a kernel carries nothing else. The same
+text is compiled by NVRTC and by the host's C++ compiler; device intrinsics stand under `__CUDA_ARCH__`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_INLINE = "__device__ __forceinline__"
+
+
+def _function(text: str) -> str:
+    return text.strip().replace("INLINE", _INLINE)
+
+
+PRELUDE: Mapping[str, str] = {
+    name: _function(text)
+    for name, text in {
+        "hlo_unsigned": """
+// the unsigned integer type of a type's width
+template <typename T> struct hlo_unsigned { typedef T type; };
+template <> struct hlo_unsigned<signed char> { typedef unsigned char type; };
+template <> struct hlo_unsigned<short> { typedef unsigned short type; };
+template <> struct hlo_unsigned<int> { typedef unsigned int type; };
+template <> struct hlo_unsigned<long long> { typedef unsigned long long type; };
+""",
+        "hlo_bit_cast": """
+template <typename To, typename From> INLINE To hlo_bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the width");
+  To to;
+  memcpy(&to, &from, sizeof(To));
+  return to;
+}
+""",
+        "hlo_divide": """
+// x / 0 is all ones; the least integer divided by -1 is itself
+template <typename T> INLINE T hlo_divide(T a, T b) {
+  if (b == 0) return (T)-1;
+  if ((T)-1 < (T)0 && b == (T)-1) return (T)(0ull - (unsigned long long)a);
+  return (T)(a / b);
+}
+""",
+        "hlo_remainder": """
+// x % 0 is x; x % -1 is 0
+template <typename T> INLINE T hlo_remainder(T a, T b) {
+  if (b == 0) return a;
+  if ((T)-1 < (T)0 && b == (T)-1) return (T)0;
+  return (T)(a % b);
+}
+""",
+        "hlo_maximum": """
+// NaN wins from either side
+template <typename T> INLINE T hlo_maximum(T a, T b) { return a >= b || a != a ? a : b; }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+template <> INLINE float hlo_maximum<float>(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+#endif
+""",
+        "hlo_minimum": """
+// NaN wins from either side
+template <typename T> INLINE T hlo_minimum(T a, T b) { return a <= b || a != a ? a : b; }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+template <> INLINE float hlo_minimum<float>(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+#endif
+""",
+        "hlo_multiply_high": """
+// the upper half of the double-width product
+template <typename T> INLINE T hlo_multiply_high(T a, T b) {
+  return (T)(((long long)a * (long long)b) >> (8 * sizeof(T)));
+}
+template <> INLINE unsigned int hlo_multiply_high<unsigned int>(unsigned int a, unsigned int b) {
+  return (unsigned int)(((unsigned long long)a * b) >> 32);
+}
+#ifdef __CUDA_ARCH__
+template <> INLINE long long hlo_multiply_high<long long>(long long a, long long b) { return __mul64hi(a, b); }
+template <> INLINE unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+  return __umul64hi(a, b);
+}
+#else
+template <> INLINE long long hlo_multiply_high<long long>(long long a, long long b) {
+  return (long long)(((__int128)a * b) >> 64);
+}
+template <> INLINE unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+#endif
+""",
+        "hlo_population_count": """
+template <typename T> INLINE T hlo_population_count(T a) {
+  const unsigned long long bits = (typename hlo_unsigned<T>::type)a;
+#ifdef __CUDA_ARCH__
+  return (T)(sizeof(T) > 4 ? __popcll(bits) : __popc((unsigned int)bits));
+#else
+  return (T)__builtin_popcountll(bits);
+#endif
+}
+""",
+        "hlo_count_leading_zeros": """
+template <typename T> INLINE T hlo_count_leading_zeros(T a) {
+  const unsigned long long bits = (typename hlo_unsigned<T>::type)a;
+  const int width = 8 * sizeof(T);
+  if (bits == 0) return (T)width;
+#ifdef __CUDA_ARCH__
+  return (T)(__clzll(bits) - (64 - width));
+#else
+  return (T)(__builtin_clzll(bits) - (64 - width));
+#endif
+}
+""",
+        "hlo_shift_left": """
+// amounts are unsigned; from the width on, nothing is left
+template <typename T> INLINE T hlo_shift_left(T a, T amount) {
+  typedef typename hlo_unsigned<T>::type U;
+  return (U)amount < 8 * sizeof(T) ? (T)(((U)a + 0u) << (U)amount) : (T)0;
+}
+""",
+        "hlo_shift_right_logical": """
+// zeros come in from the left
+template <typename T> INLINE T hlo_shift_right_logical(T a, T amount) {
+  typedef typename hlo_unsigned<T>::type U;
+  return (U)amount < 8 * sizeof(T) ? (T)((U)a >> (U)amount) : (T)0;
+}
+""",
+        "hlo_shift_right_arithmetic": """
+// copies of the top bit come in from the left
+template <typename T> INLINE T hlo_shift_right_arithmetic(T a, T amount) {
+  typedef typename hlo_unsigned<T>::type U;
+  const int width = 8 * sizeof(T), count = (U)amount < (U)width ? (int)amount : width - 1;
+  const U shifted = (U)((U)a >> count), fill = (U)~(((U)~(U)0) >> count);
+  return (T)((U)a >> (width - 1) ? (U)(shifted | fill) : shifted);
+}
+""",
+        "hlo_power": """
+// by squaring over the low six bits of the exponent; of exponents with the top bit set only powers of 1 and -1 are not 0
+template <typename T> INLINE T hlo_power(T a, T exponent) {
+  typedef typename hlo_unsigned<T>::type U;
+  if ((U)exponent >> (8 * sizeof(T) - 1)) {
+    if (a == (T)-1) return exponent & 1 ? (T)-1 : (T)1;
+    return (T)(a == (T)1);
+  }
+  unsigned long long result = 1, square = (U)a;
+  for (unsigned int rest = (unsigned int)exponent & 63u; rest != 0; rest >>= 1) {
+    if (rest & 1u) result *= square;
+    square *= square;
+  }
+  return (T)result;
+}
+""",
+        "hlo_float_to_integer": """
+// cut towards zero, held at the limits, 0 for NaN
+template <typename T, typename F> INLINE T hlo_float_to_integer(F x) {
+  const bool is_signed = (T)-1 < (T)0;
+  const int digits = 8 * (int)sizeof(T) - (is_signed ? 1 : 0);
+  // two to the power of digits: the first value above the range
+  const F limit = (F)(1ull << (digits - 1)) * (F)2;
+  const T high = (T)(~0ull >> (64 - digits)), low = is_signed ? (T)(-high - 1) : (T)0;
+  if (x >= limit) return high;
+  if (is_signed ? x <= -limit : x <= (F)0) return low;
+  return x == x ? (T)x : (T)0;
+}
+""",
+        "hlo_total_order": """
+// integers in the order of IEEE 754's totalOrder
+INLINE int hlo_total_order(float x) {
+  const int bits = hlo_bit_cast<int>(x);
+  return bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+INLINE long long hlo_total_order(double x) {
+  const long long bits = hlo_bit_cast<long long>(x);
+  return bits < 0 ? bits ^ 0x7fffffffffffffffll : bits;
+}
+""",
+        "hlo_reduce_precision": """
+// mantissa to nearest even, exponents above the range to infinity, at or below its least to zero; NaN stays
+template <typename U, int own_exponent, int own_mantissa, int exponent, int mantissa>
+INLINE U hlo_reduce_precision(U bits) {
+  const U one = 1, sign = one << (8 * sizeof(U) - 1), infinity = ((one << own_exponent) - 1) << own_mantissa;
+  if ((U)(bits & ~sign) > infinity) return bits;
+  if (mantissa < own_mantissa) {
+    const int dropped = mantissa < own_mantissa ? own_mantissa - mantissa : 1;
+    bits += ((bits >> dropped) & one) + ((one << (dropped - 1)) - one);
+    bits &= ~((one << dropped) - one);
+  }
+  if (exponent < own_exponent) {
+    const U bias = (one << (own_exponent - 1)) - one, reduced = (one << (exponent - 1)) - one;
+    const U found = bits & infinity, zero = bits & sign;
+    if (found > (U)((U)(bias + reduced) << own_mantissa)) bits = zero | infinity;
+    if (found <= (U)((U)(bias - reduced) << own_mantissa)) bits = zero;
+  }
+  return bits;
+}
+""",
+        "hlo_stochastic_convert": """
+// the magnitude cut, and one more where the random number is below the fraction
+template <typename T, typename F, typename U> INLINE T hlo_stochastic_convert(F x, U random) {
+  const T high = (T)(~0ull >> (65 - 8 * sizeof(T)));
+  if (!(x < (F)high && x > (F)(-high - 1))) return hlo_float_to_integer<T>(x);
+  const double magnitude = x < 0 ? -(double)x : (double)x;
+  unsigned long long count = (unsigned long long)magnitude;
+  const double scale = (double)(1ull << (8 * sizeof(U) - 1)) * 2.0;
+  if ((unsigned long long)random < (unsigned long long)((magnitude - (double)count) * scale)) count += 1;
+  return (T)(x < 0 ? 0ull - count : count);
+}
+""",
+        "hlo_load_bf16": """
+INLINE float hlo_load_bf16(unsigned short bits) { return hlo_bit_cast<float>((unsigned int)bits << 16); }
+""",
+        "hlo_store_bf16": """
+// to nearest even; NaN stays
+INLINE unsigned short hlo_store_bf16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  unsigned short r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+#else
+  const unsigned int bits = hlo_bit_cast<unsigned int>(x);
+  if (x != x) return (unsigned short)((bits >> 16) | 0x40u);
+  return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
+}
+""",
+        "hlo_round_bf16": """
+INLINE float hlo_round_bf16(float x) { return hlo_load_bf16(hlo_store_bf16(x)); }
+""",
+        "hlo_load_f16": """
+INLINE float hlo_load_f16(unsigned short bits) {
+#ifdef __CUDA_ARCH__
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+#else
+  const unsigned int sign = (unsigned int)(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  // 2^112 moves the exponent's bias from 15 to 127, exactly, also for denormal numbers
+  const float scaled = hlo_bit_cast<float>(magnitude << 13) * 5.192296858534828e+33f;
+  return hlo_bit_cast<float>(sign | hlo_bit_cast<unsigned int>(scaled));
+#endif
+}
+""",
+        "hlo_store_f16": """
+// to nearest even; NaN stays
+INLINE unsigned short hlo_store_f16(float x) {
+#ifdef __CUDA_ARCH__
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+#else
+  const unsigned int bits = hlo_bit_cast<unsigned int>(x), magnitude = bits & 0x7fffffffu;
+  const unsigned int sign = (bits >> 16) & 0x8000u;
+  if (magnitude > 0x7f800000u) return (unsigned short)(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  if (magnitude >= 0x477ff000u) return (unsigned short)(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {
+    // adding 1/2 leaves a multiple of 2^-24, the least f16, in the low bits of the sum, rounded to nearest even
+    const float sum = hlo_bit_cast<float>(magnitude) + 0.5f;
+    return (unsigned short)(sign | (hlo_bit_cast<unsigned int>(sum) - 0x3f000000u));
+  }
+  const unsigned int rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u;
+  return (unsigned short)(sign | (rounded >> 13));
+#endif
+}
+""",
+        "hlo_round_f16": """
+INLINE float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
+""",
+    }.items()
+}
+"""Definitions by the helper's name. A definition may use helpers that stand before it."""
+
+_NAME = re.compile(r"\bhlo_\w+")
+
+
+def prelude_for(text: str) -> str:
+    """The definitions that a kernel text needs, directly or through other helpers, in the table's order; empty when there are none."""
+    needed: set[str] = set()
+    todo = [name for name in _NAME.findall(text) if name in PRELUDE]
+    while todo:
+        name = todo.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        todo.extend(other for other in _NAME.findall(PRELUDE[name]) if other in PRELUDE and other != name)
+    return "".join(f"{definition}\n" for name, definition in PRELUDE.items() if name in needed)

@@ -1,0 +1,156 @@
+"""Roots, powers, exponentials, circular functions and rounding.
+
+`ulp` is what CUDA's libdevice documents for f32 or what glibc needs, whichever is larger, plus one for the rounding of the reference
+(CUDA C++ Programming Guide, "Mathematical Functions"). Texts without `-use_fast_math`; `/` and `sqrt` are IEEE.
+"""
+
+from __future__ import annotations
+
+from hlo_opt.ops import numeric
+from hlo_opt.ops.elementwise import INTEGERS, REALS, elementwise
+from hlo_opt.ops.elementwise_arithmetic import every
+
+_ACCURACY = {"result_accuracy": False}
+
+
+def _function(
+    opcode: str, numpy_name: str, c_name: str, ulp: float, *, domain: tuple[float, float] | None = None, cost: str = ""
+) -> None:
+    """A function of one real or complex number that NumPy and C both have."""
+    elementwise(
+        opcode,
+        1,
+        lambda call, x: getattr(call.np, numpy_name)(x),
+        accepts=REALS,
+        cuda={"float": f"{c_name}{{F}}({{0}})"},
+        ulp=ulp,
+        expensive="complex" if cost == "cheap" else "always",
+        precision="f64",
+        attributes=_ACCURACY,
+        domain=domain,
+    )
+
+
+_function("acos", "arccos", "acos", 3, domain=(-1.0, 1.0))
+_function("acosh", "arccosh", "acosh", 5, domain=(1.0, 10.0))
+_function("asin", "arcsin", "asin", 3, domain=(-1.0, 1.0))
+_function("asinh", "arcsinh", "asinh", 4)
+_function("atanh", "arctanh", "atanh", 4, domain=(-0.99, 0.99))
+_function("cosine", "cos", "cos", 3, cost="cheap")
+_function("cosh", "cosh", "cosh", 3)
+_function("exponential", "exp", "exp", 3)
+_function("exponential-minus-one", "expm1", "expm1", 3)
+_function("log", "log", "log", 3, domain=(0.01, 10.0))
+_function("log-plus-one", "log1p", "log1p", 3, domain=(-0.9, 10.0))
+_function("sine", "sin", "sin", 3, cost="cheap")
+_function("sinh", "sinh", "sinh", 4, cost="cheap")
+_function("tan", "tan", "tan", 5, cost="cheap")
+_function("tanh", "tanh", "tanh", 4)
+
+elementwise(
+    "cbrt",
+    1,
+    lambda call, x: call.np.cbrt(x),
+    accepts=("float",),
+    cuda={"float": "cbrt{F}({0})"},
+    ulp=3,
+    expensive="always",
+    precision="f64",
+    attributes=_ACCURACY,
+)
+elementwise(
+    "erf",
+    1,
+    numeric.error_function,
+    accepts=("float",),
+    cuda={"float": "erf{F}({0})"},
+    ulp=4,
+    expensive="always",
+    precision="f64",
+    attributes=_ACCURACY,
+)
+elementwise(
+    "logistic",
+    1,
+    numeric.logistic,
+    accepts=REALS,
+    cuda={"float": "({T})1 / (({T})1 + exp{F}(-({0})))"},
+    ulp=5,
+    expensive="always",
+    precision="f64",
+    attributes=_ACCURACY,
+)
+elementwise(
+    "sqrt",
+    1,
+    numeric.square_root,
+    accepts=REALS,
+    cuda={"float": "sqrt{F}({0})"},
+    ulp=1,
+    expensive="always",
+    precision="f64",
+    attributes=_ACCURACY,
+    domain=(0.0, 10.0),
+)
+elementwise(
+    "rsqrt",
+    1,
+    numeric.reciprocal_square_root,
+    accepts=REALS,
+    cuda={"float": "({T})1 / sqrt{F}({0})"},
+    ulp=3,
+    expensive="always",
+    precision="f64",
+    attributes=_ACCURACY,
+    domain=(0.01, 10.0),
+)
+elementwise(
+    "atan2",
+    2,
+    numeric.atan2,
+    accepts=REALS,
+    cuda={"float": "atan2{F}({0}, {1})"},
+    ulp=4,
+    expensive="always",
+    precision="f64",
+)
+elementwise(
+    "power",
+    2,
+    numeric.power,
+    accepts=(*INTEGERS, *REALS),
+    cuda={"float": "pow{F}({0}, {1})", **every("hlo_power<{T}>({0}, {1})", *INTEGERS)},
+    ulp=9,
+    expensive="always",
+    precision="f64",
+)
+
+for _opcode, _name, _c in (
+    ("ceil", "ceil", "ceil"),
+    ("floor", "floor", "floor"),
+    ("round-nearest-even", "rint", "rint"),
+):
+    elementwise(
+        _opcode,
+        1,
+        lambda call, x, name=_name: getattr(call.np, name)(x),
+        accepts=("float",),
+        cuda={"float": f"{_c}{{F}}({{0}})"},
+    )
+elementwise(
+    "round-nearest-afz",
+    1,
+    numeric.round_away,
+    accepts=("float",),
+    cuda={"float": "round{F}({0})"},
+)
+elementwise(
+    "is-finite",
+    1,
+    lambda call, x: call.np.isfinite(x),
+    accepts=("float",),
+    result="pred",
+    by=0,
+    # infinity minus itself and NaN minus itself are NaN
+    cuda={"float": "{0} - {0} == 0"},
+)

@@ -1,0 +1,102 @@
+"""Folds over NumPy arrays, shared by reduce, reduce-window, scatter and select-and-scatter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import Computation, ElementType
+from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.spec import Evaluator
+
+Array = Any
+
+_FUNCTIONS = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+_PREDICATES = {"add": np.logical_or, "multiply": np.logical_and, "maximum": np.logical_or, "minimum": np.logical_and}
+
+SEQUENTIAL = 32768
+"""Longer folds with a reducer of the module's own combine neighbours pairwise: XLA takes every reducer to be associative."""
+
+
+def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | None:
+    """The NumPy function of a reducer that is a plain operation on this type; None for any other reducer.
+
+    None also for sums and products of narrow floats: these round after every step, as XLA:CPU does.
+    """
+    name = monoid(computation)
+    sums = name in ("add", "multiply")
+    if name is None or (element_type.is_complex and not sums) or (element_type.is_narrow_float and sums):
+        return None
+    if element_type.kind == "pred":
+        return _PREDICATES.get(name, _FUNCTIONS[name])
+    return _FUNCTIONS[name]
+
+
+def wide_dtype(element_type: ElementType, name: str | None) -> np.dtype[Any]:
+    """The type to accumulate in: sums in f64, other folds of narrow floats in f32 (exact), narrow integers in 64 bits (they wrap at the end)."""
+    if element_type.is_float:
+        return np.dtype(np.float64 if element_type.bits == 64 or name in ("add", "multiply") else np.float32)
+    if element_type.is_complex and name in ("add", "multiply"):
+        return np.dtype(np.complex128)
+    if element_type.is_integer and element_type.bits < 8:
+        return np.dtype(np.int64 if element_type.kind == "signed" else np.uint64)
+    return element_type.dtype
+
+
+def fold(evaluator: Evaluator, computation: Computation, accumulators: list[Array], values: list[Array]) -> list[Array]:
+    """Fold axis 0 of the values, in order, into accumulators of the remaining shape."""
+    count = values[0].shape[0]
+    while count > SEQUENTIAL:
+        even = count // 2 * 2
+        paired = evaluator.map_elements(computation, [*(v[0:even:2] for v in values), *(v[1:even:2] for v in values)])
+        values = [
+            np.concatenate([made, old[even:]]) if even < count else made
+            for made, old in zip(paired, values, strict=True)
+        ]
+        count = values[0].shape[0]
+    for position in range(count):
+        accumulators = evaluator.map_elements(computation, [*accumulators, *(v[position] for v in values)])
+    return accumulators
+
+
+def combine_at(
+    evaluator: Evaluator,
+    computation: Computation,
+    targets: list[Array],
+    positions: Array,
+    values: list[Array],
+) -> None:
+    """targets[k][p] = f(targets.., values..) for every position p in turn; the targets are flat arrays and change in place.
+
+    Positions that repeat are taken one after another, in order; distinct ones all at once.
+    """
+    if not positions.size:
+        return
+    rounds = _occurrence(positions)
+    for number in range(int(rounds.max()) + 1):
+        chosen = rounds == number
+        where = positions[chosen]
+        current, given = [t[where] for t in targets], [v[chosen] for v in values]
+        made = evaluator.map_elements(computation, [*current, *given])
+        for target, new in zip(targets, made, strict=True):
+            target[where] = new
+
+
+def _occurrence(positions: Array) -> Array:
+    """How many equal positions come before each one."""
+    order = np.argsort(positions, kind="stable")
+    ranked = positions[order]
+    fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]])
+    starts = np.maximum.accumulate(np.where(fresh, np.arange(len(ranked)), 0))
+    counts = np.empty(len(ranked), dtype=np.int64)
+    counts[order] = np.arange(len(ranked)) - starts
+    return counts

@@ -1,0 +1,368 @@
+"""NumPy helpers that `evaluate` faces share: element types NumPy computes in, one rounding per operation, integer rules.
+
+NumPy and ml_dtypes are imported when something is evaluated, never when the table is read: `hlo-opt --help` must be quick.
+The rules are those of xla/hlo/evaluator/hlo_evaluator_typed_visitor.h; where XLA:CPU differs from it, XLA:CPU's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.module import Instruction
+
+if TYPE_CHECKING:
+    import numpy
+
+    from hlo_opt.ops.spec import Evaluator
+
+    Array = numpy.ndarray[Any, numpy.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the NumPy meaning of an elementwise operation may ask for besides its operands: NumPy itself and the instruction."""
+
+    np: Any
+    instruction: Instruction
+    evaluator: Evaluator
+
+    @property
+    def type(self) -> ElementType:
+        """The element type of the result."""
+        return self.instruction.shape.type
+
+    @property
+    def operand_type(self) -> ElementType:
+        """The element type of the first operand."""
+        return self.instruction.operands[0].shape.type
+
+
+def widen(value: Any, *, further: bool = False) -> Array:
+    """The value in a type that NumPy computes in: narrow floats as f32, integers below 8 bits as 8 bits.
+
+    `further` goes on to f64 and c128: NumPy's f32 functions differ between processors, the rounded f64 ones hardly do.
+    """
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.name in _NARROW_INTEGERS:
+        return array.astype(_NARROW_INTEGERS[array.dtype.name])
+    if array.dtype.kind not in "biufc" or (array.dtype.kind == "f" and array.dtype.itemsize < 4):
+        array = array.astype(np.float32)
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if further and kind == "f" and size < 8:
+        return array.astype(np.float64)
+    if further and kind == "c" and size < 16:
+        return array.astype(np.complex128)
+    return array
+
+
+_NARROW_INTEGERS = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
+
+
+def narrow(value: Any, element_type: ElementType) -> Array:
+    """The value in the element type: floats rounded to nearest even, integers wrapped.
+
+    XLA:CPU rounds f64 to every float below f32 by way of f32, and so does this.
+    """
+    import numpy as np
+
+    array = np.asarray(value)
+    dtype = element_type.dtype
+    if array.dtype == dtype:
+        return array
+    if element_type.is_narrow_float and array.dtype.kind in "iub":
+        array = array.astype(np.float32)
+    elif element_type.is_narrow_float and array.dtype != np.float32:
+        array = widen(array).astype(np.float32)
+    return array.astype(dtype)
+
+
+def integer_limits(element_type: ElementType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    if element_type.kind == "unsigned":
+        return 0, (1 << element_type.bits) - 1
+    return -(1 << (element_type.bits - 1)), (1 << (element_type.bits - 1)) - 1
+
+
+def unsigned_bits(call: Call, value: Array, bits: int, dtype: Any = "uint64") -> Array:
+    """The low `bits` bits of integers as unsigned integers of at least that width."""
+    np = call.np
+    dtype = np.dtype(dtype)
+    if dtype.itemsize == value.dtype.itemsize:
+        wide = value.view(dtype)
+    else:
+        wide = value.astype(np.uint64 if value.dtype.kind == "u" else np.int64).astype(dtype)
+    result: Array = wide if bits == 8 * dtype.itemsize else wide & dtype.type((1 << bits) - 1)
+    return result
+
+
+def divide(call: Call, left: Array, right: Array) -> Any:
+    """x/0 is all ones, the least integer divided by -1 is itself; floats as IEEE 754 says."""
+    np = call.np
+    if call.type.is_complex:
+        return complex_divide(np, left, right)
+    if not call.type.is_integer:
+        return left / right
+    zero = right == 0
+    safe = np.where(zero, right.dtype.type(1), right)
+    if call.type.kind == "unsigned":
+        return np.where(zero, left.dtype.type(integer_limits(call.type)[1]), left // safe)
+    minus = safe == -1
+    safe = np.where(minus, safe.dtype.type(1), safe)
+    quotient = left // safe
+    rest = left - quotient * safe
+    quotient = np.where((rest != 0) & ((left < 0) != (safe < 0)), quotient + safe.dtype.type(1), quotient)
+    return np.where(zero, left.dtype.type(-1), np.where(minus, -left, quotient))
+
+
+def complex_divide(np: Any, left: Array, right: Array) -> Any:
+    """Division where zero and infinite parts give what C99 (annex G.5.1) says in place of NaN, as XLA does."""
+    a, b, c, d = left.real, left.imag, right.real, right.imag
+    exact = np.asarray(left / right)
+    lost = np.isnan(exact.real) & np.isnan(exact.imag)
+    lost |= (right == 0) & ~np.isfinite(exact)
+    if not lost.any():
+        return exact
+
+    def unit(part: Array) -> Array:
+        """1 for infinity and 0 for the rest, with the sign kept."""
+        result: Array = np.copysign(np.isinf(part).astype(part.dtype), part)
+        return result
+
+    def product(scale: Any, a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
+        return scale * (a * c + b * d), scale * (b * c - a * d)
+
+    by_zero = (right == 0) & ~(np.isnan(a) & np.isnan(b))
+    infinite = (np.isinf(a) | np.isinf(b)) & np.isfinite(c) & np.isfinite(d)
+    by_infinity = (np.isinf(c) | np.isinf(d)) & np.isfinite(a) & np.isfinite(b)
+    infinity = np.copysign(a.dtype.type(np.inf), c)
+    cases = [by_zero, infinite, by_infinity]
+    found = [
+        (infinity * a, infinity * b),
+        product(a.dtype.type(np.inf), unit(a), unit(b), c, d),
+        product(a.dtype.type(0), a, b, unit(c), unit(d)),
+    ]
+    result = np.array(np.broadcast_to(exact, lost.shape))
+    result.real = np.where(lost, np.select(cases, [f[0] for f in found], exact.real), exact.real)
+    result.imag = np.where(lost, np.select(cases, [f[1] for f in found], exact.imag), exact.imag)
+    return result
+
+
+def remainder(call: Call, left: Array, right: Array) -> Any:
+    """The sign is the dividend's; x%0 is x, and x%-1 is 0."""
+    np = call.np
+    if not call.type.is_integer:
+        return np.fmod(left, right)
+    special = right == 0
+    if call.type.kind == "signed":
+        special |= right == -1
+    rest = np.fmod(left, np.where(special, right.dtype.type(1), right))
+    return np.where(right == 0, left, rest)
+
+
+def power(call: Call, base: Array, exponent: Array) -> Any:
+    """C's pow; integers by squaring over the low six bits of the exponent, as xla/service/elemental_ir_emitter.cc does.
+
+    There, an exponent with its top bit set counts as negative in unsigned types too, and only powers of 1 and -1 are then not 0.
+    """
+    np = call.np
+    if call.type.is_complex:
+        # exp(y log 0) turns round without end where y is not real
+        undefined = (base == 0) & (exponent.imag != 0)
+        return np.where(undefined, complex(np.nan, np.nan), np.power(base, exponent))
+    if not call.type.is_integer:
+        return np.power(base, exponent)
+    one = base.dtype.type(1)
+    result, square, rest = np.full_like(base + exponent, 1), base, exponent
+    for _ in range(6):
+        result = np.where((rest & one) == one, result * square, result)
+        square = square * square
+        rest = rest >> one
+    all_ones = ~base.dtype.type(0)
+    alternating = np.where((exponent & one) == one, all_ones, one)
+    negative = np.where(base == all_ones, alternating, np.where(base == one, one, base.dtype.type(0)))
+    width = 8 * exponent.dtype.itemsize
+    is_negative = (unsigned_bits(call, exponent, width) >> np.uint64(width - 1)) != 0
+    return np.where(is_negative, negative, result)
+
+
+def maximum(call: Call, left: Array, right: Array) -> Any:
+    """NaN wins from either side."""
+    return call.np.maximum(left, right)
+
+
+def minimum(call: Call, left: Array, right: Array) -> Any:
+    """NaN wins from either side."""
+    return call.np.minimum(left, right)
+
+
+def clamp(call: Call, low: Array, value: Array, high: Array) -> Any:
+    """min(max(value, low), high), bounds broadcast where they are scalars."""
+    return call.np.minimum(call.np.maximum(value, low), high)
+
+
+def shift_left(call: Call, value: Array, amount: Array) -> Any:
+    """Amounts are unsigned; from the width on, nothing is left."""
+    return _shift(call, call.np.left_shift, value, amount)
+
+
+def shift_right_logical(call: Call, value: Array, amount: Array) -> Any:
+    """Zeros come in from the left; from the width on, nothing is left."""
+    return _shift(call, call.np.right_shift, value, amount)
+
+
+def _shift(call: Call, function: Any, value: Array, amount: Array) -> Any:
+    np, bits = call.np, call.type.bits
+    unsigned = np.dtype(f"uint{max(8, bits)}")
+    value, amount = unsigned_bits(call, value, bits, unsigned), unsigned_bits(call, amount, bits, unsigned)
+    inside = amount < bits
+    if inside.all():
+        return wrap(call, function(value, amount))
+    zero = unsigned.type(0)
+    return wrap(call, np.where(inside, function(value, np.where(inside, amount, zero)), zero))
+
+
+def shift_right_arithmetic(call: Call, value: Array, amount: Array) -> Any:
+    """Copies of the top bit come in from the left, also for unsigned types, as LLVM's ashr does in XLA."""
+    np, bits = call.np, call.type.bits
+    count = np.minimum(unsigned_bits(call, amount, bits), np.uint64(bits - 1)).astype(np.int64)
+    top = (unsigned_bits(call, value, bits) << np.uint64(64 - bits)).view(np.int64)
+    return wrap(call, ((top >> np.int64(64 - bits)) >> count).view(np.uint64))
+
+
+def wrap(call: Call, bits: Array) -> Array:
+    """Unsigned integers cut to the result's integer type; below 8 bits, to a value in 8 bits."""
+    np, element_type = call.np, call.type
+    if element_type.bits >= 8:
+        return bits.astype(f"uint{element_type.bits}", copy=False).view(element_type.dtype)
+    low = (bits.astype(np.uint64) << np.uint64(64 - element_type.bits)).view(np.int64)
+    shifted = low >> np.int64(64 - element_type.bits)
+    result: Array = shifted if element_type.kind == "signed" else shifted & np.int64((1 << element_type.bits) - 1)
+    return result.astype(np.int8)
+
+
+def population_count(call: Call, value: Array) -> Any:
+    """The number of ones in the operand's width."""
+    return call.np.bitwise_count(unsigned_bits(call, value, call.type.bits))
+
+
+def count_leading_zeros(call: Call, value: Array) -> Any:
+    """The number of zeros before the first one; the width for zero."""
+    np, bits = call.np, call.type.bits
+    rest = unsigned_bits(call, value, bits)
+    for step in (1, 2, 4, 8, 16, 32):
+        rest = rest | (rest >> np.uint64(step))
+    return bits - np.bitwise_count(rest).astype(np.int64)
+
+
+def multiply_high(call: Call, left: Array, right: Array) -> Any:
+    """The upper half of the double-width product."""
+    np, bits = call.np, call.type.bits
+    signed = call.type.kind == "signed"
+    if bits <= 32:
+        wide = np.int64 if signed else np.uint64
+        return (left.astype(wide) * right.astype(wide)) >> wide(bits)
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a, b = unsigned_bits(call, left, 64), unsigned_bits(call, right, 64)
+    a0, a1, b0, b1 = a & low, a >> half, b & low, b >> half
+    middle = a1 * b0 + ((a0 * b0) >> half)
+    carry = a0 * b1 + (middle & low)
+    high = a1 * b1 + (middle >> half) + (carry >> half)
+    if not signed:
+        return high
+    high = high - np.where(left < 0, b, np.uint64(0)) - np.where(right < 0, a, np.uint64(0))
+    return high.view(np.int64)
+
+
+def absolute(call: Call, value: Array) -> Any:
+    """The modulus; the least integer stays itself."""
+    return value if value.dtype.kind == "u" else call.np.abs(value)
+
+
+def sign(call: Call, value: Array) -> Any:
+    """-1, 0 or 1; floats keep NaN and the sign of zero; complex numbers are divided by their modulus."""
+    np = call.np
+    if value.dtype.kind == "f":
+        return np.where((value == 0) | np.isnan(value), value, np.copysign(value.dtype.type(1), value))
+    if value.dtype.kind == "c":
+        modulus = np.abs(value)
+        divisor = np.where(modulus == 0, modulus + 1, modulus)
+        result = np.empty_like(value)
+        result.real, result.imag = value.real / divisor, value.imag / divisor
+        return result
+    return np.sign(value)
+
+
+def round_away(call: Call, value: Array) -> Any:
+    """The nearest integer, ties away from zero."""
+    np = call.np
+    whole = np.trunc(value)
+    up = (np.abs(value - whole) >= 0.5).astype(value.dtype)
+    return np.copysign(np.abs(whole) + up, value)
+
+
+def logistic(call: Call, value: Array) -> Any:
+    """1 / (1 + exp(-x))"""
+    return _reciprocal(call, 1 + call.np.exp(-value))
+
+
+def reciprocal_square_root(call: Call, value: Array) -> Any:
+    """1 / sqrt(x)"""
+    return _reciprocal(call, call.np.sqrt(value))
+
+
+def _reciprocal(call: Call, value: Array) -> Any:
+    one = value.dtype.type(1)
+    return complex_divide(call.np, call.np.asarray(one), value) if value.dtype.kind == "c" else one / value
+
+
+def square_root(call: Call, value: Array) -> Any:
+    """The root with a real part that is not negative; on the negative axis XLA takes an imaginary part of -0 for 0."""
+    if value.dtype.kind == "c":
+        value = value.copy()
+        value.imag = value.imag + 0.0
+    return call.np.sqrt(value)
+
+
+def error_function(call: Call, value: Array) -> Any:
+    """The C library's erf: NumPy has none."""
+    np = call.np
+    flat = np.fromiter(map(math.erf, value.ravel().tolist()), np.float64, value.size)
+    return flat.reshape(value.shape)
+
+
+def atan2(call: Call, y: Array, x: Array) -> Any:
+    """C's rules; of complex numbers -i log((x + iy) / sqrt(x^2 + y^2))."""
+    np = call.np
+    if y.dtype.kind == "c":
+        return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
+    return np.arctan2(y, x)
+
+
+def total_order_key(call: Call, value: Array) -> Array:
+    """Integers in the order of IEEE 754's totalOrder: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    np = call.np
+    bits = value.view(np.int32 if value.dtype.itemsize == 4 else np.int64)
+    limit = np.iinfo(bits.dtype).max
+    result: Array = np.where(bits < 0, bits ^ bits.dtype.type(limit), bits)
+    return result
+
+
+def compare(call: Call, left: Array, right: Array) -> Any:
+    """EQ, NE, GE, GT, LE, LT; only NE is true with NaN unless type=TOTALORDER."""
+    np = call.np
+    if left.dtype.kind == "f" and call.instruction.word("type") == "TOTALORDER":
+        left, right = total_order_key(call, left), total_order_key(call, right)
+    functions = {
+        "EQ": np.equal,
+        "NE": np.not_equal,
+        "GE": np.greater_equal,
+        "GT": np.greater,
+        "LE": np.less_equal,
+        "LT": np.less,
+    }
+    return functions[call.instruction.word("direction")](left, right)

@@ -1,0 +1,148 @@
+"""The NumPy meaning of sort, topk and select-and-scatter."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import Computation, ElementType, Instruction
+from hlo_opt.ops.folding import combine_at
+from hlo_opt.ops.ordering import sorted_dimension
+from hlo_opt.ops.shapes import flag, integer, window
+from hlo_opt.ops.spec import Evaluator
+
+Array = Any
+
+
+def total_order_key(value: Array, element_type: ElementType) -> Array:
+    """Integers that order as XLA's total order does: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    if not element_type.is_float:
+        return value.astype(np.int64) if element_type.bits < 8 or element_type.kind == "pred" else value
+    if element_type.bits < 16:
+        value = value.astype(np.float32)
+    signed = np.dtype(f"int{value.dtype.itemsize * 8}")
+    bits = np.ascontiguousarray(value).view(signed).reshape(value.shape)
+    return np.where(bits < 0, np.iinfo(signed).min - bits - 1, bits)
+
+
+def _key(comparator: Computation, values: list[Array]) -> Array | None:
+    """What to sort by where the comparator is a plain `<` or `>` between the two elements of one operand, else None."""
+    root = comparator.root
+    if root.opcode != "compare" or root.word("direction") not in ("LT", "GT"):
+        return None
+    left, right = (o.parameter_number for o in root.operands)
+    descending = root.word("direction") == "GT"
+    if left is None or right is None or left // 2 != right // 2 or left == right:
+        return None
+    if left > right:
+        descending = not descending
+    value, element_type = np.asarray(values[left // 2]), root.operands[0].shape.type
+    if element_type.is_complex:
+        return None
+    if element_type.is_float and root.word("type") != "TOTALORDER":
+        value = value.astype(np.float64)
+        if np.isnan(value).any():
+            return None
+        return -value if descending else value + 0.0
+    key = total_order_key(value, element_type)
+    return ~key if descending else key
+
+
+def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Always stable."""
+    comparator = instruction.called_by("to_apply")
+    axis = sorted_dimension(instruction)
+    key = _key(comparator, values)
+    arrays = [np.asarray(v) for v in values]
+    if key is not None:
+        order = np.argsort(key, axis=axis, kind="stable")
+    else:
+        lines = [np.moveaxis(a, axis, -1).reshape(-1, a.shape[axis]) for a in arrays]
+        order = _merge_sort(evaluator, comparator, lines)
+        moved = np.moveaxis(arrays[0], axis, -1).shape
+        order = np.moveaxis(order.reshape(moved), -1, axis)
+    made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
+    return tuple(made) if instruction.shape.is_tuple else made[0]
+
+
+def _merge_sort(evaluator: Evaluator, comparator: Computation, lines: list[Array]) -> Array:
+    """The stable order of every row under any strict weak order.
+
+    Runs of doubling length are merged all at once: an element's place is its own rank plus its rank in the neighbouring run, found by a
+    binary search that compares all elements of all rows in one call.
+    """
+    rows, count = lines[0].shape
+    order = np.broadcast_to(np.arange(count), (rows, count)).copy()
+    place = np.broadcast_to(np.arange(count), (rows, count))
+    at = np.arange(count)
+    width = 1
+    while width < count:
+        start = at // (2 * width) * (2 * width)
+        in_left = at - start < width
+        other = np.where(in_left, np.minimum(start + width, count), start)
+        end = np.where(in_left, np.minimum(start + 2 * width, count), np.minimum(start + width, count))
+        low = np.broadcast_to(other, (rows, count)).copy()
+        high = np.broadcast_to(end, (rows, count)).copy()
+        for _ in range(width.bit_length()):
+            open_ = low < high
+            middle = (low + high) // 2
+            probe = np.take_along_axis(order, np.minimum(middle, count - 1), axis=1)
+            mine = [np.take_along_axis(line, order, axis=1) for line in lines]
+            theirs = [np.take_along_axis(line, probe, axis=1) for line in lines]
+            before = _less(evaluator, comparator, theirs, mine)
+            not_after = ~_less(evaluator, comparator, mine, theirs)
+            goes_first = np.where(in_left, before, not_after)  # equal elements keep the left run first
+            low = np.where(open_ & goes_first, middle + 1, low)
+            high = np.where(open_ & ~goes_first, middle, high)
+        run_start = np.where(in_left, start, np.minimum(start + width, count))
+        target = start + (place - run_start) + (low - other)
+        # a comparator that is no order may give places twice; this stays a permutation
+        order = np.take_along_axis(order, np.argsort(target, axis=1, kind="stable"), axis=1)
+        width *= 2
+    return order
+
+
+def _less(evaluator: Evaluator, comparator: Computation, left: list[Array], right: list[Array]) -> Array:
+    arguments = [a for pair in zip(left, right, strict=True) for a in pair]
+    return np.asarray(evaluator.map_elements(comparator, arguments)[0])
+
+
+def topk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """In XLA's total order, so NaN is the largest; equal values keep the lower index first."""
+    value = np.asarray(values[0])
+    key = total_order_key(value, instruction.operands[0].shape.type)
+    order = np.argsort(~key if flag(instruction, "largest", True) else key, axis=-1, kind="stable")
+    order = order[..., : integer(instruction, "k")]
+    return np.take_along_axis(value, order, axis=-1), order.astype(np.int32)
+
+
+def select_and_scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """For each source element the window's selected position is found; then sources are combined in row-major order.
+
+    The combiner's first argument is the current value, as after XLA's SelectAndScatterExpander; XLA's evaluator has them the other way round.
+    """
+    value, source, init = np.asarray(values[0]), np.asarray(values[1]), values[2]
+    select, scatter = instruction.called_by("select"), instruction.called_by("scatter")
+    parts = window(instruction, value.ndim)
+    best = np.zeros(source.shape, dtype=value.dtype)
+    where = np.full(source.shape, -1, dtype=np.int64)
+    flat = value.reshape(-1)
+    for position in itertools.product(*(range(w.size) for w in parts)):
+        linear = np.zeros(source.shape, dtype=np.int64)
+        valid = np.ones(source.shape, dtype=bool)
+        for k, (w, offset) in enumerate(zip(parts, position, strict=True)):
+            index = np.arange(source.shape[k]) * w.stride + offset - w.pad_low
+            index = index.reshape([-1 if d == k else 1 for d in range(value.ndim)])
+            valid &= (index >= 0) & (index < value.shape[k])
+            linear = linear * value.shape[k] + index
+        candidate = flat[np.where(valid, linear, 0)]
+        keep = np.asarray(evaluator.map_elements(select, [best, candidate])[0])
+        take = valid & ((where < 0) | ~keep)
+        best = np.where(take, candidate, best)
+        where = np.where(take, linear, where)
+    made = np.full(value.size, init, dtype=instruction.shape.type.dtype)
+    chosen = where.reshape(-1) >= 0
+    combine_at(evaluator, scatter, [made], where.reshape(-1)[chosen], [source.reshape(-1)[chosen]])
+    return made.reshape(value.shape)

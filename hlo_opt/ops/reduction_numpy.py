@@ -1,0 +1,121 @@
+"""The NumPy meaning of reduce, reduce-window and scan."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.ir.attribute import WindowDimension
+from hlo_opt.ops.folding import fold, ufunc_of, wide_dtype
+from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.reduction import is_reversed, reduced
+from hlo_opt.ops.shapes import integer, window
+from hlo_opt.ops.spec import Evaluator
+
+Array = Any
+
+
+def _packed(instruction: Instruction, values: list[Array]) -> Array:
+    return tuple(values) if instruction.shape.is_tuple else values[0]
+
+
+def _narrowed(value: Array, element_type: ElementType) -> Array:
+    return value if value.dtype == element_type.dtype else value.astype(element_type.dtype)
+
+
+def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Plain reducers by NumPy; others one reduced element after another, all results at once."""
+    half = len(values) // 2
+    inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
+    reducer = instruction.called_by("to_apply")
+    leaf = next(instruction.shape.leaves())
+    ufunc = ufunc_of(reducer, leaf.type)
+    axes = reduced(instruction)
+    if ufunc is not None:
+        wide = wide_dtype(leaf.type, monoid(reducer))
+        init = np.asarray(inits[0]).astype(wide)
+        if not inputs[0].size:
+            return _packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
+        source = (
+            inputs[0] if inputs[0].dtype == wide or (ufunc is np.add and wide.kind == "f") else inputs[0].astype(wide)
+        )
+        total = ufunc.reduce(source, axis=axes, dtype=wide) if axes else source
+        return _packed(instruction, [_narrowed(np.asarray(ufunc(init, total)), leaf.type)])
+    kept = [d for d in range(inputs[0].ndim) if d not in axes]
+    moved = []
+    for value in inputs:
+        front = value.transpose([*axes, *kept])
+        moved.append(front.reshape(int(np.prod(front.shape[: len(axes)])), *front.shape[len(axes) :]))
+    starts = [np.broadcast_to(init, moved[0].shape[1:]) for init in inits]
+    return _packed(instruction, fold(evaluator, reducer, starts, moved))
+
+
+def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Array]:
+    """Which results read the operand at this window position, and where: (result indices, operand indices)."""
+    results = np.arange(out)
+    dilated = results * w.stride + at * w.rhs_dilate - w.pad_low
+    valid = (dilated >= 0) & (dilated <= (size - 1) * w.lhs_dilate) & (dilated % w.lhs_dilate == 0)
+    return results[valid], dilated[valid] // w.lhs_dilate
+
+
+def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Folds window positions in row-major order; each position is one operation on all results that it reaches."""
+    half = len(values) // 2
+    inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
+    reducer = instruction.called_by("to_apply")
+    leaves = list(instruction.shape.leaves())
+    ufunc = ufunc_of(reducer, leaves[0].type)
+    types = [leaf.type.dtype for leaf in leaves]
+    if ufunc is not None:
+        types = [wide_dtype(leaves[0].type, monoid(reducer))]
+        inputs = [inputs[0].astype(types[0])]
+    made = [
+        np.full(leaf.dimensions, np.asarray(init).astype(t), dtype=t)
+        for leaf, init, t in zip(leaves, inits, types, strict=True)
+    ]
+    sizes, parts = inputs[0].shape, window(instruction, inputs[0].ndim)
+    reach = [
+        [_reach(w, at, size, out) for at in range(w.size)]
+        for w, size, out in zip(parts, sizes, leaves[0].dimensions, strict=True)
+    ]
+    for position in itertools.product(*(range(w.size) for w in parts)):
+        found = [reach[k][at] for k, at in enumerate(position)]
+        if any(not len(to) for to, _ in found):
+            continue
+        to = tuple(_as_slice(r) for r, _ in found)
+        source = tuple(_as_slice(s) for _, s in found)
+        if ufunc is not None:
+            made[0][to] = ufunc(made[0][to], inputs[0][source])
+            continue
+        new = evaluator.map_elements(reducer, [*(m[to] for m in made), *(i[source] for i in inputs)])
+        for target, value in zip(made, new, strict=True):
+            target[to] = value
+    return _packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
+
+
+def _as_slice(indices: Array) -> slice:
+    """Evenly spaced indices as a slice; a window position always gives such."""
+    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+    return slice(int(indices[0]), int(indices[-1]) + 1, step)
+
+
+def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Runs the body along one dimension: (slices of the inputs.., carries..) -> (slices of the outputs.., carries..)."""
+    carries = integer(instruction, "num_carries")
+    inputs, state = values[: len(values) - carries], list(values[len(values) - carries :])
+    body = instruction.called_by("to_apply")
+    axis = instruction.ints("dimensions")[0]
+    leaves = list(instruction.shape.leaves())
+    outputs = [np.empty(leaf.dimensions, leaf.type.dtype) for leaf in leaves[: len(leaves) - carries]]
+    length = (inputs[0].shape if inputs else outputs[0].shape)[axis]
+    for step in range(length):
+        at = length - 1 - step if is_reversed(instruction) else step
+        made = evaluator.call(body, [*(np.take(i, at, axis=axis) for i in inputs), *state])
+        made = made if isinstance(made, tuple) else (made,)
+        for output, value in zip(outputs, made, strict=False):
+            output[(slice(None),) * axis + (at,)] = value
+        state = list(made[len(outputs) :])
+    return _packed(instruction, [*outputs, *state])

@@ -1,0 +1,189 @@
+"""What the `infer` faces of several families share: reading attributes and checking operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hlo_opt.ir import Called, Computation, ElementType, Instruction, Shape, Window
+from hlo_opt.ir.attribute import WindowDimension
+from hlo_opt.ops.spec import ShapeError, find
+
+
+def need(condition: bool, message: str) -> None:
+    """Raise ShapeError with the message unless the condition holds."""
+    if not condition:
+        raise ShapeError(message)
+
+
+def operand(instruction: Instruction, number: int) -> Shape:
+    """The shape of an operand that must be an array. Raises ShapeError otherwise."""
+    shape = instruction.operands[number].shape
+    if not shape.is_array:
+        raise ShapeError(f"operand {number} is no array but {shape}")
+    return shape
+
+
+def declared(instruction: Instruction) -> Shape:
+    """The declared result, which must be an array. Raises ShapeError otherwise."""
+    if not instruction.shape.is_array:
+        raise ShapeError(f"the result is no array but {instruction.shape}")
+    return instruction.shape
+
+
+def product_type(instruction: Instruction) -> ElementType:
+    """The type of a sum of products: the declared one, else the wider of the operands' types (InferDotOpShape in xla/service/shape_inference.cc)."""
+    if instruction.shape.is_array:
+        return instruction.shape.type
+    lhs, rhs = operand(instruction, 0).type, operand(instruction, 1).type
+    if lhs.kind == rhs.kind:
+        return max(lhs, rhs, key=lambda t: t.bits)
+    rank = ("pred", "unsigned", "signed", "float", "complex")
+    return max(lhs, rhs, key=lambda t: rank.index(t.kind))
+
+
+def result(instruction: Instruction, element_type: ElementType, dimensions: Sequence[int]) -> Shape:
+    """An array shape without layout. Which dimensions are dynamic is taken from the declaration: it follows from run-time sizes, not from operands."""
+    return dynamic_as(instruction.shape, element_type, tuple(dimensions))
+
+
+def dynamic_as(like: Shape, element_type: ElementType, dimensions: tuple[int, ...]) -> Shape:
+    """An array shape whose dynamic dimensions are those of another shape with the same sizes."""
+    if like.dynamic and like.dimensions == dimensions:
+        return Shape(element_type, dimensions, dynamic=like.dynamic)
+    return Shape(element_type, dimensions)
+
+
+def results(instruction: Instruction, shapes: Sequence[tuple[ElementType, Sequence[int]]]) -> Shape:
+    """One array, or a tuple when the declared result is one (variadic operations with one element may be declared either way)."""
+    elements = instruction.shape.elements
+    if elements is None and len(shapes) == 1:
+        return result(instruction, *shapes[0])
+    likes = (
+        elements if elements is not None and len(elements) == len(shapes) else (Shape(None, elements=()),) * len(shapes)
+    )
+    return Shape.tuple_of(*(dynamic_as(like, t, tuple(d)) for like, (t, d) in zip(likes, shapes, strict=True)))
+
+
+def integer(instruction: Instruction, name: str, default: int | None = None) -> int:
+    """An integer attribute. Raises ShapeError when it is absent without a default, or no integer."""
+    value = instruction.value(name, default if default is not None else "")
+    if isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], int):
+        value = value[0]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ShapeError(f"{name} must be an integer" if name in instruction.attributes else f"{name} is missing")
+    return value
+
+
+def flag(instruction: Instruction, name: str, default: bool = False) -> bool:
+    """A `true` or `false` attribute."""
+    value = instruction.value(name, default)
+    return value if isinstance(value, bool) else str(value) == "true"
+
+
+def distinct(dimensions: Sequence[int], rank: int, name: str) -> tuple[int, ...]:
+    """Dimension numbers that must be distinct and below the rank. Raises ShapeError."""
+    found = tuple(dimensions)
+    if len(set(found)) != len(found) or any(not 0 <= d < rank for d in found):
+        raise ShapeError(f"{name}={{{','.join(map(str, found))}}} are not distinct dimensions of rank {rank}")
+    return found
+
+
+def window(instruction: Instruction, rank: int) -> tuple[WindowDimension, ...]:
+    """The window's dimensions, one per dimension of the rank; an absent window is 1 everywhere. Raises ShapeError."""
+    value = instruction.value("window", Window(()))
+    if not isinstance(value, Window):
+        raise ShapeError("window is malformed")
+    dimensions = value.dimensions or (WindowDimension(1),) * rank
+    if len(dimensions) != rank:
+        raise ShapeError(f"the window has {len(dimensions)} dimensions, its operand {rank}")
+    for w in dimensions:
+        if w.size < 1 or w.stride < 1 or w.lhs_dilate < 1 or w.rhs_dilate < 1:
+            raise ShapeError("sizes, strides and dilations of a window are positive")
+    return dimensions
+
+
+def windowed(size: int, w: WindowDimension) -> int:
+    """How many window positions fit along a dimension (xla/window_util.cc, StridedBound)."""
+    base = (size - 1) * w.lhs_dilate + 1 if size > 0 else 0
+    span = (w.size - 1) * w.rhs_dilate + 1
+    room = base + w.pad_low + w.pad_high
+    return 0 if room < span else (room - span) // w.stride + 1
+
+
+def applied(instruction: Instruction, name: str = "to_apply") -> Computation:
+    """The computation that an attribute names. Raises ShapeError when it is absent."""
+    value = instruction.attributes.get(name)
+    if not isinstance(value, Called) or not value.computations:
+        raise ShapeError(f"{name} is missing")
+    return value.computations[0]
+
+
+def check_parameters(computation: Computation, shapes: Sequence[Shape], what: str) -> None:
+    """The computation takes exactly values of these shapes. Raises ShapeError."""
+    parameters = computation.parameters
+    if len(parameters) != len(shapes):
+        raise ShapeError(f"{what} {computation.name} takes {len(parameters)} parameters, expected {len(shapes)}")
+    for number, (parameter, shape) in enumerate(zip(parameters, shapes, strict=True)):
+        if not compatible(parameter.shape, shape, any_float=True):
+            raise ShapeError(f"parameter {number} of {what} {computation.name} is {parameter.shape}, expected {shape}")
+
+
+def similar(left: ElementType, right: ElementType) -> bool:
+    """Whether the types are the same, or both are floats (SameElementTypeIgnoringFpPrecision in xla/shape_util.h)."""
+    return left == right or (left.is_float and right.is_float)
+
+
+def wider(left: ElementType, right: ElementType) -> ElementType:
+    """Of two similar types the one with more bits (HigherPrecisionElementType in xla/shape_util.h)."""
+    return right if right.bits > left.bits else left
+
+
+def compatible(left: Shape, right: Shape, *, any_float: bool = False) -> bool:
+    """Whether both hold values of the same type and sizes, dynamic or not. With `any_float`, floats of different precision are the same."""
+    if left is right:
+        return True
+    if left.elements is not None or right.elements is not None:
+        return (
+            left.elements is not None
+            and right.elements is not None
+            and len(left.elements) == len(right.elements)
+            and all(compatible(a, b, any_float=any_float) for a, b in zip(left.elements, right.elements, strict=True))
+        )
+    if left.dimensions != right.dimensions:
+        return False
+    return left.element_type == right.element_type or (any_float and similar(left.type, right.type))
+
+
+def called_flops(computation: Computation) -> float:
+    """Floating-point operations of one run of a computation."""
+    return float(sum(flops_of(i) for i in computation.instructions))
+
+
+def flops_of(instruction: Instruction) -> float:
+    """Floating-point operations of an instruction; 0 where the table has no count."""
+    spec = find(instruction.opcode)
+    return 0.0 if spec is None or spec.flops is None else spec.flops(instruction)
+
+
+def no_flops(instruction: Instruction) -> float:
+    """The `flops` face of operations that only move data."""
+    return 0.0
+
+
+def cheap(instruction: Instruction) -> bool:
+    """The `expensive` face of operations that are never expensive."""
+    return False
+
+
+def bit_exact(element_type: ElementType) -> float:
+    """The `tolerance` face of operations that round nothing."""
+    return 0.0
+
+
+def rounded(ulps: float) -> Callable[[ElementType], float]:
+    """A `tolerance` face for operations that add up: so many ULP for floats and complex numbers, exact for the rest."""
+
+    def tolerance(element_type: ElementType) -> float:
+        return ulps if element_type.is_float or element_type.is_complex else 0.0
+
+    return tolerance

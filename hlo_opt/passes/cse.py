@@ -1,0 +1,59 @@
+"""Common subexpression elimination: of equal values of a computation only the first is computed.
+
+Source: xla/service/hlo_cse.cc. Equality is the proof's own value numbering, so a module keeps its graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.facts import effectful_computations, has_side_effect
+from hlo_opt.analysis.numbering import Numbering, Table, Value
+from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+from hlo_opt.ir.shape import Shape
+from hlo_opt.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class CommonSubexpressionElimination(Pass):
+    """Merge equal values. Elided constants are never merged (nobody knows whether they are equal), nor is anything with side effects."""
+
+    name: ClassVar[str] = "cse"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        edit.sort_computations(module)
+        numbering = Numbering(module, Table())
+        effects = effectful_computations(list(module.computations))
+        changed = False
+        for computation in list(module.computations):
+            values = numbering.computation(computation, None).values
+            changed |= _merge(computation, values, effects, context)
+        return changed
+
+
+def _merge(
+    computation: Computation, values: dict[Instruction, Value], effects: set[Computation], context: PassContext
+) -> bool:
+    first: dict[tuple[Value, Shape, str], Instruction] = {}
+    ordered = {p for i in computation.instructions for p in i.control_predecessors}
+    changed = False
+    for instruction in list(computation.instructions):
+        if instruction.control_predecessors or instruction in ordered or has_side_effect(instruction):
+            continue
+        if any(c in effects for c in instruction.called()):
+            continue
+        config = instruction.attributes.get("backend_config")
+        text = config.text if isinstance(config, Attribute) else ""
+        same = first.setdefault((values[instruction], instruction.shape, text), instruction)
+        if same is instruction or instruction.parameter_number is not None:
+            continue
+        if not instruction.users and not instruction.is_root:
+            continue
+        if not context.step():
+            return changed
+        edit.redirect_users(instruction, same)
+        edit.remove(instruction)
+        changed = True
+    return changed

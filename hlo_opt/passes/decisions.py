@@ -1,0 +1,166 @@
+"""Every edge between kernels, fused or left, with all reasons, both costs and both source lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlo_opt.analysis.cost import estimate_fusion
+from hlo_opt.analysis.facts import FREE, is_boundary_fusion, launches
+from hlo_opt.analysis.performance import Priced
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.decision import CostEstimate, FusionDecision
+from hlo_opt.fusion.engine import Engine, reader_names
+from hlo_opt.fusion.legality import CHECKS, Edge, several_outputs
+from hlo_opt.fusion.outline import original_name
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.fusion_pass import FusionPass
+from hlo_opt.passes.pipeline import Pipeline
+from hlo_opt.text.frames import source_location
+
+_DIRECT_ONLY = 7
+"""How many of the legality checks ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a bitcast."""
+
+
+def decisions(module: Module, pipeline: Pipeline, context: PassContext) -> list[FusionDecision]:
+    """All edges, in the order of the computations: those inside fusions as fused, those between launches with the reasons that keep them."""
+    fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
+    found: list[FusionDecision] = []
+    engine = Engine(
+        module, context.target, context.origins, context.disabled_reasons, context.forced_edges, context.forbidden
+    )
+    for computation in executed_computations(module):
+        for instruction in computation.instructions:
+            if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
+                found.extend(_fused(instruction, computation, context))
+            if launches(instruction):
+                found.extend(_left(instruction, computation, engine, fusers, context))
+    return found
+
+
+def _fused(fusion: Instruction, computation: Computation, context: PassContext) -> Iterator[FusionDecision]:
+    """The edges of the input that ended inside a fusion."""
+    module = computation.module
+    assert module is not None
+    seen: set[tuple[str, str]] = set()
+    for member in fusion.called_by("calls").instructions:
+        if not launches(member):
+            continue
+        for operand in member.operands:
+            if not launches(operand):
+                continue
+            names = (original_name(operand, context.origins), original_name(member, context.origins))
+            if names in seen:
+                continue
+            seen.add(names)
+            yield FusionDecision(
+                producer=names[0],
+                consumer=names[1],
+                computation=computation.name,
+                producer_opcode=operand.opcode,
+                consumer_opcode=member.opcode,
+                rule=context.fused_by.get(names[0], "input"),
+                cost=_cost(
+                    Priced(operand, context.target, row_local=True), Priced(member, context.target, row_local=True)
+                ),
+                producer_source=source_location(module, operand),
+                consumer_source=source_location(module, member),
+                producer_kernel=fusion.name,
+                consumer_kernel=fusion.name,
+            )
+
+
+def _left(
+    consumer: Instruction,
+    computation: Computation,
+    engine: Engine,
+    fusers: list[FusionPass],
+    context: PassContext,
+) -> Iterator[FusionDecision]:
+    module = engine.module
+    for operand in dict.fromkeys(consumer.operands):
+        producer = operand
+        while (
+            producer.opcode in ("bitcast", "get-tuple-element", "opt-barrier", "add-dependency") and producer.operands
+        ):
+            producer = producer.operands[0]
+        if not launches(producer):
+            continue
+        edge = engine.edge(producer, consumer)
+        through = engine.edge(operand, consumer)
+        reasons, rule = _reasons(edge, through, engine, fusers, context)
+        reader = _reader(through)
+        yield FusionDecision(
+            producer=edge.producer_name,
+            consumer=reader or edge.consumer_name,
+            computation=computation.name,
+            producer_opcode=_root(producer).opcode,
+            consumer_opcode=_member(consumer, through, reader).opcode,
+            rule=rule,
+            reasons=tuple(reasons),
+            cost=_edge_cost(edge, through, engine),
+            producer_source=source_location(module, producer),
+            consumer_source=source_location(module, _member(consumer, through, reader))
+            or source_location(module, consumer),
+            producer_kernel=producer.name,
+            consumer_kernel=consumer.name,
+        )
+
+
+def _reasons(
+    edge: Edge, through: Edge, engine: Engine, fusers: list[FusionPass], context: PassContext
+) -> tuple[list[Reason], str]:
+    if through.producer is not edge.producer:
+        found = [r for r in (check(edge) for check in CHECKS[:_DIRECT_ONLY]) if r is not None]
+        if found or several_outputs(edge):
+            return _unique(found), "legality"
+    responsible = [f for f in fusers if f.looks_at(through)]
+    # The last pass that takes edges of this kind has the last word; those before it would have fused on its terms.
+    for fuser in reversed(responsible):
+        reasons = _unique(fuser.refusals(engine, through))
+        if reasons:
+            return reasons, fuser.name
+    if context.exhausted and responsible:
+        return [Reason.of("FUS502", limit=context.stop_after_step or 0)], "stop-after-step"
+    return [Reason.of("FUS503", producer=edge.producer_name, consumer=edge.consumer_name)], "pipeline"
+
+
+def _unique(reasons: Iterator[Reason] | list[Reason]) -> list[Reason]:
+    found: dict[str, Reason] = {}
+    for reason in reasons:
+        found.setdefault(str(reason), reason)
+    return list(found.values())
+
+
+def _root(instruction: Instruction) -> Instruction:
+    while instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
+        instruction = instruction.called_by("calls").root
+    return instruction
+
+
+def _reader(edge: Edge) -> str:
+    """The first member of the consumer that reads the producer; empty when none does."""
+    return next(iter(reader_names(edge)), "")
+
+
+def _member(consumer: Instruction, edge: Edge, reader: str) -> Instruction:
+    """The instruction of a name inside the consumer; the consumer itself when it has none of that name."""
+    if consumer.opcode == "fusion" and not is_boundary_fusion(consumer):
+        for member in consumer.called_by("calls").instructions:
+            if edge.origins.get(member, member.name) == reader:
+                return member
+    return consumer
+
+
+def _edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None:
+    if through.producer is not edge.producer or edge.producer.shape.is_tuple:
+        return None
+    return _cost(engine.state.priced(edge.producer), engine.state.priced(edge.consumer))
+
+
+def _cost(producer: Priced, consumer: Priced) -> CostEstimate | None:
+    if producer.instruction.shape.is_tuple or producer.instruction.opcode in FREE:
+        return None
+    us_unfused, us_fused, bytes_unfused, bytes_fused = estimate_fusion(producer, [consumer])
+    return CostEstimate(us_unfused, us_fused, bytes_unfused, bytes_fused)

@@ -1,0 +1,73 @@
+"""Everything that an explanation shows, as data: the decisions, the module before and after, refusals by code, the dearest of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hlo_opt.analysis.summary import ModuleSummary, module_summary
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.ir import Module
+from hlo_opt.passes.pipeline import Pipeline
+from hlo_opt.passes.run import Outcome, run
+
+DEAREST = 10
+
+
+@dataclass(frozen=True)
+class ExplainReport:
+    """The result of `explain_module`."""
+
+    outcome: Outcome
+    decisions: list[FusionDecision]
+    before: ModuleSummary
+    after: ModuleSummary
+
+    @property
+    def refused(self) -> list[FusionDecision]:
+        return [d for d in self.decisions if not d.fused]
+
+    @property
+    def fused(self) -> list[FusionDecision]:
+        return [d for d in self.decisions if d.fused]
+
+    @property
+    def refusals_by_code(self) -> dict[str, int]:
+        """How many edges each code refuses, by code; an edge counts once under each of its codes."""
+        counts = Counter(code for d in self.refused for code in {r.code: None for r in d.reasons})
+        return {code: counts[code] for code in sorted(counts)}
+
+    @property
+    def dearest(self) -> list[FusionDecision]:
+        """The refused edges whose fusion would save most microseconds, the dearest first."""
+        priced = [(d.cost.us_saved, n, d) for n, d in enumerate(self.refused) if d.cost is not None]
+        return [d for _, _, d in sorted(priced, key=lambda p: (-p[0], p[1]))[:DEAREST]]
+
+
+def explain_module(
+    module: Module,
+    preset: str = "default",
+    passes: str | Pipeline | None = None,
+    target: str = "h100_sxm",
+    simplify: str = "auto",
+    *,
+    what_if: Iterable[str] = (),
+    force: Iterable[tuple[str, str]] = (),
+    stop_after_step: int | None = None,
+) -> ExplainReport:
+    """Fuse a copy of the module and report on every edge. The arguments are those of `hlo_opt.passes.run.run`."""
+    outcome = run(
+        module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
+    )
+    return report_on(module, outcome)
+
+
+def report_on(module: Module, outcome: Outcome) -> ExplainReport:
+    """The report on a run that was given the module."""
+    return ExplainReport(
+        outcome,
+        outcome.decide(),
+        module_summary(module, outcome.target),
+        module_summary(outcome.module, outcome.target),
+    )

@@ -1,0 +1,24 @@
+"""Inlining of calls and, where asked for, of fusions. Source: xla/service/call_inliner.cc."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.inlining import inline_calls, inline_fusions
+from hlo_opt.ir import Module
+from hlo_opt.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class Inline(Pass):
+    """Put the bodies of calls into their callers. With `fusions`, those of plain fusions too, so that they can be fused anew."""
+
+    name: ClassVar[str] = "inline"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+
+    fusions: bool = False
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = inline_calls(module)
+        return (inline_fusions(module) if self.fusions else False) or changed

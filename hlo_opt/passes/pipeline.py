@@ -1,0 +1,183 @@
+"""Pipelines: passes in order, with groups that repeat until nothing changes. The syntax is grammars/passes.lark."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from hlo_opt.diag import Source, Span, UsageError, nearest
+from hlo_opt.ir import Module
+from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.table import pass_class
+from hlo_opt.text.grammar import grammar_text
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+
+MOST_ROUNDS = 25
+"""A fixpoint group stops here even if its passes still change something (xla/hlo/pass/hlo_pass_fix.h has the same limit)."""
+
+LONGEST_TEXT = 10_000
+"""Characters of a pipeline; fixpoint groups nest no deeper than their brackets."""
+
+DEEPEST_GROUP = 20
+
+
+@dataclass(frozen=True)
+class Fixpoint:
+    """Passes that are repeated until none changes anything."""
+
+    steps: tuple[Step, ...]
+
+
+Step = Pass | Fixpoint
+Observer = Callable[[Pass, Module, bool], None]
+"""Told after each run of a pass: the pass, the module as it is now, and whether the pass changed it."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes and groups, in order."""
+
+    steps: tuple[Step, ...]
+
+    def passes(self) -> Iterator[Pass]:
+        """Every pass, those of groups included, each where it first stands."""
+        stack: list[Step] = list(reversed(self.steps))
+        while stack:
+            step = stack.pop()
+            if isinstance(step, Fixpoint):
+                stack.extend(reversed(step.steps))
+            else:
+                yield step
+
+    @property
+    def preserves_graph(self) -> bool:
+        """Whether all passes promise to keep the graph, so that the whole run can be proved at once."""
+        return all(p.preserves == "graph" for p in self.passes())
+
+    def run(
+        self,
+        module: Module,
+        context: PassContext,
+        *,
+        observer: Observer | None = None,
+        seconds: dict[str, float] | None = None,
+        verify: Callable[[Module], None] | None = None,
+    ) -> bool:
+        """Run everything on the module in place. `seconds` collects the time of each pass by name; `verify` is called after each pass that
+        changed something. True when anything changed."""
+
+        def run_steps(steps: tuple[Step, ...]) -> bool:
+            changed = False
+            for step in steps:
+                changed |= run_group(step) if isinstance(step, Fixpoint) else run_pass(step)
+            return changed
+
+        def run_group(group: Fixpoint) -> bool:
+            changed = False
+            for _ in range(MOST_ROUNDS):
+                if not run_steps(group.steps):
+                    break
+                changed = True
+                if context.exhausted:
+                    break
+            return changed
+
+        def run_pass(step: Pass) -> bool:
+            started = time.perf_counter()
+            changed = step.run(module, context)
+            if seconds is not None:
+                seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - started
+            if changed and verify is not None:
+                verify(module)
+            if observer is not None:
+                observer(step, module, changed)
+            return changed
+
+        return run_steps(self.steps)
+
+
+def parse_pipeline(text: str) -> Pipeline:
+    """The pipeline that a text spells. Raises UsageError, with the place, for bad syntax, unknown passes and options, and values of a wrong type."""
+    from lark import UnexpectedInput
+
+    source = Source(text, "--passes")
+    if len(text) > LONGEST_TEXT:
+        raise UsageError(f"the pipeline is longer than {LONGEST_TEXT} characters")
+    depth = deepest = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        deepest = max(deepest, depth)
+    if deepest > DEEPEST_GROUP:
+        raise UsageError(f"fixpoint groups nest {deepest} deep, more than {DEEPEST_GROUP}")
+    try:
+        tree = _parser().parse(text)
+    except UnexpectedInput as fault:
+        place = fault.pos_in_stream if fault.pos_in_stream is not None and fault.pos_in_stream >= 0 else len(text)
+        raise UsageError(
+            "this is not a pipeline",
+            span=Span(source, min(place, len(text)), min(place, len(text)) + 1),
+            hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats",
+        ) from None
+    return Pipeline(tuple(_step(child, source) for child in tree.children))
+
+
+@functools.cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    return Lark(grammar_text("passes.lark"), parser="lalr", propagate_positions=True)
+
+
+def _step(tree: Any, source: Source) -> Step:
+    if tree.data == "fixpoint":
+        return Fixpoint(tuple(_step(child, source) for child in tree.children))
+    return _pass(tree, source)
+
+
+def _pass(tree: Tree[Token], source: Source) -> Pass:
+    head: Any = tree.children[0]
+    options: list[Any] = tree.children[1:]
+    try:
+        cls = pass_class(str(head))
+    except UsageError as fault:
+        raise UsageError(fault.message, span=_span(head, source), hint=fault.hint) from None
+    known = {f.name: str(f.type) for f in fields(cls)}
+    values: dict[str, object] = {}
+    for option in options:
+        token, value = option.children[0], option.children[1].children[0]
+        name = str(token).replace("-", "_")
+        if name not in known:
+            spelt = [n.replace("_", "-") for n in known]
+            close = nearest(str(token).replace("_", "-"), spelt)
+            hint = f"did you mean {close}?" if close else f"options: {', '.join(spelt) or 'none'}"
+            raise UsageError(f"{head} has no option {str(token)!r}", span=_span(token, source), hint=hint)
+        if name in values:
+            raise UsageError(f"option {str(token)!r} is given twice", span=_span(token, source))
+        values[name] = _value(value, known[name], str(token), source)
+    made: Any = cls
+    result: Pass = made(**values)
+    return result
+
+
+def _value(token: Any, kind: str, name: str, source: Source) -> object:
+    text = str(token)
+    if kind == "bool" and text in ("true", "false"):
+        return text == "true"
+    if token.type == "NUMBER" and kind in ("int", "float"):
+        if kind == "float":
+            return float(text)
+        if text.lstrip("-").isdigit() and len(text) < 19:
+            return int(text)
+    if kind == "str" and token.type in ("STRING", "NAME"):
+        return text.strip('"')
+    wanted = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a word or a quoted text"}
+    raise UsageError(f"{name} must be {wanted.get(kind, kind)}, not {text}", span=_span(token, source))
+
+
+def _span(token: Any, source: Source) -> Span:
+    return Span(source, token.start_pos, token.end_pos)

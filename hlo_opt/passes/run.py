@@ -1,0 +1,127 @@
+"""Running a pipeline on a copy of a module: simplify, fuse, prove, and say what was decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import target as find_target
+from hlo_opt.diag import UsageError, nearest, reason_spec
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.proof import prove_same_graph
+from hlo_opt.ir import Module, edit
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.decisions import decisions
+from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
+from hlo_opt.passes.presets import SIMPLIFY, preset
+
+SIMPLIFY_MODES = ("auto", "always", "never")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `steps` counts single rewrites."""
+
+    module: Module
+    pipeline: Pipeline
+    target: DeviceTarget
+    context: PassContext
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def decide(self) -> list[FusionDecision]:
+        """One decision for every edge between kernels, fused or left."""
+        started = time.perf_counter()
+        found = decisions(self.module, self.pipeline, self.context)
+        self.seconds["decisions"] = time.perf_counter() - started
+        return found
+
+    @property
+    def steps(self) -> int:
+        return self.context.steps
+
+
+def run(
+    module: Module,
+    preset_name: str = "default",
+    passes: str | Pipeline | None = None,
+    target: str | DeviceTarget = "h100_sxm",
+    simplify: str = "auto",
+    *,
+    what_if: Iterable[str] = (),
+    force: Iterable[tuple[str, str]] = (),
+    stop_after_step: int | None = None,
+    observer: Observer | None = None,
+    verify: Callable[[Module], None] | None = None,
+) -> Outcome:
+    """Run a preset, or passes, on a copy of the module.
+
+    simplify         `always` and `auto` run the simplify stage first (its passes leave a simple module as it is), `never` does not
+    what_if          codes of reasons that are switched off
+    force            edges (producer, consumer) that are fused wherever that is legal
+    stop_after_step  rewrites that may happen
+    observer         told after each pass
+    verify           called with the module after each pass that changed it
+
+    The whole run is proved (`prove_same_graph`) when all its passes promise to keep the graph; otherwise each part of it that does.
+    Raises UsageError for unknown presets, passes, targets, codes and instructions, and ProofError when a pass broke its promise.
+    """
+    if simplify not in SIMPLIFY_MODES:
+        close = nearest(simplify, SIMPLIFY_MODES)
+        raise UsageError(
+            f"simplify must be auto, always or never, not {simplify!r}", hint=close and f"did you mean {close}?"
+        )
+    if stop_after_step is not None and stop_after_step < 0:
+        raise UsageError(f"stop-after-step must not be negative, but is {stop_after_step}")
+    pipeline = _pipeline(preset_name, passes, simplify)
+    device = find_target(target) if isinstance(target, str) else target
+    context = PassContext(
+        device,
+        disabled_reasons=frozenset(reason_spec(code).code for code in what_if),
+        forced_edges=frozenset(_edges(module, force)),
+        stop_after_step=stop_after_step,
+    )
+    seconds: dict[str, float] = {}
+    work = edit.clone_module(module)
+    for part in _provable_parts(pipeline):
+        before = edit.clone_module(work) if part.preserves_graph else None
+        part.run(work, context, observer=observer, seconds=seconds, verify=verify)
+        edit.sort_computations(work)
+        if before is not None:
+            started = time.perf_counter()
+            prove_same_graph(before, work)
+            seconds["proof"] = seconds.get("proof", 0.0) + time.perf_counter() - started
+    return Outcome(work, pipeline, device, context, seconds)
+
+
+def _pipeline(preset_name: str, passes: str | Pipeline | None, simplify: str) -> Pipeline:
+    text = preset(preset_name)
+    chosen = passes if isinstance(passes, Pipeline) else parse_pipeline(text if passes is None else passes)
+    if simplify == "never":
+        return chosen
+    return Pipeline((*parse_pipeline(SIMPLIFY).steps, *chosen.steps))
+
+
+def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
+    """The pipeline cut where the promise changes: runs of steps that keep the graph, and the others."""
+    parts: list[Pipeline] = []
+    for step in pipeline.steps:
+        single = Pipeline((step,))
+        if parts and parts[-1].preserves_graph == single.preserves_graph:
+            parts[-1] = Pipeline((*parts[-1].steps, step))
+        else:
+            parts.append(single)
+    return parts
+
+
+def _edges(module: Module, force: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    wanted = [(p.lstrip("%"), c.lstrip("%")) for p, c in force]
+    if not wanted:
+        return []
+    names = {i.name for c in module.computations for i in c.instructions}
+    for name in (n for edge in wanted for n in edge):
+        if name not in names:
+            close = nearest(name, names)
+            raise UsageError(f"there is no instruction {name!r}", hint=f"did you mean {close}?" if close else None)
+    return wanted

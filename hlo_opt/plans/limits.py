@@ -1,0 +1,95 @@
+"""How large the code of a region would get. Regions above the limits are refused, so that no input makes kernels without end."""
+
+from __future__ import annotations
+
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum
+from hlo_opt.ops.lowering import Elementwise
+from hlo_opt.ops.spec import find
+from hlo_opt.plans.plan import Region
+
+DEEPEST = 60
+"""Operations nested in each other that ask for operands under conditions or in loops: each is a pair of braces inside the other."""
+
+LARGEST = 20_000
+"""Values that one kernel computes per element. XLA refuses code duplication much earlier (xla/service/fusion_node_indexing_evaluation.cc)."""
+
+HEAVIEST = 24
+"""Nodes of an index expression; code generation puts heavier ones into variables."""
+
+
+def weight(expression: Expression, most: int) -> int:
+    """Number of nodes, counted up to `most`. No recursion, however deep the expression is."""
+    count, stack = 0, [expression]
+    while stack and count < most:
+        node = stack.pop()
+        count += 1
+        match node:
+            case Sum():
+                stack += (node.left, node.right)
+            case Product() | Quotient() | Remainder():
+                stack.append(node.left)
+    return count
+
+
+def same_index(instruction: Instruction, number: int) -> bool:
+    """Whether the operand is read exactly at the index that is computed."""
+    spec = find(instruction.opcode)
+    if spec is None:
+        return False
+    if isinstance(spec.cuda, Elementwise):
+        return True
+    found = None if spec.index is None else spec.index(instruction, number)
+    return found is not None and found.is_identity
+
+
+def is_direct(instruction: Instruction, number: int) -> bool:
+    """Whether the operand is read once, at an index known beforehand: then it is computed first, without nesting."""
+    spec = find(instruction.opcode)
+    if spec is None or instruction.opcode in ("tuple", "get-tuple-element"):
+        return True
+    if isinstance(spec.cuda, Elementwise) or not instruction.operands[number].shape.rank:
+        return True
+    found = None if spec.index is None else spec.index(instruction, number)
+    return found is not None and not (found.symbols or found.runtime or found.conditions)
+
+
+def nesting(computation: Computation, most: int = DEEPEST) -> int:
+    """How deep braces may nest in the code of a computation. Called computations are looked into `most` deep."""
+    depths: dict[Instruction, int] = {}
+    for instruction in computation.instructions:
+        depth = 0
+        for number, operand in enumerate(instruction.operands):
+            depth = max(depth, depths[operand] + (not is_direct(instruction, number)))
+        if most >= 0:
+            for called in instruction.called():
+                depth = max(depth, 1 + nesting(called, most - 1))
+        depths[instruction] = depth
+    return depths[computation.root]
+
+
+def values_computed(region: Region, most: int = LARGEST) -> int:
+    """An upper estimate of the values that the kernel computes per element: each instruction once per distinct index at which it is needed.
+
+    Counted up to a little above `most`.
+    """
+    indices: dict[Instruction, set[object]] = {root: {number} for number, root in enumerate(region.roots)}
+    total = 0
+    for instruction in reversed(list(region.computation.instructions)):
+        mine = indices.pop(instruction, None)
+        if mine is None:
+            continue
+        total += len(mine)
+        if total > most:
+            break
+        for number, operand in enumerate(instruction.operands):
+            shape = operand.shape
+            if shape.is_array and not shape.rank:
+                there: set[object] = {()}
+            elif instruction.opcode in ("tuple", "get-tuple-element") or same_index(instruction, number):
+                there = mine
+            else:
+                there = {(instruction, number, hash(index)) for index in mine}
+            known = indices.get(operand)
+            indices[operand] = there if known is None else known if known is there else known | there
+    return total

@@ -1,0 +1,99 @@
+"""From an instruction of a module to the region that one kernel covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlo_opt.diag import BackendError
+from hlo_opt.ir import Computation, Instruction, Module, edit
+from hlo_opt.ops import spec as op_table
+from hlo_opt.plans.plan import Region
+
+_MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above any real fusion
+
+
+def region_of(module: Module, instruction: Instruction) -> Region:
+    """The region of a fusion, of a single operation, or of an operation that is expanded into simpler ones.
+
+    The region's computation holds no calls: nested fusions and calls are inlined, operations that only know an expansion are expanded. The module stays
+    as it is. Raises BackendError when expansions do not end.
+    """
+    if instruction.opcode in ("fusion", "call"):
+        computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
+    else:
+        computation = _expansion(module, instruction) or _wrap(instruction)
+    computation = inlined(module, computation)
+    return Region(instruction, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
+
+
+def array_roots(root: Instruction) -> Iterator[Instruction]:
+    """The values that a root writes, depth first through `tuple`. A tuple-shaped operation such as a variadic reduce stays whole."""
+    stack = [root]
+    while stack:
+        instruction = stack.pop()
+        if instruction.opcode == "tuple":
+            stack.extend(reversed(instruction.operands))
+        else:
+            yield instruction
+
+
+def inlined(module: Module, computation: Computation) -> Computation:
+    """The computation with nested fusions, calls and expansions inlined; itself when it has none."""
+    rounds = 0
+    while any(_callee(module, i) is not None for i in computation.instructions):
+        computation = _inlined_once(module, computation)
+        rounds += 1
+        if rounds > 1000 or len(computation.instructions) > _MOST_EXPANSIONS:
+            raise BackendError(f"{computation.name} does not stop expanding after {rounds} rounds")
+    return computation
+
+
+def _wrap(instruction: Instruction) -> Computation:
+    made = Computation(f"wrapped_{instruction.opcode}")
+    parameters = [
+        edit.create(made, f"p{number}", "parameter", operand.shape, parameter_number=number)
+        for number, operand in enumerate(instruction.operands)
+    ]
+    edit.set_root(made, edit.clone_into(made, instruction, parameters))
+    return made
+
+
+def _expansion(module: Module, instruction: Instruction) -> Computation | None:
+    spec = op_table.find(instruction.opcode)
+    if spec is None or spec.expand is None or not spec.has_expansion(instruction) or spec.cuda is not None:
+        return None
+    return spec.expand(module, instruction)
+
+
+def _callee(module: Module, instruction: Instruction) -> Computation | None:
+    if instruction.opcode == "fusion":
+        return instruction.called_by("calls")
+    if instruction.opcode == "call":
+        return instruction.called_by("to_apply")
+    return _expansion(module, instruction)
+
+
+def _inlined_once(module: Module, computation: Computation) -> Computation:
+    made = Computation(computation.name)
+    copies: dict[Instruction, Instruction] = {}
+    for instruction in computation.instructions:
+        operands = [copies[o] for o in instruction.operands]
+        callee = _callee(module, instruction)
+        if callee is not None:
+            copies[instruction] = _copy_body(made, callee, operands)
+        elif instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+            copies[instruction] = operands[0].operands[instruction.attribute("index", int)]
+        else:
+            copies[instruction] = edit.clone_into(made, instruction, operands)
+    edit.set_root(made, copies[computation.root])
+    return made
+
+
+def _copy_body(made: Computation, callee: Computation, arguments: list[Instruction]) -> Instruction:
+    copies: dict[Instruction, Instruction] = {}
+    for instruction in callee.instructions:
+        if instruction.parameter_number is not None:
+            copies[instruction] = arguments[instruction.parameter_number]
+        else:
+            copies[instruction] = edit.clone_into(made, instruction, [copies[o] for o in instruction.operands])
+    return copies[callee.root]

@@ -1,0 +1,84 @@
+"""Text for people: lines of words with styles. Plain by default; a terminal may show the styles.
+
+Names from HLO text are shown only through here: control characters are escaped and nothing is read as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hlo_opt.diag.errors import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A piece of a line. `style` is a rich style such as `bold red`, empty for none."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass
+class Page:
+    """Lines, top to bottom."""
+
+    lines: list[tuple[Word, ...]] = field(default_factory=list)
+
+    def add(self, *words: str | Word) -> None:
+        """Append a line; its control characters are escaped here."""
+        made = (w if isinstance(w, Word) else Word(w) for w in words)
+        self.lines.append(tuple(Word(printable(w.text), w.style) for w in made))
+
+    def extend(self, other: Page) -> None:
+        self.lines.extend(other.lines)
+
+    def table(
+        self, rows: Iterable[Sequence[str | Word]], *, right: frozenset[int] = frozenset(), indent: int = 0
+    ) -> None:
+        """Append rows as aligned columns; the columns in `right` are flush right."""
+        cells = [[w if isinstance(w, Word) else Word(w) for w in row] for row in rows]
+        widths = [0] * max(map(len, cells), default=0)
+        for row in cells:
+            for column, word in enumerate(row):
+                widths[column] = max(widths[column], len(printable(word.text)))
+        for row in cells:
+            line: list[str | Word] = [" " * indent]
+            for column, word in enumerate(row):
+                gap = " " * (widths[column] - len(printable(word.text)))
+                last = column == len(row) - 1
+                line += [gap, word] if column in right else [word, "" if last else gap]
+                line.append("" if last else "  ")
+            self.add(*line)
+
+    def __str__(self) -> str:
+        """Plain text, each line ended."""
+        return "".join("".join(w.text for w in line).rstrip() + "\n" for line in self.lines)
+
+
+def count(value: float) -> str:
+    """A whole number with thousands apart."""
+    return f"{value:,.0f}"
+
+
+def counted(value: int, noun: str) -> str:
+    """A number of things: `1 edge`, `2 edges`."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def size(value: float) -> str:
+    """Bytes in decimal units, three figures: `1.23 MB`."""
+    unit = 0
+    names = ("B", "kB", "MB", "GB", "TB", "PB")
+    while abs(value) >= 999.5 and unit < len(names) - 1:
+        value /= 1000
+        unit += 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {names[unit]}"
+
+
+def microseconds(value: float) -> str:
+    """A time given in microseconds, three figures, in the unit that suits: `8.12 us`, `1.2 ms`."""
+    for limit, factor, unit in ((999.5, 1.0, "us"), (999.5e3, 1e3, "ms")):
+        if abs(value) < limit:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value / 1e6:.3g} s"

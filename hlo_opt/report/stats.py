@@ -1,0 +1,95 @@
+"""A module in numbers: what it launches, and of which opcodes it is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.analysis.summary import ModuleSummary, launched, module_summary
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
+from hlo_opt.report.summary import summary_json
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The figures of a module on a target.
+
+    opcodes   instructions by opcode, in all computations
+    launched  instructions that launch work, by opcode (fusions with their kind, custom calls with their target)
+    """
+
+    module: str
+    target: str
+    summary: ModuleSummary
+    computations: int
+    parameters: int
+    opcodes: dict[str, int]
+    launched: dict[str, int]
+
+
+def stats(module: Module, target: DeviceTarget) -> Stats:
+    """Count a module."""
+    opcodes = Counter(i.opcode for c in module.computations for i in c.instructions)
+    return Stats(
+        module.name,
+        target.name,
+        module_summary(module, target),
+        len(module.computations),
+        len(module.entry.parameters),
+        _ordered(opcodes),
+        _ordered(Counter(_label(i) for i in launched(module))),
+    )
+
+
+def _ordered(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _label(instruction: Instruction) -> str:
+    if instruction.opcode == "fusion":
+        return f"fusion {instruction.word('kind')}".strip()
+    if instruction.opcode == "custom-call":
+        return f"custom-call {instruction.word('custom_call_target')}"
+    return instruction.opcode
+
+
+def as_page(found: Stats) -> Page:
+    """The figures for people."""
+    page = Page()
+    page.add(Word(found.module, "bold"), f" on {found.target}")
+    summary = found.summary
+    rows = [
+        ["kernels", count(summary.kernels)],
+        ["launches", count(summary.launches)],
+        ["bytes", size(summary.bytes)],
+        ["estimated", microseconds(summary.est_us)],
+        ["computations", count(found.computations)],
+        ["parameters", count(found.parameters)],
+        ["instructions", count(sum(found.opcodes.values()))],
+    ]
+    page.table(rows, right=frozenset({1}), indent=2)
+    if summary.unknown_trips:
+        page.add(f"  {counted(summary.unknown_trips, 'loop')} of an unknown trip count, counted as one round")
+    for title, counts in (("launched", found.launched), ("instructions", found.opcodes)):
+        page.add()
+        page.add(Word(title, "bold"))
+        page.table([[count(number), name] for name, number in counts.items()], right=frozenset({0}), indent=2)
+    return page
+
+
+def as_json(found: Stats) -> dict[str, Any]:
+    """The figures for programs."""
+    return {
+        "schema": 1,
+        "module": found.module,
+        "target": found.target,
+        **summary_json(found.summary),
+        "unknown_trips": found.summary.unknown_trips,
+        "computations": found.computations,
+        "parameters": found.parameters,
+        "opcodes": found.opcodes,
+        "launched": found.launched,
+    }

@@ -1,0 +1,171 @@
+"""Library calls that a GPU does through CuPy: one entry per opcode. What has no entry runs in NumPy on the host."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.ir import ElementType, Instruction, Shape
+from hlo_opt.ops.gather_dimensions import scatter_dimensions
+from hlo_opt.ops.reducers import monoid, picks
+from hlo_opt.runtime import device_library
+from hlo_opt.runtime.memory import raw_dtype
+
+
+@dataclass(frozen=True)
+class DeviceCall:
+    """A call of `device_library`: `function(xp, buffers, shapes, *arguments)` gives the output buffers.
+
+    shapes     (type, stored dtype, dimensions, layout) of the operands, then of the results
+    arguments  plain values that `repr` writes
+    does       the CuPy function that does the work, for reports
+    """
+
+    function: str
+    shapes: tuple[tuple[str, str, tuple[int, ...], tuple[int, ...]], ...]
+    arguments: tuple[Any, ...]
+    does: str
+
+    def run(self, xp: Any, buffers: Sequence[Any]) -> list[Any]:
+        """The output buffers."""
+        made: list[Any] = getattr(device_library, self.function)(xp, buffers, self.shapes, *self.arguments)
+        return made
+
+
+def call_of(instruction: Instruction) -> DeviceCall | None:
+    """How CuPy computes an instruction, or None where it cannot."""
+    made = _CALLS.get(instruction.opcode, _complex)(instruction)
+    if made is None:
+        return None
+    function, arguments, does = made
+    shapes = [*(o.shape for o in instruction.operands), *instruction.shape.leaves()]
+    described = tuple((s.type.name, raw_dtype(s.type.dtype).name, s.dimensions, s.minor_to_major) for s in shapes)
+    return DeviceCall(function, described, arguments, does)
+
+
+def texts_of(names: Sequence[str]) -> list[str]:
+    """The Python text of functions of `device_library` and of those that they call, callees first."""
+    order: dict[str, None] = {}
+    todo = [(name, False) for name in reversed(names)]
+    while todo:
+        name, ready = todo.pop()
+        if name in order:
+            continue
+        if ready:
+            order[name] = None
+            continue
+        todo.append((name, True))
+        codes = [getattr(device_library, name).__code__]
+        for code in codes:  # with the comprehensions inside, whose code is among the constants
+            codes.extend(c for c in code.co_consts if inspect.iscode(c))
+            todo.extend((n, False) for n in code.co_names if inspect.isfunction(getattr(device_library, n, None)))
+    return [inspect.getsource(getattr(device_library, name)).rstrip() for name in order]
+
+
+_Call = tuple[str, tuple[Any, ...], str]
+
+
+def _plain(shape: Shape) -> bool:
+    """Whether CuPy holds the type, bf16 as raw bits."""
+    return shape.is_array and (
+        shape.type.name in ("pred", "bf16", "f16", "f32", "f64", "c64", "c128")
+        or (shape.type.is_integer and shape.type.bits >= 8)
+    )
+
+
+def _dot(instruction: Instruction) -> _Call | None:
+    if len(instruction.operands) != 2 or not instruction.shape.is_array:
+        return None
+    lhs, rhs, result = (*(o.shape for o in instruction.operands), instruction.shape)
+    accumulator = _accumulator(lhs.type, rhs.type, result.type)
+    if accumulator is None or not (_plain(lhs) and _plain(rhs) and _plain(result)):
+        return None
+    batch = (instruction.ints("lhs_batch_dims"), instruction.ints("rhs_batch_dims"))
+    contracting = (instruction.ints("lhs_contracting_dims"), instruction.ints("rhs_contracting_dims"))
+    return "dot_call", (batch, contracting, accumulator), "cupy.matmul"
+
+
+def _accumulator(lhs: ElementType, rhs: ElementType, result: ElementType) -> str | None:
+    """The NumPy name of the type that products are added in."""
+    if lhs == rhs == result and result.name in ("f16", "f32", "f64", "c64", "c128"):
+        return result.numpy_name  # cuBLAS adds f16 products in f32 and rounds once
+    if result.is_float:
+        return "float64" if "f64" in (lhs.name, rhs.name, result.name) else "float32"
+    if result.kind == "pred":
+        return "int32"
+    if result.is_complex or result.is_integer:
+        return result.numpy_name
+    return None
+
+
+_COMBINERS = {"add": "add", "maximum": "maximum", "minimum": "minimum"}
+
+
+def _scatter(instruction: Instruction) -> _Call | None:
+    if len(instruction.operands) != 3 or not instruction.shape.is_array:
+        return None
+    source, indices, _ = (o.shape for o in instruction.operands)
+    combiner = instruction.called_by("to_apply")
+    combine = "assign" if picks(combiner) == 1 else _COMBINERS.get(monoid(combiner) or "")
+    wide = _scattered_in(source.type)
+    if combine is None or wide is None or not _plain(source) or not indices.type.is_integer:
+        return None
+    s = scatter_dimensions(instruction)
+    window = iter(s.offset_dims)
+    by_dimension = []
+    for d in range(source.rank):
+        component = s.start_index_map.index(d) if d in s.start_index_map else None
+        along = None
+        if d in s.batching.operand_dims:
+            indices_dim = s.batching.indices_dims[s.batching.operand_dims.index(d)]
+            along = indices_dim - (indices_dim > s.index_vector_dim)
+        by_dimension.append((component, along, None if d in s.removed else next(window)))
+    does = "assignment by index" if combine == "assign" else f"cupy.{combine}.at"
+    return "scatter_call", ((tuple(by_dimension), s.index_vector_dim), combine, wide), does
+
+
+def _scattered_in(element_type: ElementType) -> str | None:
+    """A type that CuPy's atomic updates know, wide enough for the element type; sums wrap as they do in the type itself."""
+    if element_type.is_narrow_float or element_type.name == "f32":
+        return "float32"
+    if element_type.name == "f64":
+        return "float64"
+    if element_type.is_integer:
+        if element_type.bits <= 32:
+            return "int32" if element_type.kind == "signed" else "uint32"
+        return "uint64" if element_type.kind == "unsigned" else None
+    return None
+
+
+_FUNCTIONS = {
+    "abs": "abs",
+    "add": "add",
+    "complex": "pair",
+    "cosine": "cos",
+    "divide": "divide",
+    "exponential": "exp",
+    "imag": "imag",
+    "log": "log",
+    "multiply": "multiply",
+    "negate": "negative",
+    "power": "power",
+    "real": "real",
+    "sine": "sin",
+    "sqrt": "sqrt",
+    "subtract": "subtract",
+    "tanh": "tanh",
+}
+"""CuPy's name of an elementwise operation on complex numbers, which kernels of ours do not hold."""
+
+
+def _complex(instruction: Instruction) -> _Call | None:
+    function = _FUNCTIONS.get(instruction.opcode)
+    shapes = [*(o.shape for o in instruction.operands), instruction.shape]
+    if function is None or not any(s.is_array and s.type.is_complex for s in shapes):
+        return None
+    return "complex_call", (function,), "cupy" if function == "pair" else f"cupy.{function}"
+
+
+_CALLS: dict[str, Callable[[Instruction], _Call | None]] = {"dot": _dot, "scatter": _scatter}

@@ -1,0 +1,92 @@
+"""Do two modules compute the same? `check` is what `--check` and `hlo-opt check` run; `hlo_opt.runtime.differences` has the tolerance model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.diag import CheckError
+from hlo_opt.ir import Module
+from hlo_opt.runtime.differences import Difference, OutputReport, bound_of, compare_output
+from hlo_opt.runtime.executable import compile, entry_inputs
+from hlo_opt.runtime.inputs import sample_inputs
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.perturb import moved_runs
+from hlo_opt.runtime.reference import Reference
+
+MOVED_RUNS = 3
+"""How often the original is evaluated with its operations moved within their tolerances."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Whether two modules agree, and how closely.
+
+    backend, why  where the second module ran, and why there
+    inputs        what they were run on: `seed 0` or `given`
+    first         the first element beyond its bound, in the order of outputs; None when all is well
+    """
+
+    ok: bool
+    backend: str
+    why: str
+    inputs: str
+    outputs: tuple[OutputReport, ...]
+    first: Difference | None
+    report: dict[str, Any]
+
+    @property
+    def max_ulp(self) -> float:
+        return max((o.max_ulp for o in self.outputs), default=0.0)
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"agrees on {self.backend} ({self.why}), {len(self.outputs)} outputs, at most {self.max_ulp:.4g} ULP apart"
+        where = f"differs on {self.backend} ({self.why})"
+        return f"{where}: {self.first}" if self.first is not None else where
+
+
+def check(
+    original: Module,
+    fused: Module,
+    inputs: Sequence[Any] | None = None,
+    seed: int = 0,
+    backend: str = "auto",
+) -> CheckReport:
+    """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare the outputs.
+
+    inputs  one array per entry parameter, tuples flattened; drawn with the seed where none are given
+    seed    of the drawn inputs and of the moved runs
+
+    Raises what `compile` raises, EvaluationError for inputs that do not fit, CheckError when the modules do not return as many arrays.
+    """
+    executable = compile(fused, backend)
+    arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
+    expected = Reference(original).run(arrays)
+    actual = executable(*arrays)
+    if len(expected) != len(actual):
+        raise CheckError(f"{original.name} returns {len(expected)} arrays, {fused.name} {len(actual)}", code="HLO701")
+    reports = tuple(_compare(original, arrays, expected, actual, seed))
+    first = next((r.first for r in reports if not r.ok), None)
+    return CheckReport(
+        all(r.ok for r in reports),
+        executable.backend,
+        executable.why,
+        f"seed {seed}" if inputs is None else "given",
+        reports,
+        first,
+        executable.report(),
+    )
+
+
+def _compare(
+    original: Module, inputs: list[Array], expected: list[Array], actual: list[Array], seed: int
+) -> list[OutputReport]:
+    """One report per output. The moved runs, which cost most, are left out when all outputs are equal to the last bit."""
+    pairs = list(zip(expected, actual, strict=True))
+    exact = [compare_output(n, e, a, bound_of(e, [])) for n, (e, a) in enumerate(pairs)]
+    if all(r.ok for r in exact):
+        return exact
+    runs = moved_runs(original, inputs, MOVED_RUNS, seed)
+    return [compare_output(n, e, a, bound_of(e, [run[n] for run in runs])) for n, (e, a) in enumerate(pairs)]

@@ -1,0 +1,275 @@
+"""The text of `driver.py`: a schedule as readable Python that needs only CuPy and NumPy.
+
+Every executed computation becomes a function, every buffer a local name, every launch a line. Names are sanitised and values are written as
+`repr` or hexadecimal bits, so nothing of the HLO text reaches the program as code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hlo_opt.diag import BackendError
+from hlo_opt.ir import Instruction, Literal, Shape
+from hlo_opt.runtime.calls import call_of, texts_of
+from hlo_opt.runtime.driver_prelude import EPILOGUE, PRELUDE, RESERVED
+from hlo_opt.runtime.memory import Array, physical, raw_dtype
+from hlo_opt.runtime.names import Namespace
+from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.steps import (
+    BranchStep,
+    ConstantStep,
+    KernelStep,
+    LibraryStep,
+    RelayoutStep,
+    Routine,
+    RoutineKey,
+    Step,
+    ViewStep,
+    WhileStep,
+    callees,
+)
+
+_INLINE_BYTES = 128  # longer constants go to constants.npz
+_DEEPEST = 200  # control flow inside control flow; Python stops at about 1,000 nested calls
+
+
+@dataclass
+class Driver:
+    """The program and the arrays of `constants.npz` (empty: no such file)."""
+
+    text: str = ""
+    constants: dict[str, Array] = field(default_factory=dict)
+
+
+def driver_of(schedule: Schedule, files: Mapping[str, str]) -> Driver:
+    """The driver of a schedule; `files` gives the path of each kernel's text by symbol, relative to the driver.
+
+    Raises BackendError, naming the operations, where the driver would need what CuPy does not have, and for control flow nested too deep.
+    """
+    _refuse_what_cupy_lacks(schedule)
+    return _Writer(schedule, files).write()
+
+
+def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
+    lacking: dict[str, list[str]] = {}
+    for _, step in schedule.steps():
+        if isinstance(step, LibraryStep) and step.kind != "empty" and call_of(step.instruction) is None:
+            lacking.setdefault(step.call, []).append(step.instruction.name)
+    if lacking:
+        listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
+        raise BackendError(
+            f"no driver: neither a kernel nor CuPy computes {listed}",
+            code="HLO530",
+            hint="hlo-opt run --backend cupy evaluates these in NumPy",
+        )
+
+
+def callees_first(schedule: Schedule) -> list[RoutineKey]:
+    """Routines in the order in which Python must define them. Raises BackendError when control flow nests too deep."""
+    depth: dict[RoutineKey, int] = {}
+    todo: list[tuple[RoutineKey, bool]] = [(next(iter(schedule.routines)), False)]
+    while todo:
+        key, ready = todo.pop()
+        if key in depth:
+            continue
+        called = [c for step in schedule.routines[key].steps for c in callees(step)]
+        if not ready:
+            todo.append((key, True))
+            todo.extend((c, False) for c in reversed(called) if c not in depth)
+            continue
+        depth[key] = 1 + max((depth[c] for c in called), default=0)
+        if depth[key] > _DEEPEST:
+            raise BackendError(f"no driver: control flow nests more than {_DEEPEST} deep", code="HLO531")
+    return list(depth)
+
+
+class _Writer:
+    def __init__(self, schedule: Schedule, files: Mapping[str, str]) -> None:
+        self.schedule = schedule
+        self.files = files
+        self.driver = Driver()
+        self.globals = Namespace(RESERVED)
+        self.functions: dict[RoutineKey, str] = {}
+        self.constants: dict[str, str] = {}
+        self.constant_names: dict[tuple[Literal, tuple[int, ...]], str] = {}
+
+    def write(self) -> Driver:
+        keys = callees_first(self.schedule)
+        for key in keys:
+            self.functions[key] = self.globals.take(f"computation_{key.computation.name}")
+        bodies = ["\n".join(self.function(key)) for key in keys]
+        library = "\n\n\n".join(self.library_functions())
+        parts = [
+            PRELUDE.format(
+                module=ascii(self.schedule.module.name), imports="from typing import Any\n" if library else ""
+            ),
+            library,
+            self.tables(),
+            *bodies,
+            EPILOGUE.format(entry=self.functions[keys[-1]]),
+        ]
+        self.driver.text = "\n\n\n".join(p.strip("\n") for p in parts if p) + "\n"
+        return self.driver
+
+    def library_functions(self) -> list[str]:
+        """The texts of what the driver needs of `device_library`."""
+        steps = [s for routine in self.schedule.routines.values() for s in routine.steps]
+        calls = [call_of(s.instruction) for s in steps if isinstance(s, LibraryStep) and s.kind == "library"]
+        moves = ["logical", "flat"] if any(isinstance(s, RelayoutStep) for s in steps) else []
+        return texts_of(sorted({c.function for c in calls if c is not None}) + moves)
+
+    def tables(self) -> str:
+        entry = self.schedule.entry
+        rows = ["KERNELS = {"]
+        for k in self.schedule.kernels:
+            rows.append(
+                f"    {k.symbol!r}: Kernel({self.files[k.symbol]!r}, {k.symbol!r}, {k.launch.grid}, {k.launch.block}),"
+            )
+        rows += ["}", "", "CONSTANTS = {"]
+        rows += [f"    {name!r}: {value}" for name, value in self.constants.items()]
+        rows += ["}", ""]
+        for name, buffers in (("INPUTS", entry.inputs), ("OUTPUTS", entry.results)):
+            rows.append(f"{name} = [  # dimensions, dimension numbers from the fastest varying, stored type, HLO type")
+            rows += [f"    {_described(entry.shapes[b])}," for b in buffers]
+            rows.append("]")
+        return "\n".join(rows)
+
+    def function(self, key: RoutineKey) -> Iterator[str]:
+        routine = self.schedule.routines[key]
+        names = _buffer_names(routine, {*RESERVED, *self.functions.values()})
+        yield f"def {self.functions[key]}({', '.join(names[b] for b in routine.inputs)}):"
+        yield f"    # computation {routine.computation.name!a}"
+        for step, frees in zip(routine.steps, routine.frees, strict=True):
+            for line in self.lines(routine, step, names):
+                yield f"    {line}"
+            if frees:
+                yield f"    del {', '.join(names[b] for b in frees)}"
+        yield f"    return {_tuple(names[b] for b in routine.results)}"
+
+    def lines(self, routine: Routine, step: Step, names: Mapping[int, str]) -> Iterator[str]:
+        inputs, outputs = [names[b] for b in step.inputs], [names[b] for b in step.outputs]
+        match step:
+            case KernelStep():
+                for b, name in zip(step.outputs, outputs, strict=True):
+                    yield f"{name} = {_empty(routine.shapes[b])}"
+                yield f"KERNELS[{step.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
+            case ConstantStep():
+                for literal, b in zip(step.literals, step.outputs, strict=True):
+                    yield f"{names[b]} = constant({self.constant(step.instruction, literal, routine.shapes[b])!r})"
+            case ViewStep():
+                yield f"{outputs[0]} = {inputs[0]}.view({_stored(routine.shapes[step.outputs[0]])!r})"
+            case RelayoutStep():
+                old, new = (routine.shapes[b] for b in (*step.inputs, *step.outputs))
+                array = f"logical({inputs[0]}, {old.dimensions!r}, {old.minor_to_major!r})"
+                yield f"{outputs[0]} = flat(cupy, {array}, {new.minor_to_major!r})"
+            case LibraryStep(kind="empty"):
+                for b, name in zip(step.outputs, outputs, strict=True):
+                    yield f"{name} = {_empty(routine.shapes[b])}"
+            case LibraryStep():
+                yield from self.library(step, inputs, outputs)
+            case WhileStep():
+                state = names[-1 - step.outputs[0]] if step.outputs else "state"
+                yield f"{state} = {_tuple(inputs)}"
+                yield f"while {self.functions[step.condition]}(*{state})[0].item():"
+                yield f"    {state} = {self.functions[step.body]}(*{state})"
+                if outputs:
+                    yield f"{_tuple(outputs)} = {state}"
+                yield f"del {state}"
+            case BranchStep():
+                yield from self.branch(routine, step, names, outputs)
+
+    def library(self, step: LibraryStep, inputs: list[str], outputs: list[str]) -> Iterator[str]:
+        call = call_of(step.instruction)
+        assert call is not None, step.instruction.name
+        yield f"{_tuple(outputs)} = {call.function}("
+        yield "    cupy,"
+        yield f"    [{', '.join(inputs)}],"
+        yield "    ["
+        for shape in call.shapes:
+            yield f"        {shape!r},"
+        yield "    ],"
+        for argument in call.arguments:
+            yield f"    {argument!r},"
+        yield ")"
+
+    def branch(self, routine: Routine, step: BranchStep, names: Mapping[int, str], outputs: list[str]) -> Iterator[str]:
+        target = f"{_tuple(outputs)} = " if outputs else ""
+        calls = [
+            f"{target}{self.functions[c]}({', '.join(names[b] for b in arguments)})"
+            for c, arguments in zip(step.branches, step.arguments, strict=True)
+        ]
+        if step.selector is None:
+            yield calls[0]
+            return
+        selector = names[step.selector]
+        is_pred = routine.shapes[step.selector].type.kind == "pred"
+        for number, call in enumerate(calls):
+            condition = f"{selector}.item()" if is_pred else f"{selector}.item() == {number}"
+            if number == len(calls) - 1:
+                yield "else:" if len(calls) > 1 else "if True:"
+            else:
+                yield f"{'if' if number == 0 else 'elif'} {condition}:"
+            yield f"    {call}"
+
+    def constant(self, instruction: Instruction, literal: Literal, shape: Shape) -> str:
+        """The key of a literal, laid out as the shape, in the driver's table."""
+        key = (literal, shape.minor_to_major)
+        if key in self.constant_names:
+            return self.constant_names[key]
+        value = literal_array(instruction, literal)
+        name = f"c{len(self.constants)}"
+        memory = physical(value, shape)
+        stored = memory.view(raw_dtype(memory.dtype))
+        first = stored[:1]
+        stored_text: str | None
+        if stored.size and bool((stored.view(np.uint8).reshape(stored.size, -1) == first.view(np.uint8)).all()):
+            stored_text = first.tobytes().hex()
+        elif stored.nbytes <= _INLINE_BYTES:
+            stored_text = stored.tobytes().hex()
+        else:
+            self.driver.constants[name] = stored
+            stored_text = None
+        shown = f"{instruction.shape.type} {memory[0]!s}" if memory.size == 1 else f"{memory.size} elements"
+        self.constants[name] = f"({stored.dtype.name!r}, {stored.size}, {stored_text!r}),  # {shown}"
+        self.constant_names[key] = name
+        return name
+
+
+def _buffer_names(routine: Routine, reserved: set[str]) -> dict[int, str]:
+    """A local name for each buffer; the state of the loop whose first output is buffer `b` has the number `-1 - b`."""
+    space = Namespace(reserved)
+    names: dict[int, str] = {}
+    for parameter in routine.computation.parameters:
+        leaves = list(parameter.shape.leaves())
+        taken = routine.inputs[len(names) : len(names) + len(leaves)]
+        for number, buffer in enumerate(taken):
+            names[buffer] = space.take(parameter.name if len(leaves) == 1 else f"{parameter.name}_{number}")
+    for step in routine.steps:
+        wish = step.instruction.name
+        for number, buffer in enumerate(step.outputs):
+            names[buffer] = space.take(wish if len(step.outputs) == 1 else f"{wish}_{number}")
+        if isinstance(step, WhileStep) and step.outputs:
+            names[-1 - step.outputs[0]] = space.take(f"{wish}_state")
+    return names
+
+
+def _tuple(names: Iterator[str] | list[str]) -> str:
+    listed = list(names)
+    return f"({listed[0]},)" if len(listed) == 1 else f"({', '.join(listed)})"
+
+
+def _stored(shape: Shape) -> str:
+    return raw_dtype(shape.type.dtype).name
+
+
+def _empty(shape: Shape) -> str:
+    return f"cupy.empty({shape.element_count}, {_stored(shape)!r})" if shape.is_array else "None"
+
+
+def _described(shape: Shape) -> str:
+    if not shape.is_array:
+        return "None"
+    return repr((shape.dimensions, shape.minor_to_major, _stored(shape), shape.type.name))

@@ -1,0 +1,108 @@
+"""The fixed parts of an emitted `driver.py`: format strings, with braces doubled where Python needs them."""
+
+from __future__ import annotations
+
+PRELUDE = '''\
+"""Runs a compiled HLO module on a GPU. Needs CuPy and NumPy; the kernels are in the files beside this one.
+
+    from driver import run
+    outputs = run(*arrays)
+
+`run` takes one array per entry parameter (tuples flattened in order; `INPUTS` lists them) and returns the module's result as a list of NumPy
+arrays (`OUTPUTS`). Types that NumPy lacks, such as bf16, are raw bits: `uint16` in, `uint16` out. Written by hlo-opt; edit as you like.
+"""
+
+# HLO module: {module}
+
+import pathlib
+{imports}
+import cupy
+import numpy
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+OPTIONS = ("-fmad=false", "--std=c++17")  # without -fmad=false, a product and a sum would round once instead of twice
+
+
+class Kernel:
+    """The function `symbol` of a CUDA file, with its grid (blocks) and block (threads). Compiled when it is first launched."""
+
+    def __init__(self, file, symbol, grid, block):
+        self.file, self.symbol, self.grid, self.block = file, symbol, grid, block
+        self.function = None
+
+    def __call__(self, *buffers):
+        """Launch it: one flat buffer per input, then one per output."""
+        if self.grid == 0:
+            return
+        if self.function is None:
+            source = (FOLDER / self.file).read_text(encoding="utf-8")
+            self.function = cupy.RawModule(code=source, options=OPTIONS).get_function(self.symbol)
+        self.function((self.grid,), (self.block,), buffers)
+
+
+def constant(name):
+    """The buffer of a constant, uploaded when it is first used."""
+    if name not in UPLOADED:
+        dtype, count, bits = CONSTANTS[name]
+        if bits is None:
+            with numpy.load(FOLDER / "constants.npz") as archive:
+                values = archive[name]
+        else:
+            values = numpy.frombuffer(bytes.fromhex(bits), dtype) if bits else numpy.empty(0, dtype)
+            values = numpy.full(count, values[0]) if values.size == 1 else values
+        UPLOADED[name] = cupy.asarray(values)
+    return UPLOADED[name]
+
+
+UPLOADED = {{}}
+
+
+def upload(array, dimensions, minor_to_major, dtype, hlo_type):
+    """A flat buffer holding an array, its elements in the order of the parameter's layout."""
+    array = cupy.asnumpy(array) if isinstance(array, cupy.ndarray) else numpy.asarray(array)
+    if array.dtype != dtype and array.dtype.kind not in "biufc" and array.dtype.itemsize == numpy.dtype(dtype).itemsize:
+        array = array.view(dtype)
+    if array.dtype != dtype or array.shape != dimensions:
+        raise TypeError(f"expected {{hlo_type}} {{dimensions}} stored as {{dtype}}, got {{array.dtype}} {{array.shape}}")
+    return cupy.asarray(numpy.ascontiguousarray(array.transpose(tuple(reversed(minor_to_major)))).reshape(-1))
+
+
+def download(buffer, dimensions, minor_to_major, dtype, hlo_type):
+    """The array in a flat buffer."""
+    order = tuple(reversed(minor_to_major))
+    dense = cupy.asnumpy(buffer).view(dtype).reshape([dimensions[d] for d in order])
+    return numpy.ascontiguousarray(dense.transpose([order.index(d) for d in range(len(order))])).reshape(dimensions)
+'''
+
+EPILOGUE = '''\
+def run(*arrays):
+    """The module's outputs, a list of NumPy arrays, for its inputs."""
+    wanted = [spec for spec in INPUTS if spec is not None]
+    if len(arrays) != len(wanted):
+        raise TypeError(f"expected {{len(wanted)}} arrays, got {{len(arrays)}}")
+    given = iter(arrays)
+    buffers = [None if spec is None else upload(next(given), *spec) for spec in INPUTS]
+    results = {entry}(*buffers)
+    return [download(buffer, *spec) for buffer, spec in zip(results, OUTPUTS) if spec is not None]
+'''
+
+RESERVED = frozenset(
+    {
+        *(
+            "pathlib",
+            "cupy",
+            "numpy",
+            "FOLDER",
+            "OPTIONS",
+            "Kernel",
+            "constant",
+            "UPLOADED",
+            "upload",
+            "download",
+            "run",
+        ),
+        *("KERNELS", "CONSTANTS", "INPUTS", "OUTPUTS", "state", "Any"),
+        *("widened", "narrowed", "logical", "flat", "dot", "dot_call", "scatter_call", "complex_call"),
+    }
+)
+"""Names that the driver uses itself."""

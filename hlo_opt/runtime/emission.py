@@ -1,0 +1,151 @@
+"""The folder that `--emit` writes: kernels, driver, manifest and a page on how to run it; all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import UsageError
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.runtime.driver import driver_of
+from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.steps import KernelStep, LibraryStep
+
+_OURS = frozenset({"README.md", "__pycache__", "constants.npz", "driver.py", "kernels", "manifest.json"})
+
+_README = """\
+# How to run this
+
+`driver.py` needs CuPy, NumPy and an NVIDIA GPU; nothing else of hlo-opt.
+
+```python
+from driver import run
+outputs = run(*arrays)   # one NumPy array per entry parameter, tuples flattened in order
+```
+
+`INPUTS` and `OUTPUTS` in `driver.py` list what it takes and gives. Types that NumPy lacks are raw bits: `uint16` for bf16.
+
+- `kernels/*.cu`: {kernels} CUDA texts, one per distinct kernel; CuPy compiles each when it is first launched
+- `manifest.json`: grid, block and shared memory of each kernel, which instruction launches which, and the library calls
+- {launches} launches and {library} library calls are in the program (those inside loops are counted once)
+"""
+
+
+def emit(module: Module, directory: str | os.PathLike[str]) -> None:
+    """Write the kernels of a module and a driver that runs them into a folder that is new, empty or one that `emit` wrote (it is replaced).
+
+    Raises UsageError when the folder cannot be used and BackendError when an operation has neither a kernel nor a CuPy call. Then nothing is left behind.
+    """
+    schedule = build_schedule(module)
+    target = Path(os.path.realpath(directory))
+    _check_target(target)
+    files = kernel_files(schedule.kernels)
+    driver = driver_of(schedule, files)
+    partial = target.parent / f".{target.name}.{os.getpid()}.partial"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+    except OSError as error:
+        raise _unusable(target, error) from None
+    try:
+        (partial / "kernels").mkdir()
+        for kernel in schedule.kernels:
+            (partial / files[kernel.symbol]).write_text(kernel.source, encoding="utf-8")
+        (partial / "driver.py").write_text(driver.text, encoding="utf-8")
+        if driver.constants:
+            np.savez(partial / "constants.npz", **driver.constants)  # type: ignore[arg-type]
+        manifest = manifest_of(schedule, files)
+        (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        counts = {name: len(rows) for name, rows in manifest.items()}
+        (partial / "README.md").write_text(_README.format(**counts), encoding="utf-8")
+        _put_in_place(partial, target)
+    except OSError as error:
+        raise _unusable(target, error) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """What `manifest.json` holds. Each executed instruction that does work is in `launches` or in `library`, once; one that needs several kernels
+    (random bits and the generator's new state) names the others in `further_symbols`."""
+    launches: dict[Instruction, dict[str, Any]] = {}
+    library = []
+    for routine, step in schedule.steps():
+        name = step.instruction.name
+        if isinstance(step, KernelStep):
+            row = {"instruction": name, "symbol": step.kernel.symbol, "computation": routine.computation.name}
+            first = launches.setdefault(step.instruction, row)
+            if first is not row:
+                first.setdefault("further_symbols", []).append(step.kernel.symbol)
+        elif isinstance(step, LibraryStep) and step.instruction.opcode != "after-all":
+            library.append({"instruction": name, "call": step.call})
+    kernels = [
+        {
+            "symbol": k.symbol,
+            "file": files[k.symbol],
+            "grid": k.launch.grid,
+            "block": k.launch.block,
+            "shared_bytes": k.launch.shared_bytes,
+        }
+        for k in schedule.kernels
+    ]
+    return {"kernels": kernels, "launches": list(launches.values()), "library": library}
+
+
+def kernel_files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
+    """The file of each kernel by symbol; names differ in more than case, for file systems that ignore it."""
+    files: dict[str, str] = {}
+    taken: set[str] = set()
+    for kernel in kernels:
+        assert kernel.symbol.isascii() and kernel.symbol.isidentifier(), kernel.symbol
+        stem, number = kernel.symbol, 1
+        while stem.lower() in taken:
+            number += 1
+            stem = f"{kernel.symbol}_{number}"
+        taken.add(stem.lower())
+        files[kernel.symbol] = f"kernels/{stem}.cu"
+    return files
+
+
+def _check_target(target: Path) -> None:
+    """Raises UsageError for a path that is no folder, or a folder with anything in it that `emit` does not write."""
+    try:
+        if not target.exists():
+            return
+        if not target.is_dir():
+            raise UsageError(f"{target} is not a folder", code="HLO330")
+        found = sorted(p.name for p in target.iterdir())
+    except OSError as error:
+        raise _unusable(target, error) from None
+    foreign = [name for name in found if name not in _OURS]
+    if found and (foreign or "manifest.json" not in found):
+        raise UsageError(
+            f"{target} holds {foreign[0] if foreign else found[0]}, which hlo-opt did not write",
+            code="HLO331",
+            hint="name a new or empty folder",
+        )
+
+
+def _put_in_place(partial: Path, target: Path) -> None:
+    """Rename the finished folder over the target; an older one of ours goes away only after that."""
+    if not target.exists() or not any(target.iterdir()):
+        partial.replace(target)
+        return
+    old = target.parent / f".{target.name}.{os.getpid()}.old"
+    target.rename(old)
+    try:
+        partial.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _unusable(target: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write {target}: {error.strerror or error}", code="HLO332")

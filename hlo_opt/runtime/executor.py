@@ -1,0 +1,201 @@
+"""Runs a schedule on a device. Control flow is an explicit stack, so that no input decides how deep Python recurses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir import Shape
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.steps import (
+    BranchStep,
+    ConstantStep,
+    KernelStep,
+    LibraryStep,
+    RelayoutStep,
+    Routine,
+    Step,
+    ViewStep,
+    WhileStep,
+)
+
+Memory = Any
+"""A buffer as a device holds it; None for a token."""
+
+
+class Device(Protocol):
+    """How a backend allocates and launches. Buffers are flat and lie as their shape's layout says."""
+
+    def upload(self, array: Array, shape: Shape) -> Memory:
+        """A buffer holding a logical array."""
+        ...
+
+    def download(self, memory: Memory, shape: Shape) -> Array:
+        """The logical array in a buffer, in memory of its own."""
+        ...
+
+    def allocate(self, shape: Shape) -> Memory:
+        """An uninitialised buffer."""
+        ...
+
+    def view(self, memory: Memory, shape: Shape) -> Memory:
+        """The same memory as a buffer of another shape of the same size."""
+        ...
+
+    def relayout(self, memory: Memory, shape: Shape, target: Shape) -> Memory:
+        """A buffer with the elements of another where the target's layout wants them."""
+        ...
+
+    def launch(self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> None:
+        """Start a kernel. Everything started later sees its results."""
+        ...
+
+    def call(self, step: LibraryStep, inputs: Sequence[Memory], shapes: Sequence[Shape]) -> list[Memory]:
+        """The outputs of a library call or a fallback."""
+        ...
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A running routine. `waiting` is the control-flow step whose callee runs now; `state` that loop's values."""
+
+    routine: Routine
+    memory: list[Memory]
+    position: int = 0
+    waiting: Step | None = None
+    state: list[Memory] | None = None
+    in_condition: bool = False
+
+
+class Executor:
+    """Runs a schedule on a device and counts launches. Constants are uploaded once and kept."""
+
+    def __init__(self, schedule: Schedule, device: Device) -> None:
+        self.schedule = schedule
+        self.device = device
+        self.launches = 0
+        self._constants_of: dict[ConstantStep, list[Memory]] = {}
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
+        self.launches = 0
+        entry = self.schedule.entry
+        given = iter(inputs)
+        shapes = [entry.shapes[b] for b in entry.inputs]
+        results = self._run(entry, [self.device.upload(next(given), s) if s.is_array else None for s in shapes])
+        outputs = [(m, entry.shapes[b]) for m, b in zip(results, entry.results, strict=True)]
+        return [self.device.download(m, s) for m, s in outputs if s.is_array]
+
+    def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
+        stack = [_start(entry, inputs)]
+        while True:
+            frame = stack[-1]
+            steps = frame.routine.steps
+            callee = None
+            while callee is None and frame.position < len(steps):
+                callee = self._step(frame, steps[frame.position])
+            if callee is not None:
+                stack.append(callee)
+                continue
+            results = [frame.memory[b] for b in frame.routine.results]
+            stack.pop()
+            if not stack:
+                return results
+            if (next_callee := self._returned(stack[-1], frame.routine, results)) is not None:
+                stack.append(next_callee)
+
+    def _step(self, frame: _Frame, step: Step) -> _Frame | None:
+        """Do one step; a frame when a routine must run first."""
+        memory, shapes = frame.memory, frame.routine.shapes
+        match step:
+            case KernelStep():
+                for b in step.outputs:
+                    memory[b] = self.device.allocate(shapes[b])
+                self.device.launch(step.kernel, [memory[b] for b in step.inputs], [memory[b] for b in step.outputs])
+                self.launches += 1
+            case ConstantStep():
+                for b, value in zip(step.outputs, self._constant(step, shapes), strict=True):
+                    memory[b] = value
+            case ViewStep():
+                memory[step.outputs[0]] = self.device.view(memory[step.inputs[0]], shapes[step.outputs[0]])
+            case RelayoutStep():
+                source, target = step.inputs[0], step.outputs[0]
+                memory[target] = self.device.relayout(memory[source], shapes[source], shapes[target])
+            case LibraryStep():
+                self._library(step, memory, shapes)
+            case WhileStep():
+                frame.waiting, frame.state = step, [memory[b] for b in step.inputs]
+                frame.in_condition = True
+                return _start(self.schedule.routines[step.condition], frame.state)
+            case BranchStep():
+                frame.waiting = step
+                number = self._branch(step, frame)
+                arguments = [memory[b] for b in step.arguments[number]]
+                return _start(self.schedule.routines[step.branches[number]], arguments)
+            case _:
+                raise AssertionError(type(step).__name__)
+        self._finish(frame)
+        return None
+
+    def _returned(self, frame: _Frame, callee: Routine, results: list[Memory]) -> _Frame | None:
+        """Take a callee's results; a frame when the loop that called it goes on."""
+        step = frame.waiting
+        if isinstance(step, WhileStep):
+            if not frame.in_condition:
+                frame.state, frame.in_condition = results, True
+                return _start(self.schedule.routines[step.condition], results)
+            assert frame.state is not None
+            if bool(self._scalar(results[0], callee.shapes[callee.results[0]])):
+                frame.in_condition = False
+                return _start(self.schedule.routines[step.body], frame.state)
+            results = frame.state
+        assert step is not None
+        for b, value in zip(step.outputs, results, strict=True):
+            frame.memory[b] = value
+        frame.waiting = frame.state = None
+        self._finish(frame)
+        return None
+
+    def _library(self, step: LibraryStep, memory: list[Memory], shapes: Sequence[Shape]) -> None:
+        if step.kind == "empty":
+            for b in step.outputs:
+                memory[b] = self.device.allocate(shapes[b]) if shapes[b].is_array else None
+            return
+        values = self.device.call(step, [memory[b] for b in step.inputs], [shapes[b] for b in step.inputs])
+        for b, value in zip(step.outputs, values, strict=True):
+            memory[b] = value
+
+    def _constant(self, step: ConstantStep, shapes: Sequence[Shape]) -> list[Memory]:
+        found = self._constants_of.get(step)
+        if found is None:
+            pairs = zip(step.literals, step.outputs, strict=True)
+            found = [self.device.upload(literal_array(step.instruction, value), shapes[b]) for value, b in pairs]
+            self._constants_of[step] = found
+        return found
+
+    def _branch(self, step: BranchStep, frame: _Frame) -> int:
+        if step.selector is None:
+            return 0
+        shape = frame.routine.shapes[step.selector]
+        value = int(self._scalar(frame.memory[step.selector], shape))
+        if shape.type.kind == "pred":
+            return 0 if value else 1
+        return value if 0 <= value < len(step.branches) else len(step.branches) - 1
+
+    def _scalar(self, memory: Memory, shape: Shape) -> Any:
+        return self.device.download(memory, shape)[()]
+
+    def _finish(self, frame: _Frame) -> None:
+        for b in frame.routine.frees[frame.position]:
+            frame.memory[b] = None
+        frame.position += 1
+
+
+def _start(routine: Routine, inputs: Sequence[Memory]) -> _Frame:
+    memory: list[Memory] = [None] * len(routine.shapes)
+    for b, value in zip(routine.inputs, inputs, strict=True):
+        memory[b] = value
+    return _Frame(routine, memory)

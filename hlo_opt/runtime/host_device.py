@@ -1,0 +1,46 @@
+"""Buffers and kernels on the host: NumPy arrays, and the emitted CUDA text built with the C++ compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir import Shape
+from hlo_opt.runtime.host import HostLibrary
+from hlo_opt.runtime.memory import Array, logical, physical
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.steps import LibraryStep
+
+
+class HostDevice:
+    """Memory is a flat NumPy array. Library calls are evaluated in NumPy, by the op table."""
+
+    def __init__(self, kernels: Sequence[Kernel], reference: Reference) -> None:
+        self._library = HostLibrary(kernels)
+        self._reference = reference
+
+    def upload(self, array: Array, shape: Shape) -> Array:
+        return physical(array, shape)
+
+    def download(self, memory: Array, shape: Shape) -> Array:
+        return np.array(logical(memory, shape), order="C")
+
+    def allocate(self, shape: Shape) -> Array:
+        return np.empty(shape.element_count, shape.type.dtype)
+
+    def view(self, memory: Array, shape: Shape) -> Array:
+        return memory.view(shape.type.dtype)
+
+    def relayout(self, memory: Array, shape: Shape, target: Shape) -> Array:
+        return physical(logical(memory, shape), target)
+
+    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        self._library.launch(kernel, inputs, outputs)
+
+    def call(self, step: LibraryStep, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array | None]:
+        arrays = [logical(m, s) if s.is_array else None for m, s in zip(inputs, shapes, strict=True)]
+        results = self._reference.leaves_of(step.instruction, arrays)
+        leaves = step.instruction.shape.leaves()
+        return [None if a is None else physical(a, s) for a, s in zip(results, leaves, strict=True)]

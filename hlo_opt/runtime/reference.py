@@ -1,0 +1,32 @@
+"""The NumPy interpreter as backends use it: whole modules, and single instructions for library calls and fallbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlo_opt.evaluate import Interpreter, evaluate, flatten, unflatten
+from hlo_opt.evaluate.program import face
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.runtime.memory import Array
+
+
+class Reference:
+    """Evaluates the instructions of one module."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._interpreter = Interpreter()
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The entry's outputs, tuples flattened."""
+        return evaluate(self._module, inputs)
+
+    def leaves_of(self, instruction: Instruction, operands: Sequence[Array | None]) -> list[Array | None]:
+        """The leaves of an instruction's value for the leaves of its operands; None stands for a token."""
+        arrays = [a for a in operands if a is not None]
+        values = unflatten([o.shape for o in instruction.operands], arrays)
+        with np.errstate(all="ignore"):
+            made = iter(flatten(face(instruction)(self._interpreter, instruction, values)))
+        return [next(made) if leaf.is_array else None for leaf in instruction.shape.leaves()]

@@ -1,0 +1,291 @@
+"""A schedule: what a module does when it runs, as data that every backend and the emitted driver read.
+
+An executed computation (the entry, bodies and conditions of loops, branches, called computations) becomes a routine: a list of steps over
+buffers. A buffer is one array leaf; tuples are only names for lists of buffers, so `tuple`, `get-tuple-element` and the like need
+no step. A buffer is written once each time its routine runs, which makes every alias harmless; `Routine.frees` says when it is last used.
+
+Dumps from before layout assignment pass values on under another layout than they have (a call whose operand is `{1,0}` and whose parameter is `{0,1}`). Where
+the elements then lie differently, a `RelayoutStep` moves them; a computation that callers want in several layouts becomes several routines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal as OneOf
+
+import numpy as np
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import EvaluationError
+from hlo_opt.ir import Computation, Instruction, Layout, Literal, Module, Shape
+from hlo_opt.ops import find
+from hlo_opt.ops.control import branches as branches_of
+from hlo_opt.runtime.calls import call_of
+from hlo_opt.runtime.kernels import KernelSet, Part
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.steps import (
+    BranchStep,
+    Buffers,
+    ConstantStep,
+    KernelStep,
+    LibraryStep,
+    RelayoutStep,
+    Routine,
+    RoutineKey,
+    Step,
+    ViewStep,
+    WhileStep,
+    callees,
+    last_uses,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """All routines of a module, the entry first, and the distinct kernels that they launch."""
+
+    module: Module
+    routines: Mapping[RoutineKey, Routine]
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def entry(self) -> Routine:
+        return next(iter(self.routines.values()))
+
+    def steps(self) -> Iterator[tuple[Routine, Step]]:
+        """The steps of instructions with their routines, each once however often it runs or in how many layouts."""
+        seen: set[Computation] = set()
+        for routine in self.routines.values():
+            if routine.computation not in seen:
+                seen.add(routine.computation)
+                yield from ((routine, step) for step in routine.steps if not isinstance(step, RelayoutStep))
+
+    def library_calls(self, kind: OneOf["library", "fallback"]) -> dict[str, int]:
+        """How many instructions are library calls (or fallbacks), by what is called."""
+        found = Counter(s.call for _, s in self.steps() if isinstance(s, LibraryStep) and s.kind == kind)
+        return dict(sorted(found.items()))
+
+
+def build_schedule(module: Module) -> Schedule:
+    """The schedule of a module, fused or not. Raises EvaluationError for control flow that is not well formed."""
+    kernels = KernelSet(module)
+    entry = module.entry
+    todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
+    routines: dict[RoutineKey, Routine] = {}
+    while todo:
+        key = todo.pop()
+        if key not in routines:
+            routines[key] = RoutineBuilder(key, kernels).build()
+            todo.extend(reversed([k for step in routines[key].steps for k in callees(step)]))
+    return Schedule(module, routines, kernels.distinct())
+
+
+_FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})
+
+
+class RoutineBuilder:
+    """Makes one routine. The buffers in `leaves` always lie as the shape of their instruction says."""
+
+    def __init__(self, key: RoutineKey, kernels: KernelSet) -> None:
+        self.key = key
+        self.kernels = kernels
+        self.shapes: list[Shape] = []
+        self.steps: list[Step] = []
+        self.leaves: dict[Instruction, Buffers] = {}
+
+    def build(self) -> Routine:
+        computation = self.key.computation
+        given = iter(self.key.inputs)
+        inputs: list[int] = []
+        for parameter in computation.parameters:
+            buffers = tuple(self.fresh(_laid_out(leaf, next(given))) for leaf in parameter.shape.leaves())
+            inputs.extend(buffers)
+            self.leaves[parameter] = self.adapted(parameter, buffers, parameter.shape)
+        for instruction in computation.instructions:
+            if instruction.parameter_number is None:
+                self.leaves[instruction] = self.adapted(instruction, self.place(instruction), instruction.shape)
+        root = computation.root
+        results = tuple(
+            self.relaid(root, b, _laid_out(self.shapes[b], order))
+            for b, order in zip(self.leaves[root], self.key.results, strict=True)
+        )
+        frees = last_uses(self.steps, results)
+        return Routine(computation, tuple(self.shapes), tuple(inputs), results, tuple(self.steps), frees)
+
+    def fresh(self, shape: Shape) -> int:
+        self.shapes.append(shape)
+        return len(self.shapes) - 1
+
+    def adapted(self, i: Instruction, buffers: Sequence[int], shape: Shape) -> Buffers:
+        """The buffers of a value as the leaves of a shape lie."""
+        leaves = list(shape.leaves())
+        if len(leaves) != len(buffers):
+            raise self.malformed(i, f"{len(buffers)} arrays where {shape} has {len(leaves)}")
+        return tuple(self.relaid(i, b, leaf) for b, leaf in zip(buffers, leaves, strict=True))
+
+    def relaid(self, i: Instruction, buffer: int, shape: Shape) -> int:
+        """The buffer, or another one with its elements where the shape wants them."""
+        if lies_alike(self.shapes[buffer], shape):
+            return buffer
+        made = self.fresh(shape)
+        self.steps.append(RelayoutStep(i, (buffer,), (made,)))
+        return made
+
+    def place(self, i: Instruction) -> Buffers:
+        """The buffers of an instruction's value, with the steps that fill them, if it needs any."""
+        operands = tuple(b for o in i.operands for b in self.leaves[o])
+        if i.opcode in _FORWARDED:
+            return operands
+        if i.opcode == "get-tuple-element":
+            return self.element(i)
+        if i.opcode == "add-dependency":
+            return self.leaves[i.operands[0]]
+        match i.opcode:
+            case "while":
+                return self.loop(i, operands)
+            case "call":
+                return self.branch(i, operands, None, [i.called_by("to_apply")], [operands])
+            case "conditional":
+                selector, *arguments = (self.leaves[o] for o in i.operands)
+                computations = [c for value in branches_of(i) for c in value.computations]
+                return self.branch(i, operands, selector[0], computations, arguments)
+        return self.compute(i, operands)
+
+    def element(self, i: Instruction) -> Buffers:
+        source = i.operands[0]
+        index = i.attribute("index", int)
+        parts = source.shape.elements
+        if parts is None or not 0 <= index < len(parts):
+            raise self.malformed(i, f"{source.name} has no element {index}")
+        first = sum(len(list(s.leaves())) for s in parts[:index])
+        return self.leaves[source][first : first + len(list(parts[index].leaves()))]
+
+    def loop(self, i: Instruction, operands: Buffers) -> Buffers:
+        condition, body = i.called_by("condition"), i.called_by("body")
+        state = _layouts(i.shape.leaves())
+        inputs = self.adapted(i, operands, i.shape)
+        outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
+        test = RoutineKey(condition, state, _layouts(condition.root.shape.leaves()))
+        self.steps.append(WhileStep(i, inputs, outputs, test, RoutineKey(body, state, state)))
+        return outputs
+
+    def branch(
+        self,
+        i: Instruction,
+        operands: Buffers,
+        selector: int | None,
+        computations: Sequence[Computation],
+        arguments: Sequence[Buffers],
+    ) -> Buffers:
+        if len(computations) != len(arguments) or not computations:
+            raise self.malformed(i, f"{len(computations)} branches for {len(arguments)} arguments")
+        results = _layouts(i.shape.leaves())
+        keys, given = [], []
+        for computation, buffers in zip(computations, arguments, strict=True):
+            wanted = Shape.tuple_of(*(p.shape for p in computation.parameters))
+            given.append(self.adapted(i, buffers, wanted))
+            keys.append(RoutineKey(computation, _parameter_layouts(computation), results))
+        outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
+        read = tuple(dict.fromkeys([*operands, *(b for buffers in given for b in buffers)]))
+        self.steps.append(BranchStep(i, read, outputs, selector, tuple(keys), tuple(given)))
+        return outputs
+
+    def compute(self, i: Instruction, operands: Buffers) -> Buffers:
+        """The buffers that a constant, a view, a kernel or a library call fills."""
+        leaves = list(i.shape.leaves())
+        literals = _known_value(i)
+        spec = find(i.opcode)
+        is_empty = not (spec is not None and spec.side_effects) and not any(s.element_count for s in leaves)
+        parts = () if literals is not None or is_empty or i.opcode == "bitcast" else self.kernels.parts_of(i)
+        if parts:
+            return self.launches(i, operands, parts)
+        outputs = tuple(self.fresh(leaf) for leaf in leaves)
+        if literals is not None:
+            self.steps.append(ConstantStep(i, (), outputs, literals))
+        elif i.opcode == "bitcast":
+            self.steps.append(ViewStep(i, operands, outputs))
+        elif is_empty:
+            self.steps.append(LibraryStep(i, operands, outputs, "empty", i.opcode))
+        else:
+            known = (spec is not None and spec.is_library) or call_of(i) is not None
+            kind: OneOf["library", "fallback"] = "library" if known else "fallback"
+            self.steps.append(LibraryStep(i, operands, outputs, kind, i.word("custom_call_target", i.opcode)))
+        return outputs
+
+    def launches(self, i: Instruction, operands: Buffers, parts: Sequence[Part]) -> Buffers:
+        """The buffers that the kernels of an instruction write, in the order of its leaves."""
+        written: dict[int, int] = {}
+        for part in parts:
+            inputs = self.adapted(i, operands, Shape.tuple_of(*part.kernel.inputs))
+            made = tuple(self.fresh(shape) for shape in part.kernel.outputs)
+            self.steps.append(KernelStep(i, inputs, made, part.kernel))
+            written.update(zip(part.leaves, made, strict=True))
+        return tuple(written[leaf] for leaf in sorted(written))
+
+    def malformed(self, i: Instruction, why: str) -> EvaluationError:
+        module = self.key.computation.module
+        return EvaluationError(f"{i.name}: {why}", code="HLO412", span=None if module is None else module.span(i))
+
+
+def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
+    """The leaves of a value that is known before anything runs; None for one that is not."""
+    match i.opcode:
+        case "constant":
+            assert i.literal is not None, i.name
+            return tuple(_literal_leaves(i.literal))
+        case "partition-id" | "replica-id":
+            return (_scalar(i.shape, 0),)
+        case "get-dimension-size":
+            return (_scalar(i.shape, i.operands[0].shape.dimensions[i.ints("dimensions")[0]]),)
+    return None
+
+
+def _layouts(shapes: Iterable[Shape]) -> tuple[tuple[int, ...], ...]:
+    return tuple(s.minor_to_major for s in shapes)
+
+
+def _parameter_layouts(computation: Computation) -> tuple[tuple[int, ...], ...]:
+    return _layouts(leaf for p in computation.parameters for leaf in p.shape.leaves())
+
+
+def _laid_out(shape: Shape, minor_to_major: tuple[int, ...]) -> Shape:
+    return shape if shape.minor_to_major == minor_to_major else replace(shape, layout=Layout(minor_to_major))
+
+
+def lies_alike(a: Shape, b: Shape) -> bool:
+    """Whether the elements of two shapes of equal dimensions lie in the same order. Dimensions of size 1 lie anywhere."""
+    if a.minor_to_major == b.minor_to_major or not a.element_count:
+        return True
+    return [d for d in a.minor_to_major if a.dimensions[d] != 1] == [
+        d for d in b.minor_to_major if b.dimensions[d] != 1
+    ]
+
+
+def _scalar(shape: Shape, value: int) -> Literal:
+    return Literal(shape, value=np.full(shape.dimensions, value, shape.type.dtype))
+
+
+def _literal_leaves(literal: Literal) -> Iterator[Literal]:
+    """The array literals of a tuple literal, depth first."""
+    todo = [literal]
+    while todo:
+        top = todo.pop()
+        if not top.shape.is_tuple:
+            yield top
+        elif isinstance(top.value, tuple):
+            todo.extend(reversed(top.value))
+
+
+def literal_array(i: Instruction, literal: Literal) -> Array:
+    """The value of an array literal. Raises EvaluationError for one that was left out of the text."""
+    try:
+        value = literal.value
+    except ValueError as error:
+        module = i.computation.module
+        raise EvaluationError(
+            f"{i.name}: {error}", code="HLO413", span=None if module is None else module.span(i)
+        ) from None
+    assert not isinstance(value, tuple)
+    return value

@@ -1,0 +1,126 @@
+"""The steps of a schedule: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir import Computation, Instruction, Literal, Shape
+
+Buffers = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One thing to do. `inputs` and `outputs` are buffer numbers: the array leaves of the operands and of the result, in order."""
+
+    instruction: Instruction
+    inputs: Buffers
+    outputs: Buffers
+
+
+@dataclass(frozen=True, eq=False)
+class KernelStep(Step):
+    """Launch a kernel; its pointers are the inputs, then the outputs."""
+
+    kernel: Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class LibraryStep(Step):
+    """Anything that is computed without a kernel of ours.
+
+    kind  `library` (the op table says so, or CuPy does it), `fallback` (neither plan nor library: the NumPy interpreter evaluates it) or `empty` (no output has
+          an element: buffers are allocated and nothing runs)
+    call  what is called: the opcode, or the target of a custom call
+    """
+
+    kind: OneOf["library", "fallback", "empty"]
+    call: str
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantStep(Step):
+    """Put literals, one per output, into buffers."""
+
+    literals: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ViewStep(Step):
+    """The output is the memory of the input under another shape (`bitcast`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class RelayoutStep(Step):
+    """The output is the input with its elements moved to another layout. No instruction of the module asks for it: it is no launch in reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineKey:
+    """A computation with the layouts that its caller uses: dimension numbers, fastest first, for each leaf."""
+
+    computation: Computation
+    inputs: tuple[tuple[int, ...], ...]
+    results: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class WhileStep(Step):
+    """Run `body` on the state as long as `condition`, given the state, returns true."""
+
+    condition: RoutineKey
+    body: RoutineKey
+
+
+@dataclass(frozen=True, eq=False)
+class BranchStep(Step):
+    """`conditional` and `call`: run one computation. `selector` picks it (None: there is only one); `arguments` are per branch.
+
+    A pred selector takes branch 0 when true; an integer out of range takes the last branch (xla/hlo/ir/hlo_instruction.h, kConditional).
+    """
+
+    selector: int | None
+    branches: tuple[RoutineKey, ...]
+    arguments: tuple[Buffers, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Routine:
+    """The steps of one executed computation.
+
+    shapes   of the buffers, by number; their layouts say how the elements lie
+    inputs   buffers that the caller gives: the leaves of all parameters
+    results  the leaves of the root
+    frees    for each step, the buffers that nothing reads after it (never a result)
+    """
+
+    computation: Computation
+    shapes: tuple[Shape, ...]
+    inputs: Buffers
+    results: Buffers
+    steps: tuple[Step, ...]
+    frees: tuple[Buffers, ...]
+
+
+def callees(step: Step) -> tuple[RoutineKey, ...]:
+    """The routines that a step runs."""
+    if isinstance(step, WhileStep):
+        return (step.condition, step.body)
+    return step.branches if isinstance(step, BranchStep) else ()
+
+
+def last_uses(steps: Sequence[Step], results: Buffers) -> tuple[Buffers, ...]:
+    """For each step, the buffers that no later step reads and that are no results, in ascending order."""
+    last: dict[int, int] = {}
+    for position, step in enumerate(steps):
+        for buffer in (*step.outputs, *step.inputs):
+            last[buffer] = position
+    frees: list[list[int]] = [[] for _ in steps]
+    kept = set(results)
+    for buffer in sorted(last):
+        if buffer not in kept:
+            frees[last[buffer]].append(buffer)
+    return tuple(tuple(f) for f in frees)

@@ -1,0 +1,183 @@
+"""Attribute values from text. Nothing is decoded while a module is read: an `Attribute` calls these when somebody asks for its value.
+
+Source: xla/hlo/parser/hlo_parser.cc, ParseAttributeHelper; grammars/hlo.lark, section 5.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+
+from hlo_opt.diag import ParseError
+from hlo_opt.ir import Metadata, PaddingDimension, Quoted, Raw, SliceDimension, Value, Window, WindowDimension
+from hlo_opt.text.grammar import grammar
+
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([\s\S]))")
+_SIMPLE_ESCAPES = {
+    b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v",
+    b"\\": b"\\", b"'": b"'", b'"': b'"', b"?": b"?",
+}  # fmt: skip
+
+
+@functools.cache
+def _terminal(name: str) -> re.Pattern[str]:
+    return grammar().terminal(name)
+
+
+def unquote(text: str) -> str:
+    """The string that a quoted text spells, as absl::CUnescape reads it. Raises ParseError for an unknown escape."""
+    inner = text[1:-1]
+    if "\\" not in inner:
+        return inner
+
+    def one(found: re.Match[bytes]) -> bytes:
+        hexadecimal, octal, short, wide, simple = found.groups()
+        if simple is not None:
+            if simple not in _SIMPLE_ESCAPES:
+                raise ParseError(f"unknown escape '\\{simple.decode('utf-8', 'replace')}' in a string")
+            return _SIMPLE_ESCAPES[simple]
+        if hexadecimal is not None or octal is not None:
+            code = int(hexadecimal, 16) if hexadecimal is not None else int(octal, 8)
+            if code > 255:
+                raise ParseError(f"escape \\{octal.decode()} in a string is more than one byte")
+            return bytes([code])
+        code = int(short if short is not None else wide, 16)
+        if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            raise ParseError(f"escape \\U{code:08x} in a string is not a character")
+        return chr(code).encode("utf-8")
+
+    return _ESCAPE.sub(one, inner.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+
+
+def decode_value(text: str) -> Value:
+    """The value of an attribute that has no form of its own: what it is follows from how it is spelled."""
+    for name, decode in _BY_TERMINAL:
+        if _terminal(name).fullmatch(text):
+            return decode(text)
+    return Raw(text)
+
+
+def _items(text: str) -> list[str]:
+    inner = _terminal("COMMENT").sub("", text)[1:-1].strip()
+    return [item.strip() for item in inner.split(",")] if inner else []
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, _items(text)))
+
+
+def _booleans(text: str) -> tuple[bool, ...]:
+    return tuple(item == "true" for item in _items(text))
+
+
+_BY_TERMINAL: tuple[tuple[str, Callable[[str], Value]], ...] = (
+    ("INTEGERS", _integers),
+    ("INTEGER", int),
+    ("BOOLEAN", lambda text: text == "true"),
+    ("STRING", lambda text: Quoted(unquote(text))),
+    ("NUMBER", lambda text: float(text.partition("(")[0])),
+    ("BOOLEANS", _booleans),
+    ("WORD", str),
+)
+
+
+def decode_number(text: str) -> Value:
+    """A number that is a real one however it is written: `epsilon=1`."""
+    if _terminal("NUMBER").fullmatch(text) is None:
+        raise ParseError(f"expected a number, found {text[:40]!r}")
+    return float(text.partition("(")[0])
+
+
+def decode_slices(text: str) -> tuple[SliceDimension, ...]:
+    """`{[0:4], [1:9:2]}`. Raises ParseError for anything else."""
+    tree = grammar().parse("slices", text)
+    return tuple(
+        SliceDimension(*(int(part) for part in _items(str(token).replace(":", ",")))) for token in tree.children
+    )
+
+
+def decode_padding(text: str) -> tuple[PaddingDimension, ...]:
+    """`0_1x2_0_1`. Raises ParseError for anything else."""
+    tree = grammar().parse("padding", text)
+    return tuple(PaddingDimension(*map(int, str(token).split("_"))) for token in tree.children)
+
+
+def decode_window(text: str) -> Window:
+    """`{size=3x3 stride=2x2 pad=0_1x0_1}`. Raises ParseError for anything else, or when the fields differ in rank."""
+    tree = grammar().parse("window", text)
+    given: dict[str, list[str]] = {}
+    for field in tree.children:
+        key, _, value = str(field.children[0]).partition("=")  # type: ignore[union-attr]
+        if key in given:
+            raise ParseError(f"window gives {key} twice")
+        given[key] = value.strip().split("x")
+    ranks = {len(values) for values in given.values()}
+    if len(ranks) > 1:
+        raise ParseError("the fields of the window differ in their number of dimensions")
+    rank = ranks.pop() if ranks else 0
+
+    def numbers(key: str, default: int) -> list[int]:
+        return [int(v) for v in given[key]] if key in given else [default] * rank
+
+    pads = [tuple(map(int, p.split("_"))) for p in given["pad"]] if "pad" in given else [(0, 0)] * rank
+    return Window(
+        tuple(
+            WindowDimension(size, stride, pad[0], pad[1], lhs, rhs, bool(reversal))
+            for size, stride, pad, lhs, rhs, reversal in zip(
+                numbers("size", 1),
+                numbers("stride", 1),
+                pads,
+                numbers("lhs_dilate", 1),
+                numbers("rhs_dilate", 1),
+                numbers("rhs_reversal", 0),
+                strict=True,
+            )
+        )
+    )
+
+
+def decode_metadata(text: str) -> Metadata:
+    """`{op_name="jit(f)/add" source_line=7}`. Keys that `Metadata` does not have are passed over. Raises ParseError."""
+    tree = grammar().parse("metadata", text)
+    strings: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    for field in tree.children:
+        token = field.children[0]  # type: ignore[union-attr]
+        key, _, value = str(token).partition("=")
+        if key in strings or key in numbers:
+            raise ParseError(f"metadata gives {key} twice")
+        if token.type == "METADATA_STRING":  # type: ignore[union-attr]
+            strings[key] = unquote(_terminal("STRING").search(value)[0])  # type: ignore[index]
+        elif token.type == "METADATA_NUMBER":  # type: ignore[union-attr]
+            numbers[key] = int(value)
+    return Metadata(
+        op_type=strings.get("op_type", ""),
+        op_name=strings.get("op_name", ""),
+        source_file=strings.get("source_file", ""),
+        source_line=numbers.get("source_line", 0),
+        source_end_line=numbers.get("source_end_line", 0),
+        source_column=numbers.get("source_column", 0),
+        source_end_column=numbers.get("source_end_column", 0),
+        stack_frame_id=numbers.get("stack_frame_id", 0),
+    )
+
+
+DECODERS: dict[str, Callable[[str], Value]] = {
+    "backend_config": lambda text: Quoted(unquote(text)) if text[:1] in "\"'" else Raw(text),
+    "epsilon": decode_number,
+    "frontend_attributes": Raw,
+    "metadata": decode_metadata,
+    "origin": Raw,
+    "padding": decode_padding,
+    "sharding": Raw,
+    "slice": decode_slices,
+    "statistics": Raw,
+    "window": decode_window,
+}
+"""How the value of an attribute is decoded, by its name; `decode_value` for all others."""
+
+
+def decoder(name: str) -> Callable[[str], Value]:
+    """What decodes the attribute of this name."""
+    return DECODERS.get(name, decode_value)

@@ -1,0 +1,101 @@
+"""Where an instruction comes from in the Python program: its metadata, or the stack-frame tables of newer dumps.
+
+Source: xla/hlo/ir/hlo_module.cc, get_stack_frame; xla/hlo/parser/hlo_parser.cc, ParseStackFrames. Ids count from 1. In the text
+`parent_frame_id` is the parent's id plus one, and 1 where there is no parent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hlo_opt.diag import ParseError
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.text.attributes import unquote
+from hlo_opt.text.grammar import grammar
+
+_LIBRARY = ("/jax/_src/", "/jax/experimental/", "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3")
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One frame. Lines and columns are 1-based, 0 where the dump does not say; `parent` is the caller's id, 0 for none."""
+
+    file: str
+    function: str
+    line: int
+    column: int
+    parent: int
+
+    @property
+    def is_library(self) -> bool:
+        """Whether the frame belongs to JAX or another installed package rather than to the user's program."""
+        path = "/" + self.file.replace("\\", "/")
+        return any(part in path for part in _LIBRARY)
+
+
+def stack_frames(module: Module) -> Mapping[int, StackFrame]:
+    """The frames of the module's tables by id; empty when it has none. Raises ParseError when the tables are malformed."""
+    return _decode(module.tables) if module.tables else {}
+
+
+def stack(module: Module, frame_id: int) -> list[StackFrame]:
+    """A frame and its callers, the innermost first. Empty for an id that the tables do not have."""
+    frames = stack_frames(module)
+    result: list[StackFrame] = []
+    seen: set[int] = set()
+    while frame_id in frames and frame_id not in seen:
+        seen.add(frame_id)
+        result.append(frames[frame_id])
+        frame_id = frames[frame_id].parent
+    return result
+
+
+def source_location(module: Module, instruction: Instruction) -> str:
+    """`file:line` of the Python code that an instruction comes from: the innermost frame of the user's program. Empty when not known."""
+    try:
+        metadata = instruction.metadata
+        frames = stack(module, metadata.stack_frame_id)
+    except ParseError:
+        return ""
+    if metadata.source_file:
+        return f"{metadata.source_file}:{metadata.source_line}" if metadata.source_line else metadata.source_file
+    if not frames:
+        return ""
+    frame = next((f for f in frames if not f.is_library), frames[0])
+    return f"{frame.file}:{frame.line}"
+
+
+@functools.lru_cache(maxsize=8)
+def _decode(tables: str) -> Mapping[int, StackFrame]:
+    tree = grammar().parse("tables", tables)
+    rows: dict[str, dict[int, list[str]]] = {
+        "file_name": {}, "function_name": {}, "file_location": {}, "stack_frame": {},
+    }  # fmt: skip
+    for row in tree.children:
+        number, *cells = [str(token) for token in row.children]  # type: ignore[union-attr]
+        rows[str(row.data)][int(number)] = cells  # type: ignore[union-attr]
+    files = {i: unquote(cells[0]) for i, cells in rows["file_name"].items()}
+    functions = {i: unquote(cells[0]) for i, cells in rows["function_name"].items()}
+    locations = {i: _numbers(cells) for i, cells in rows["file_location"].items()}
+    frames = {}
+    for i, cells in rows["stack_frame"].items():
+        given = _numbers(cells)
+        place = locations.get(given.get("file_location_id", 0), {})
+        frames[i] = StackFrame(
+            files.get(place.get("file_name_id", 0), ""),
+            functions.get(place.get("function_name_id", 0), ""),
+            place.get("line", 0),
+            place.get("column", 0),
+            given.get("parent_frame_id", 1) - 1,
+        )
+    return frames
+
+
+def _numbers(cells: list[str]) -> dict[str, int]:
+    result = {}
+    for cell in cells:
+        key, _, value = cell.partition("=")
+        result[key] = int(value)
+    return result

@@ -1,0 +1,314 @@
+"""Loads grammars/hlo.lark, the one definition of the syntax, and hands out what the reader works with.
+
+Four things come from it: Lark's LALR parsers (for pieces and for good error messages), the regular expression of any terminal, the
+expression of any *flat* rule: a rule made of terminals only, such as `instruction_head: ROOT? NAME "=" SHAPE? OPCODE OPERANDS`, and that of any
+*regular* rule: one that does not come back to itself, such as `window`. Such rules need no parser stack, so one match of an expression does what the
+LALR parser would do token by token, and does it twenty times faster; tests hold both against each other.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hlo_opt.diag import ParseError, Source, Span
+
+if TYPE_CHECKING:
+    from lark import Lark, Tree
+    from lark.lexer import TerminalDef, Token
+
+USUAL_DEPTH = 16
+"""How deep brackets nest in one instruction that the quick expressions read. XLA's own dumps stay under 8."""
+MAXIMUM_DEPTH = 64
+"""How deep they may nest at all: a text that needs it is read a second time, with larger expressions."""
+
+_STARTS = (
+    "start",
+    "header",
+    "computation_head",
+    "instruction",
+    "single",
+    "operands",
+    "operand",
+    "parameter_number",
+    "attribute",
+    "inline_computation",
+    "inline_instructions",
+    "shape",
+    "array",
+    "literal",
+    "value",
+    "called",
+    "names",
+    "window",
+    "metadata",
+    "slices",
+    "padding",
+    "typed_literal",
+    "shapes",
+    "entry_layout",
+    "aliases",
+    "operand_aliases",
+    "donors",
+    "accuracy",
+    "statistics",
+    "frontend",
+    "sharding",
+    "device_list",
+    "domain",
+    "origin",
+    "recovery",
+    "tables",
+)
+_GROUP_REPETITION = re.compile(r"\)([*+])(?![+?])")
+_NAMES = {
+    "ARRAY": "a shape",
+    "ATTRIBUTE": "an attribute",
+    "BALANCED": "brackets",
+    "COMMA": "','",
+    "COLON": "':'",
+    "ENTRY": "ENTRY",
+    "EQUAL": "'='",
+    "HLO_MODULE": "HloModule",
+    "INTEGER": "an integer",
+    "LBRACE": "'{'",
+    "LPAR": "'('",
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "OPCODE": "an opcode",
+    "OPERANDS": "operands in parentheses",
+    "RBRACE": "'}'",
+    "ROOT": "ROOT",
+    "RPAR": "')'",
+    "SHAPE": "a shape",
+    "SIGNATURE": "a signature such as '(x: f32[2]) -> f32[2]'",
+    "STRING": "a string",
+    "TABLES": "stack-frame tables",
+    "VALUE": "a value",
+}
+_OPENERS = {"(": ")", "[": "]", "{": "}"}
+
+
+def grammar_text(name: str = "hlo.lark") -> str:
+    """The text of a grammar file: from the installed package, or from the folder beside it in a source checkout."""
+    packaged = resources.files("hlo_opt") / "grammars" / name
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    return (Path(__file__).resolve().parents[2] / "grammars" / name).read_text(encoding="utf-8")
+
+
+class Grammar:
+    """The loaded grammar, with brackets nesting up to a depth. Get it from `grammar()`."""
+
+    def __init__(self, depth: int) -> None:
+        from lark.load_grammar import load_grammar
+
+        self.depth = depth
+        self._grammar, _ = load_grammar(grammar_text(), "hlo.lark", [], False)  # type: ignore[no-untyped-call]
+        terminals, self._rules, self._ignored = self._grammar.compile(list(_STARTS), "*")
+        bodies = {t.name: t.pattern.to_regexp() for t in terminals}
+        self._recursive = {b: _widen(name, b, depth) for name, b in bodies.items() if f"(?#{name})" in b}
+        self._terminals = {t.name: self._finish(t).pattern.to_regexp() for t in terminals}
+        self._space = f"(?:{'|'.join(self._terminals[name] for name in self._ignored)})*+"
+
+    @functools.cached_property
+    def lark(self) -> Lark:
+        """The LALR parsers, built when the first piece needs one."""
+        from lark import Lark
+
+        return Lark(
+            self._grammar,
+            parser="lalr",
+            lexer="contextual",
+            start=list(_STARTS),
+            propagate_positions=False,
+            edit_terminals=self._finish,
+        )
+
+    def _finish(self, terminal: TerminalDef) -> TerminalDef:
+        """Adds what Lark's notation cannot say: possessive repetition of groups, and nesting to a bounded depth."""
+        from lark.lexer import PatternRE
+
+        if isinstance(terminal.pattern, PatternRE):
+            text = _GROUP_REPETITION.sub(r")\1+", terminal.pattern.value)
+            for body, widened in self._recursive.items():
+                text = text.replace(body, widened)
+            terminal.pattern.value = text
+        return terminal
+
+    def terminal(self, name: str) -> re.Pattern[str]:
+        """The expression of a terminal."""
+        return re.compile(self._terminals[name])
+
+    def space(self) -> re.Pattern[str]:
+        """White space and comments, possibly none."""
+        return re.compile(self._space)
+
+    def flat(self, rule: str, *, space: bool = True) -> re.Pattern[str]:
+        """The expression of a rule made of terminals, one group per named terminal, with white space and comments between and after them.
+
+        Raises ValueError when the rule is not flat: not a sequence of different terminals, some of them optional.
+        """
+        expansions = [
+            tuple(symbol.name for symbol in r.expansion)
+            for r in self._rules
+            if r.origin.name == rule and all(symbol.is_term for symbol in r.expansion)
+        ]
+        if not expansions or len(expansions) != sum(r.origin.name == rule for r in self._rules):
+            raise ValueError(f"rule {rule} is not made of terminals only")
+        longest = max(expansions, key=len)
+        optional = {name for name in longest if any(name not in e for e in expansions)}
+        variants = {tuple(n for n in longest if n not in optional or n in e) for e in expansions}
+        if len(set(longest)) != len(longest) or variants != set(expansions) or len(variants) != 2 ** len(optional):
+            raise ValueError(f"rule {rule} is not one sequence with optional terminals")
+        gap = self._space if space else ""
+        parts = []
+        for name in longest:
+            text = self._terminals[name]
+            part = f"(?:{text})" if name in _PUNCTUATION else f"(?P<{name}>{text})"
+            parts.append(f"(?:{part}{gap})?" if name in optional else f"{part}{gap}")
+        return re.compile("".join(parts))
+
+    def regular(self, rule: str) -> re.Pattern[str]:
+        """The expression of a rule that does not come back to itself, with white space and comments between and after its tokens.
+
+        Choices and repetitions are taken as they come, with no way back. That is right for rules in which the next token decides, as it does in those
+        that `regular` is asked for. Raises ValueError for a rule that comes back to itself.
+        """
+        trees = {name: tree for name, _, tree, _ in self._grammar.rule_defs}
+        return re.compile(self._regular(trees, rule, ()))
+
+    def _regular(self, trees: dict[str, Any], rule: str, outer: tuple[str, ...]) -> str:
+        if rule in outer:
+            raise ValueError(f"rule {rule} comes back to itself")
+
+        def convert(node: Any) -> str:
+            kind = getattr(node, "data", None)
+            if kind == "expansions":
+                return f"(?>{'|'.join(map(convert, node.children))})"
+            if kind == "expansion":
+                return "".join(map(convert, node.children))
+            if kind == "alias":
+                return convert(node.children[0])
+            if kind == "expr":
+                return f"(?:{convert(node.children[0])}){node.children[1]}+"
+            if kind == "value":
+                return convert(node.children[0])
+            if kind == "literal":
+                return re.escape(str(node.children[0])[1:-1]) + self._space
+            if node.name in trees:
+                return self._regular(trees, node.name, (*outer, rule))
+            return f"(?:{self._terminals[node.name]}){self._space}"
+
+        return convert(trees[rule])
+
+    def parse(self, start: str, text: str, source: Source | None = None, offset: int = 0) -> Tree[Token]:
+        """The LALR parse of a text. Raises ParseError, placed when a source and the text's offset in it are given."""
+        from lark.exceptions import UnexpectedInput
+
+        try:
+            return self.lark.parse(text, start=start)
+        except UnexpectedInput as error:
+            raise self._explain(error, text, source, offset) from None
+
+    def _explain(self, error: Exception, text: str, source: Source | None, offset: int) -> ParseError:
+        from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+        width = 1
+        if isinstance(error, UnexpectedCharacters):
+            position, expected = error.pos_in_stream or 0, set(error.allowed or ())
+        elif isinstance(error, UnexpectedToken) and error.token.type != "$END":
+            position, expected = error.token.start_pos or 0, set(error.accepts or error.expected)
+            width = max(1, len(str(error.token).split("\n")[0]))
+        else:
+            position = len(text.rstrip())
+            expected = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
+        fault = bracket_fault(text, position, self.depth) or _unfinished(text, position, expected)
+        if fault is not None:
+            message, position, width = *fault, 1
+        else:
+            wanted = self._wanted(expected)
+            at_end = position >= len(text.rstrip())
+            found = "the end of the text" if at_end else repr(text[position : position + width][:40])
+            message = f"expected {_any_of(wanted)}, found {found}" if wanted else f"unexpected {found}"
+        span = None if source is None else Span(source, offset + position, offset + position + width)
+        code = TOO_DEEP if fault is not None and message.startswith(_DEEP) else None
+        return ParseError(message, code=code, span=span)
+
+    def _wanted(self, expected: set[str]) -> list[str]:
+        """The expected tokens in words: the named ones, and words that the grammar spells out (`devices=`)."""
+        spelled = {t.name: t.pattern.value for t in self.lark.terminals if type(t.pattern).__name__ == "PatternStr"}
+        words = {_NAMES[name] for name in expected if name in _NAMES}
+        return sorted(words | {repr(spelled[n]) for n in expected if n not in _NAMES and spelled.get(n, "")[-1:] == "="})
+
+
+def _any_of(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+_DEEP = "brackets nest deeper than"
+TOO_DEEP = "HLO101"
+"""The code of the ParseError for brackets that nest too deep."""
+
+
+def bracket_fault(text: str, position: int, depth: int = MAXIMUM_DEPTH) -> tuple[str, int] | None:
+    """What is wrong with the bracket or the string that opens here, and where; None when nothing opens or it closes as it should."""
+    if text[position : position + 1] == "'":
+        closes = grammar().terminal("STRING").match(text, position) is not None
+        return None if closes else ("this string is never closed", position)
+    if text[position : position + 1] not in ("(", "[", "{", '"'):
+        return None
+    still_open: list[int] = []
+    is_deep = False
+    for token in _TOKENS.finditer(text, position):
+        char = token[0]
+        if char in _OPENERS:
+            still_open.append(token.start())
+            is_deep = is_deep or len(still_open) > depth
+        elif char == '"':
+            return "this string is never closed", token.start()
+        elif len(char) == 1:
+            if _OPENERS[text[still_open[-1]]] != char and not is_deep:
+                return f"{text[still_open[-1]]!r} is closed by {char!r}", token.start()
+            still_open.pop()
+        if not still_open:
+            return (f"{_DEEP} {depth} levels", position) if is_deep else None
+    return f"this {text[position]!r} is never closed", position
+
+
+def _unfinished(text: str, position: int, expected: set[str]) -> tuple[str, int] | None:
+    """An opcode without operands, or an attribute without a value: say what is missing after the word rather than before it."""
+    word = _IDENTIFIER.match(text, position)
+    if word is None:
+        return None
+    if "OPCODE" in expected and text[word.end() : word.end() + 1] != "[":
+        return f"expected operands in parentheses after the opcode {word[0][:40]}", word.end()
+    if "ATTRIBUTE" in expected:
+        name = word[0]
+        if text[word.end() : word.end() + 1] != "=":
+            return f"expected '=' right after {name[:40]}", word.end()
+        value = word.end() + 1 + len(text[word.end() + 1 :]) - len(text[word.end() + 1 :].lstrip())
+        return bracket_fault(text, value) or (f"expected a value for {name[:40]}", value)
+    return None
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_TOKENS = re.compile(r"[()\[\]{}]|\"[^\"\\]*+(?:\\[\s\S][^\"\\]*+)*+\"|//[^\n\r]*+|/\*[\s\S]*?\*/|\"")
+_PUNCTUATION = frozenset({"COLON", "COMMA", "EQUAL", "LBRACE", "LPAR", "RBRACE", "RPAR"})
+
+
+def _widen(name: str, body: str, depth: int) -> str:
+    """The expression of a terminal that holds itself, written out to a depth."""
+    nested = "(?!)"
+    for _ in range(depth):
+        nested = body.replace(f"(?#{name})", nested)
+    return nested
+
+
+@functools.cache
+def grammar(depth: int = USUAL_DEPTH) -> Grammar:
+    """The grammar, loaded when it is first asked for (about a tenth of a second)."""
+    return Grammar(depth)

@@ -1,0 +1,154 @@
+"""Shapes from text: `f32[2,3]{1,0}`, `(f32[8], token[])`, `b(f32[8])`.
+
+Source: xla/hlo/parser/hlo_parser.cc, ParseShape and ParseLayout; grammars/hlo.lark, section 3.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import replace
+
+from hlo_opt.diag import ParseError, Source, Span, nearest
+from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
+from hlo_opt.text.grammar import grammar
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """An array shape in its parts; the tokens of a tuple shape; what stands between tokens."""
+    known = grammar()
+    tokens = re.compile(f"({known.terminal('ARRAY').pattern})|(b?)[(]|([),])")
+    return known.flat("array"), tokens, known.space()
+
+
+class ShapeTable(dict[str, Shape]):
+    """Shapes by their text, each read once: `table[text]`. Raises ParseError without a place; `read_shape` gives the place."""
+
+    def __missing__(self, text: str) -> Shape:
+        shape = self[text] = read_shape(text)
+        return shape
+
+
+def read_shape(text: str, source: Source | None = None, offset: int = 0) -> Shape:
+    """The shape that a text spells. Raises ParseError; with a place where the source and the text's offset in it are given."""
+    array = _patterns()[0].fullmatch(text)
+    if array is not None:
+        return _array(array, source, offset)
+    shape = _tuple(text, source, offset)
+    if shape is not None:
+        return shape
+    grammar().parse("shape", text, source, offset)
+    raise ParseError(f"{text[:40]!r} is not a shape", span=_span(source, offset, len(text)))
+
+
+def compatible(declared: Shape, actual: Shape) -> bool:
+    """Whether a written type may stand for a value's: equal up to layouts and to which dimensions are dynamic, as XLA's Shape::Compatible."""
+    if declared.same_values(actual):
+        return True
+    if declared.elements is not None or actual.elements is not None:
+        ours, theirs = declared.elements, actual.elements
+        return (
+            ours is not None
+            and theirs is not None
+            and len(ours) == len(theirs)
+            and all(compatible(a, b) for a, b in zip(ours, theirs, strict=True))
+        )
+    return declared.element_type == actual.element_type and declared.dimensions == actual.dimensions
+
+
+def _span(source: Source | None, offset: int, length: int) -> Span | None:
+    return None if source is None else Span(source, offset, offset + length)
+
+
+def _array(found: re.Match[str], source: Source | None, offset: int) -> Shape:
+    name, dimensions_text, layout_text = found.groups()
+    element_type = ELEMENT_TYPES.get(name)
+    if element_type is None:
+        close = nearest(name, ELEMENT_TYPES)
+        raise ParseError(
+            f"unknown element type {name!r}",
+            span=_span(source, offset + found.start(1), len(name)),
+            hint=f"did you mean {close}?" if close else None,
+        )
+    dimensions: tuple[int, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+    parts = _without_space(dimensions_text)[1:-1]
+    if parts:
+        sizes = parts.split(",")
+        if "<" in parts or "?" in parts:
+            dynamic = tuple(not size.isdigit() for size in sizes)
+            dimensions = tuple(-1 if size == "?" else int(size.removeprefix("<=")) for size in sizes)
+        else:
+            dimensions = tuple(map(int, sizes))
+    layout = None
+    if layout_text is not None:
+        layout = _layout(_without_space(layout_text))
+        order = layout.minor_to_major
+        if order is not None and sorted(order) != list(range(len(dimensions))):
+            raise ParseError(
+                f"layout {layout} does not list each of {len(dimensions)} dimensions once",
+                span=_span(source, offset + found.start(3), len(layout_text)),
+            )
+    return Shape(element_type, dimensions, layout, dynamic)
+
+
+def _without_space(text: str) -> str:
+    if " " in text or "/" in text or not text.isprintable():
+        return _patterns()[2].sub("", text)
+    return text
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(text: str) -> Layout:
+    order, _, tail = text[1:-1].partition(":")
+    return Layout(tuple(map(int, order.split(","))) if order else None, tail)
+
+
+def _tuple(text: str, source: Source | None, offset: int) -> Shape | None:
+    """A tuple (or buffer) shape, or None where the LALR parser should say what is wrong."""
+    _, tokens, space = _patterns()
+    arrays = _patterns()[0]
+    open_tuples: list[tuple[str, list[Shape]]] = []
+    done: Shape | None = None  # a complete shape that waits for ',' or ')'
+    fresh = False  # right after '('
+    position = _skip(space, text, 0)
+    while position < len(text):
+        token = tokens.match(text, position)
+        if token is None:
+            return None
+        array, buffer, mark = token.groups()
+        if array is not None:
+            found = arrays.fullmatch(array)
+            if done is not None or found is None:
+                return None
+            done = _array(found, source, offset + position)
+        elif mark is None:
+            if done is not None:
+                return None
+            open_tuples.append((buffer, []))
+        elif mark == ",":
+            if done is None or not open_tuples:
+                return None
+            open_tuples[-1][1].append(done)
+            done = None
+        else:
+            if not open_tuples or (done is None and not fresh):
+                return None
+            buffer, elements = open_tuples.pop()
+            if done is not None:
+                elements.append(done)
+            if not buffer:
+                done = Shape(None, elements=tuple(elements))
+            elif len(elements) == 1 and elements[0].elements is None:
+                done = replace(elements[0], is_buffer=True)
+            else:
+                return None
+        fresh = array is None and mark is None
+        position = _skip(space, text, token.end())
+    return None if open_tuples else done
+
+
+def _skip(space: re.Pattern[str], text: str, position: int) -> int:
+    found = space.match(text, position)
+    return position if found is None else found.end()

@@ -1,0 +1,83 @@
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis.loops import trip_count
+from hlo_opt.analysis.summary import module_summary
+from hlo_opt.analysis.targets import target
+
+LOOP = """\
+HloModule m
+
+cond {{
+  s = (s32[], f32[8]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({limit})
+  ROOT t = pred[] compare(i, n), direction={direction}
+}}
+
+body {{
+  s = (s32[], f32[8]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[8]{{0}} get-tuple-element(s), index=1
+  step = s32[] constant({step})
+  j = s32[] add(i, step)
+  y = f32[8]{{0}} negate(x)
+  ROOT r = (s32[], f32[8]{{0}}) tuple(j, y)
+}}
+
+ENTRY e {{
+  zero = s32[] constant({start})
+  x = f32[8]{{0}} parameter(0)
+  s = (s32[], f32[8]{{0}}) tuple(zero, x)
+  ROOT w = (s32[], f32[8]{{0}}) while(s), condition=cond, body=body{config}
+}}
+"""
+
+
+def loop(start: int, limit: int, step: int, direction: str, config: str = "") -> hlo_opt.ir.Module:
+    return hlo_opt.parse(LOOP.format(start=start, limit=limit, step=step, direction=direction, config=config))
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "step", "direction", "count"),
+    [
+        (0, 10, 1, "LT", 10),
+        (0, 10, 3, "LT", 4),
+        (0, 10, 1, "LE", 11),
+        (10, 0, -1, "GT", 10),
+        (10, 0, -3, "GE", 4),
+        (5, 5, 1, "LT", 0),
+        (0, 6, 2, "NE", 3),
+        (0, 7, 2, "NE", None),
+        (0, 10, -1, "LT", None),
+        (0, 10, 0, "LT", None),
+    ],
+)
+def test_counted_loops(start: int, limit: int, step: int, direction: str, count: int | None):
+    assert trip_count(loop(start, limit, step, direction).entry.root) == count
+    # what Python itself counts, where it ends
+    if count is not None:
+        holds = {"LT": int.__lt__, "LE": int.__le__, "GT": int.__gt__, "GE": int.__ge__, "NE": int.__ne__}[direction]
+        i, runs = start, 0
+        while holds(i, limit):
+            i, runs = i + step, runs + 1
+        assert runs == count
+
+
+def test_the_backend_config_wins():
+    module = loop(0, 10, 1, "LT", ', backend_config={"known_trip_count":{"n":"7"}}')
+    assert trip_count(module.entry.root) == 7
+
+
+def test_fused_loops_are_counted_too():
+    module = loop(0, 10, 1, "LT")
+    fused, _ = hlo_opt.fuse(module)
+    loops = [i for i in fused.entry.instructions if i.opcode == "while"]
+    assert [trip_count(w) for w in loops] == [10]
+
+
+def test_launches_count_trips():
+    found = module_summary(loop(0, 10, 1, "LT"), target("h100_sxm"))
+    assert (found.kernels, found.launches, found.unknown_trips) == (3, 30, 0)
+    unknown = module_summary(loop(0, 10, 0, "LT"), target("h100_sxm"))
+    assert (unknown.kernels, unknown.launches, unknown.unknown_trips) == (3, 3, 1)

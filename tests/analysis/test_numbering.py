@@ -1,0 +1,83 @@
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis import numbering
+from hlo_opt.analysis.inlining import inline_calls
+from hlo_opt.analysis.numbering import Numbering, Table
+from hlo_opt.diag import VerifyError
+
+
+def same(one: str, other: str) -> bool:
+    table = Table()
+    left = Numbering(hlo_opt.parse(f"HloModule m\n\n{one}"), table).entry()
+    right = Numbering(hlo_opt.parse(f"HloModule m\n\n{other}"), table).entry()
+    return (left.root, left.effects, left.waits) == (right.root, right.effects, right.waits)
+
+
+def entry(body: str) -> str:
+    return f"ENTRY e {{\n p = f32[8]{{0}} parameter(0)\n q = f32[8]{{0}} parameter(1)\n {body}\n}}\n"
+
+
+def test_names_metadata_and_commuted_operands_do_not_count():
+    assert same(
+        entry('ROOT a = f32[8]{0} add(p, q), metadata={op_name="x"}'),
+        entry("ROOT other = f32[8]{0} add(q, p)"),
+    )
+    assert not same(entry("ROOT a = f32[8]{0} subtract(p, q)"), entry("ROOT a = f32[8]{0} subtract(q, p)"))
+
+
+def test_attributes_and_types_count():
+    assert not same(
+        entry("ROOT a = pred[8]{0} compare(p, q), direction=LT"),
+        entry("ROOT a = pred[8]{0} compare(p, q), direction=GT"),
+    )
+    assert not same(entry("ROOT a = f32[8]{0} convert(p)"), entry("ROOT a = bf16[8]{0} convert(p)"))
+
+
+def test_constants_compare_by_value_and_elided_ones_never():
+    assert same(
+        "ENTRY e {\n ROOT c = f32[2]{0} constant({1, 2.0})\n}\n",
+        "ENTRY e {\n ROOT c = f32[2]{0} constant({1.0, 2})\n}\n",
+    )
+    assert not same("ENTRY e {\n ROOT c = f32[] constant(0)\n}\n", "ENTRY e {\n ROOT c = f32[] constant(-0)\n}\n")
+    elided = "ENTRY e {\n ROOT c = f32[2000]{0} constant({...})\n}\n"
+    assert not same(elided, elided)
+
+
+def test_fusions_calls_and_tuples_are_looked_through():
+    inner = "f {\n a = f32[8]{0} parameter(0)\n b = f32[8]{0} parameter(1)\n n = f32[8]{0} negate(a)\n ROOT t = (f32[8]{0}, f32[8]{0}) tuple(n, b)\n}\n\n"
+    fused = inner + entry(
+        "g = (f32[8]{0}, f32[8]{0}) fusion(p, q), kind=kLoop, calls=f\n x = f32[8]{0} get-tuple-element(g), index=0\n"
+        " y = f32[8]{0} get-tuple-element(g), index=1\n ROOT a = f32[8]{0} add(x, y)"
+    )
+    plain = entry("n = f32[8]{0} negate(p)\n ROOT a = f32[8]{0} add(n, q)")
+    assert same(fused, plain)
+    assert same(fused.replace("fusion(p, q), kind=kLoop, calls=f", "call(p, q), to_apply=f"), plain)
+
+
+def test_side_effects_count_by_number():
+    once = "ENTRY e {\n a = f32[] constant(0)\n b = f32[] constant(1)\n r = f32[8]{0} rng(a, b), distribution=rng_uniform\n ROOT n = f32[8]{0} add(r, r)\n}\n"
+    twice = once.replace(" ROOT n", " s = f32[8]{0} rng(a, b), distribution=rng_uniform\n ROOT n")
+    assert not same(once, twice)
+
+
+def test_nested_calls_do_not_recurse_in_python():
+    text = "c0 {\n ROOT p = f32[8]{0} parameter(0)\n}\n\n"
+    for n in range(1, 3000):
+        text += f"c{n} {{\n p = f32[8]{{0}} parameter(0)\n ROOT r = f32[8]{{0}} call(p), to_apply=c{n - 1}\n}}\n\n"
+    text += "ENTRY e {\n p = f32[8]{0} parameter(0)\n ROOT r = f32[8]{0} call(p), to_apply=c2999\n}\n"
+    assert same(text, "ENTRY e {\n ROOT p = f32[8]{0} parameter(0)\n}\n")
+
+
+def test_exponential_calls_end(monkeypatch: pytest.MonkeyPatch):
+    text = "c0 {\n p = f32[8]{0} parameter(0)\n ROOT r = f32[8]{0} negate(p)\n}\n\n"
+    for n in range(1, 40):
+        text += f"c{n} {{\n p = f32[8]{{0}} parameter(0)\n a = f32[8]{{0}} call(p), to_apply=c{n - 1}\n ROOT b = f32[8]{{0}} call(a), to_apply=c{n - 1}\n}}\n\n"
+    text += "ENTRY e {\n p = f32[8]{0} parameter(0)\n ROOT r = f32[8]{0} call(p), to_apply=c39\n}\n"
+    module = hlo_opt.parse("HloModule m\n\n" + text)
+    monkeypatch.setattr(numbering, "WORK_LIMIT", 10_000)
+    with pytest.raises(VerifyError, match="expand to more than"):
+        Numbering(module, Table()).entry()
+    monkeypatch.setattr("hlo_opt.analysis.inlining.GROWTH_LIMIT", 10_000)
+    inline_calls(module)
+    assert sum(len(c.instructions) for c in module.computations) < 30_000

@@ -1,0 +1,141 @@
+"""Whatever is wrong with the input: one error with its place, exit status 2, no traceback, no output left behind."""
+
+import re
+
+import pytest
+
+from hlo_opt.cli.group import VERBS, run
+
+GOOD = """HloModule m
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  q = f32[8]{0} parameter(1)
+  a = f32[8]{0} add(p, q)
+  ROOT r = f32[8]{0} multiply(a, p)
+}
+"""
+LINE = {
+    "cut-off": (GOOD[: GOOD.index("multiply")], None),
+    "unknown op": (GOOD.replace("add(", "ad("), 6),
+    "operand count": (GOOD.replace("add(p, q)", "add(p)"), 6),
+    "unknown operand": (GOOD.replace("add(p, q)", "add(p, nope)"), 6),
+    "wrong shape": (GOOD.replace("a = f32[8]", "a = f32[9]"), 6),
+    "unknown type": (GOOD.replace("a = f32[8]", "a = f33[8]"), 6),
+    "duplicate name": (GOOD.replace("a = f32", "p = f32"), 6),
+    "not HLO": ("hello world\n", 1),
+    "empty": ("", 1),
+    "blank": (" \n", 1),
+    "binary": (b"\x7fELF\0\0\xff", 1),
+    "deep": ("HloModule m\nENTRY e {\n  ROOT p = " + "(" * 100000 + "f32[]", None),
+    "huge number": (GOOD.replace("[8]", "[" + "9" * 5000 + "]"), None),
+}
+VERBS_WITH_FILE = ["fuse", "explain", "run", "check", "print", "stats"]
+
+
+def write(folder, content):
+    path = folder / "bad.hlo"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def arguments(verb, path, folder):
+    extra = {
+        "fuse": ["-o", folder / "o.hlo", "--stats", folder / "s.json", "--emit", folder / "d", "--check"],
+        "run": ["--outputs", folder / "o.npz"],
+        "print": ["-o", folder / "o.hlo"],
+    }
+    return [verb, str(path), *map(str, extra.get(verb, []))]
+
+
+def errors(text):
+    return [line for line in text.splitlines() if re.search(r"\b(HLO\d{3}|error)\b", line, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize("name", LINE)
+@pytest.mark.parametrize("verb", ["fuse", "print"])
+def test_a_malformed_module_has_one_error_with_its_place(verb, name, tmp_path, capfd):
+    content, line = LINE[name]
+    path = write(tmp_path, content)
+    assert run(arguments(verb, path, tmp_path)) == 2
+    done = capfd.readouterr()
+    assert done.out == ""
+    assert "Traceback" not in done.err and "internal error" not in done.err
+    assert len(errors(done.err)) == 1, done.err
+    place = re.match(rf"{re.escape(str(path))}:(\d+):(\d+): HLO\d{{3}} ", done.err)
+    assert place, done.err
+    assert line is None or int(place[1]) == line, done.err
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.hlo"]
+
+
+@pytest.mark.parametrize("verb", VERBS_WITH_FILE)
+def test_a_path_that_cannot_be_read_is_named(verb, tmp_path, capfd):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path in (tmp_path / "missing.hlo", folder):
+        assert run(arguments(verb, path, tmp_path)) == 2
+        done = capfd.readouterr()
+        assert done.out == "" and "Traceback" not in done.err
+        assert done.err.startswith(f"{path}: HLO300 ") and len(errors(done.err)) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("verb", VERBS_WITH_FILE)
+def test_every_verb_refuses_a_cut_off_file(verb, tmp_path, capfd):
+    path = write(tmp_path, GOOD[:60])
+    assert run(arguments(verb, path, tmp_path)) == 2
+    done = capfd.readouterr()
+    assert done.out == "" and len(errors(done.err)) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.hlo"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--preset", "no-such-preset"],
+        ["--passes", "no-such-pass"],
+        ["--passes", "dce{no-such-option=1}"],
+        ["--passes", "dce{"],
+        ["--target", "no-such-target"],
+        ["--simplify", "perhaps"],
+        ["--backend", "abacus", "--check"],
+        ["--print-after", "no-such-pass"],
+        ["--config", "missing.toml"],
+        ["--inputs", "missing.npz", "--check"],
+        ["--stop-after-step", "-1"],
+        ["--no-such-option"],
+        ["-o", "no/such/folder/o.hlo"],
+        ["--stats", "."],
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_bad_usage_of_fuse(options, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.hlo").write_text(GOOD)
+    assert run(["fuse", "good.hlo", "-o", "o.hlo", *options]) == 2
+    done = capfd.readouterr()
+    assert done.out == "" and "Traceback" not in done.err and "internal error" not in done.err
+    assert len(errors(done.err)) == 1, done.err
+    assert [p.name for p in tmp_path.iterdir()] == ["good.hlo"]
+
+
+def test_names_steer_no_terminal(tmp_path, capfd):
+    path = write(
+        tmp_path, GOOD.replace("HloModule m", "HloModule m\n// \x1b[31m").replace("add(p, q)", "add(p, \x1b]0;x\x07)")
+    )
+    assert run(["print", str(path)]) == 2
+    assert "\x1b" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["no-such-verb"], ["fuze", "x"], ["--no-such-option"], ["fuse"]], ids=" ".join)
+def test_bad_usage_of_the_command(arguments, capfd):
+    assert run(arguments) == 2
+    done = capfd.readouterr()
+    assert done.out == "" and "Error: " in done.err
+    assert arguments != ["fuze", "x"] or "Did you mean fuse?" in done.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb, capfd):
+    assert run([verb, "--help"]) == 0
+    assert capfd.readouterr().out.startswith(f"Usage: hlo-opt {verb} ")

@@ -1,0 +1,78 @@
+import os
+import stat
+
+import pytest
+
+from hlo_opt.cli import files
+from hlo_opt.diag import ParseError, UsageError
+
+
+def left(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column"),
+    [(b"", 1, 1), (b" \n\n", 1, 1), (b"HloModule m\n\xff\xfe", 2, 1), (b"ok\nHlo\0Module", 2, 4)],
+)
+def test_what_is_no_text_is_refused_with_its_place(tmp_path, data, line, column):
+    path = tmp_path / "m.hlo"
+    path.write_bytes(data)
+    with pytest.raises(ParseError) as caught:
+        files.read_text(str(path))
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    for name, why in ((tmp_path / "no.hlo", "no such file"), (tmp_path, "is a folder"), ("a\0b", "not a file name")):
+        with pytest.raises(UsageError, match=why) as caught:
+            files.read_text(str(name))
+        assert caught.value.filename == str(name)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    (tmp_path / "m.hlo").write_bytes(b"\xef\xbb\xbfHloModule m")
+    assert files.read_text(str(tmp_path / "m.hlo")).text == "HloModule m"
+
+
+def test_an_output_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(RuntimeError), files.whole_file(str(path)) as stream:
+        stream.write(b"half")
+        raise RuntimeError
+    assert left(tmp_path) == []
+    files.write_text(str(path), "whole\n")
+    assert path.read_text() == "whole\n" and left(tmp_path) == ["out"]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), files.whole_file(str(path)) as stream:
+        stream.write(b"half")
+        raise RuntimeError
+    assert path.read_text() == "old" and left(tmp_path) == ["out"]
+
+
+def test_replacing_a_file_keeps_its_mode_and_its_link(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    files.write_text(str(link), "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+
+def test_a_device_is_written_not_replaced():
+    files.write_text(os.devnull, "gone")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_outputs_that_cannot_be_written_are_found_first(tmp_path):
+    for name, why in ((tmp_path, "is a folder"), (tmp_path / "no" / "out", "no folder")):
+        with pytest.raises(UsageError, match=why):
+            files.check_writable(str(name))
+    files.check_writable("-")
+    files.check_writable(None)

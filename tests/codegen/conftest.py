@@ -1,0 +1,93 @@
+"""Builds the kernel of a module's whole entry and runs it on the host, to compare with the NumPy meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlo_opt.codegen import Kernel, emit_kernel
+from hlo_opt.evaluate import evaluate
+from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.ir import Shape
+from hlo_opt.plans import Plan, Region, plan
+from hlo_opt.plans.region import array_roots, inlined
+from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.text import parse
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HLO_OPT_CACHE", str(tmp_path_factory.mktemp("cache", numbered=True)))
+        yield
+
+
+def region_of_text(text: str) -> Region:
+    module = parse(text)
+    computation = inlined(module, module.entry)
+    return Region(computation.root, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
+
+
+def physical(array: Array, shape: Shape) -> Array:
+    """The array's elements in the order in which they lie in memory."""
+    return np.ascontiguousarray(np.transpose(array, shape.minor_to_major[::-1])).reshape(-1)
+
+
+def logical(flat: Array, shape: Shape) -> Array:
+    order = shape.minor_to_major[::-1]
+    return np.transpose(flat.reshape([shape.dimensions[d] for d in order]), np.argsort(order))
+
+
+@dataclass
+class Tool:
+    """What tests of kernels need."""
+
+    region: Callable[[str], Region] = region_of_text
+
+    def plan(self, text: str) -> Plan:
+        found = plan(region_of_text(text))
+        assert isinstance(found, Plan), str(found)
+        return found
+
+    def kernel(self, text: str) -> Kernel:
+        return emit_kernel(self.plan(text))
+
+    def run(self, text: str, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs of the entry's one kernel, in logical order."""
+        if not has_compiler():
+            pytest.skip("no C++ compiler")
+        kernel = self.kernel(text)
+        outputs = [np.full(s.byte_size, 0xCD, np.uint8).view(s.type.dtype) for s in kernel.outputs]
+        given = [physical(np.asarray(a), s) for a, s in zip(inputs, kernel.inputs, strict=True)]
+        HostLibrary([kernel]).launch(kernel, given, outputs)
+        return [logical(o, s) for o, s in zip(outputs, kernel.outputs, strict=True)]
+
+    def agrees(
+        self, text: str, *, relative: float = 0.0, inputs: Sequence[Array] | None = None, whole: bool = False
+    ) -> None:
+        """The kernel gives what the op table says. `whole` rounds the random inputs, so that sums come out the same in any order."""
+        module = parse(text)
+        given = list(module_inputs(module, seed=3)) if inputs is None else list(inputs)
+        if whole:
+            given = [
+                np.rint(a.astype(np.float32) * 2).astype(a.dtype) if a.dtype.kind not in "biu" else a for a in given
+            ]
+        for got, want in zip(self.run(text, given), evaluate(module, given), strict=True):
+            assert got.dtype == want.dtype
+            if relative and want.dtype.kind not in "biu":
+                np.testing.assert_allclose(
+                    got.astype(np.float64), want.astype(np.float64), rtol=relative, atol=relative
+                )
+            else:
+                np.testing.assert_array_equal(got, want)
+
+
+@pytest.fixture(scope="session")
+def tool() -> Tool:
+    return Tool()

@@ -1,0 +1,231 @@
+"""Row reductions on the host, whose fibres honour barriers and shuffles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDS = """
+add {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] add(a, b)
+}}
+
+max {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] maximum(a, b)
+}}
+"""
+
+
+def module(element_type: str, body: str) -> str:
+    return f"HloModule m\n{FOLDS.format(t=element_type)}\nENTRY e {{\n{body}}}\n"
+
+
+def row_sum(rows: int, columns: int, element_type: str = "f32", init: str = "0", fold: str = "add") -> str:
+    return module(
+        element_type,
+        f"""  p = {element_type}[{rows},{columns}]{{1,0}} parameter(0)
+  z = {element_type}[] constant({init})
+  ROOT r = {element_type}[{rows}]{{0}} reduce(p, z), dimensions={{1}}, to_apply={fold}
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "threads", "rows_per_block"),
+    [(7, 32, 32, 7), (9, 33, 32, 8), (5, 513, 64, 4), (4, 1100, 96, 2), (3, 2500, 160, 1), (1, 40001, 1024, 1)],
+)
+def test_sizes(tool: Any, rows: int, columns: int, threads: int, rows_per_block: int) -> None:
+    text = row_sum(rows, columns)
+    (segment,) = tool.plan(text).segments
+    assert (segment.kind, segment.space) == ("row-reduction", (rows, columns))
+    assert (segment.threads_per_row, segment.rows_per_block) == (threads, rows_per_block)
+    tool.agrees(text, whole=True)
+
+
+@pytest.mark.parametrize("element_type", ["bf16", "f16", "f64", "s8", "u8", "s16", "s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("fold", ["add", "max"])
+def test_types(tool: Any, element_type: str, fold: str) -> None:
+    keeps_order = element_type in ("bf16", "f16") and fold == "add"
+    assert tool.plan(row_sum(3, 700, element_type, "0", fold)).kind == ("loop" if keeps_order else "row-reduction")
+    tool.agrees(row_sum(3, 700, element_type, "0", fold), whole=True)
+
+
+@pytest.mark.parametrize("init", ["0", "5", "-1"])
+def test_init_enters_once_per_row(tool: Any, init: str) -> None:
+    tool.agrees(row_sum(6, 77, init=init), whole=True)
+    tool.agrees(row_sum(2, 900, init=init), whole=True)
+
+
+def test_init_read_from_memory_enters_once(tool: Any) -> None:
+    text = module(
+        "f32",
+        """  p = f32[5,600]{1,0} parameter(0)
+  z = f32[] parameter(1)
+  ROOT r = f32[5]{0} reduce(p, z), dimensions={1}, to_apply=add
+""",
+    )
+    data = np.arange(3000, dtype=np.float32).reshape(5, 600)
+    (got,) = tool.run(text, [data, np.float32(1000)])
+    np.testing.assert_array_equal(got, data.sum(1) + 1000)
+
+
+def test_minimum_of_negative_zero_rows_keeps_nan(tool: Any) -> None:
+    data = np.full((4, 100), -3, np.float32)
+    data[2, 71] = np.nan
+    (got,) = tool.run(row_sum(4, 100, init="-inf", fold="max"), [data])
+    np.testing.assert_array_equal(got, np.array([-3, -3, np.nan, -3], np.float32))
+
+
+def test_pred(tool: Any) -> None:
+    text = """HloModule m
+or {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT c = pred[] or(a, b)
+}
+ENTRY e {
+  p = pred[40,70]{1,0} parameter(0)
+  z = pred[] constant(false)
+  ROOT r = pred[40]{0} reduce(p, z), dimensions={1}, to_apply=or
+}
+"""
+    data = np.zeros((40, 70), np.bool_)
+    data[5, 69] = data[39, 0] = True
+    tool.agrees(text, inputs=[data])
+
+
+def test_dimensions_follow_the_layout(tool: Any) -> None:
+    text = module(
+        "f32",
+        """  p = f32[64,3,50,5]{2,0,3,1} parameter(0)
+  z = f32[] constant(0)
+  ROOT r = f32[3,5]{0,1} reduce(p, z), dimensions={0,2}, to_apply=add
+""",
+    )
+    assert tool.plan(text).segments[0].space == (15, 3200)
+    tool.agrees(text, whole=True)
+
+
+def test_major_reduced_dimension_joins(tool: Any) -> None:
+    text = module(
+        "s32",
+        """  p = s32[4,6,40]{2,1,0} parameter(0)
+  z = s32[] constant(0)
+  ROOT r = s32[6]{0} reduce(p, z), dimensions={0,2}, to_apply=add
+""",
+    )
+    assert tool.plan(text).segments[0].space == (6, 160)
+    tool.agrees(text)
+
+
+def test_column_reduction_is_a_loop(tool: Any) -> None:
+    text = module(
+        "f32",
+        """  p = f32[100,9]{1,0} parameter(0)
+  z = f32[] constant(0)
+  ROOT r = f32[9]{0} reduce(p, z), dimensions={0}, to_apply=add
+""",
+    )
+    assert tool.plan(text).kind == "loop"
+    tool.agrees(text, whole=True)
+
+
+def test_prologue_epilogue_and_several_outputs(tool: Any) -> None:
+    text = module(
+        "f32",
+        """  p = f32[6,130]{1,0} parameter(0)
+  q = f32[130]{0} parameter(1)
+  z = f32[] constant(0)
+  low = f32[] constant(-inf)
+  b = f32[6,130]{1,0} broadcast(q), dimensions={1}
+  x = f32[6,130]{1,0} add(p, b)
+  s = f32[6]{0} reduce(x, z), dimensions={1}, to_apply=add
+  t = f32[6]{0} reduce(p, low), dimensions={1}, to_apply=max
+  d = f32[6]{0} subtract(s, t)
+  v = f32[2,3]{1,0} reshape(d)
+  ROOT r = (f32[2,3]{1,0}, f32[6,130]{1,0}, f32[6]{0}, f32[780]{0}) tuple(v, x, t, flat)
+""".replace("  ROOT", "  flat = f32[780]{0} reshape(x)\n  ROOT"),
+    )
+    (segment,) = tool.plan(text).segments
+    assert segment.kind == "row-reduction"
+    assert [len(level) for level in segment.levels] == [2]
+    tool.agrees(text, whole=True)
+
+
+SOFTMAX = module(
+    "f32",
+    """  p = f32[5,300]{1,0} parameter(0)
+  z = f32[] constant(0)
+  low = f32[] constant(-inf)
+  m = f32[5]{0} reduce(p, low), dimensions={1}, to_apply=max
+  mb = f32[5,300]{1,0} broadcast(m), dimensions={0}
+  x = f32[5,300]{1,0} subtract(p, mb)
+  e = f32[5,300]{1,0} exponential(x)
+  s = f32[5]{0} reduce(e, z), dimensions={1}, to_apply=add
+  sb = f32[5,300]{1,0} broadcast(s), dimensions={0}
+  ROOT r = f32[5,300]{1,0} divide(e, sb)
+""",
+)
+
+
+def test_softmax_is_one_kernel_of_two_levels(tool: Any) -> None:
+    (segment,) = tool.plan(SOFTMAX).segments
+    assert [len(level) for level in segment.levels] == [1, 1]
+    tool.agrees(SOFTMAX, relative=1e-6)
+
+
+def test_result_read_at_another_row_is_no_row_reduction(tool: Any) -> None:
+    text = module(
+        "f32",
+        """  p = f32[6,40]{1,0} parameter(0)
+  z = f32[] constant(0)
+  s = f32[6]{0} reduce(p, z), dimensions={1}, to_apply=add
+  ROOT r = f32[6]{0} reverse(s), dimensions={0}
+""",
+    )
+    assert tool.plan(text).kind == "loop"
+    tool.agrees(text, whole=True)
+
+
+ARGMAX = """HloModule m
+argmax {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  gt = pred[] compare(a, b), direction=GT
+  eq = pred[] compare(a, b), direction=EQ
+  less = pred[] compare(i, j), direction=LT
+  tie = pred[] and(eq, less)
+  first = pred[] or(gt, tie)
+  x = f32[] select(first, a, b)
+  k = s32[] select(first, i, j)
+  ROOT t = (f32[], s32[]) tuple(x, k)
+}
+ENTRY e {
+  p = f32[9,COLUMNS]{1,0} parameter(0)
+  n = s32[9,COLUMNS]{1,0} iota(), iota_dimension=1
+  low = f32[] constant(-inf)
+  z = s32[] constant(2147483647)
+  r = (f32[9]{0}, s32[9]{0}) reduce(p, n, low, z), dimensions={1}, to_apply=argmax
+  k = s32[9]{0} get-tuple-element(r), index=1
+  ROOT o = (s32[9]{0}, (f32[9]{0}, s32[9]{0})) tuple(k, r)
+}
+"""
+
+
+@pytest.mark.parametrize("columns", [50, 2000])
+def test_variadic(tool: Any, columns: int) -> None:
+    text = ARGMAX.replace("COLUMNS", str(columns))
+    assert tool.plan(text).kind == "row-reduction"
+    data = np.random.default_rng(0).integers(-3, 4, (9, columns)).astype(np.float32)
+    k, x, again = tool.run(text, [data])
+    np.testing.assert_array_equal(k, data.argmax(1))
+    np.testing.assert_array_equal(x, data.max(1))
+    np.testing.assert_array_equal(again, k)

@@ -1,0 +1,66 @@
+"""Collectives on the only device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlo_opt import evaluate, parse
+from hlo_opt.ops import ShapeError, spec_of
+
+VALUE = np.arange(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f32[4] all-reduce(f32[4]), replica_groups={}, to_apply=add", [0, 1, 2, 3]),
+        ("f32[4] all-gather(f32[4]), dimensions={0}", [0, 1, 2, 3]),
+        ("f32[8] all-gather(f32[4]), dimensions={0}", [0, 1, 2, 3, 0, 0, 0, 0]),
+        ("f32[2] reduce-scatter(f32[4]), dimensions={0}, to_apply=add", [0, 1]),
+        ("f32[4] all-to-all(f32[4]), dimensions={0}", [0, 1, 2, 3]),
+        ("f32[4] collective-broadcast(f32[4]), replica_groups={{0}}", [0, 1, 2, 3]),
+        ("f32[4] collective-permute(f32[4]), source_target_pairs={{0,0}}", [0, 1, 2, 3]),
+        ("f32[4] collective-permute(f32[4]), source_target_pairs={{0,1},{1,2}}", [0, 0, 0, 0]),
+    ],
+)
+def test_the_only_device(family: Any, text: str, expected: list[float]) -> None:
+    family.infers(text)
+    assert family.run(text, VALUE)[0].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = f32[4] all-reduce-start(p), to_apply=add\n  ROOT d = f32[4] all-reduce-done(s)",
+        "s = (f32[4], f32[4]) all-reduce-start(p), to_apply=add\n  ROOT d = f32[4] all-reduce-done(s)",
+        "s = (f32[4], f32[4]) all-gather-start(p), dimensions={0}\n  ROOT d = f32[4] all-gather-done(s)",
+        "s = (f32[4], f32[4], u32[], u32[]) collective-permute-start(p), source_target_pairs={{0,0}}\n"
+        "  ROOT d = f32[4] collective-permute-done(s)",
+        "s = ((f32[4]), f32[4]) reduce-scatter-start(p), dimensions={0}, to_apply=add\n"
+        "  u = ((f32[4]), f32[4]) reduce-scatter-update(s)\n  ROOT d = f32[4] reduce-scatter-done(u)",
+        "s = (f32[4], f32[4], u32[]) copy-start(p)\n  ROOT d = f32[4] copy-done(s)",
+    ],
+)
+def test_starts_and_dones_pair_up(body: str) -> None:
+    add = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, y)\n}\n"
+    module = parse(f"HloModule m\n\n{add}\nENTRY e {{\n  p = f32[4] parameter(0)\n  {body}\n}}\n")
+    assert evaluate(module, [VALUE])[0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("f32[6] all-gather(f32[4]), dimensions={0}", "no multiple"),
+        ("f32[3] reduce-scatter(f32[4]), dimensions={0}, to_apply=add", "no multiple"),
+        ("f32[4,2] all-gather(f32[4,1]), dimensions={0}", "only dimension 0 may change"),
+    ],
+)
+def test_refused(family: Any, text: str, message: str) -> None:
+    _, root = family.module(text)
+    infer = spec_of(root).infer
+    assert infer is not None
+    with pytest.raises(ShapeError, match=message):
+        infer(root)

@@ -1,0 +1,94 @@
+"""sort, topk and select-and-scatter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlo_opt.ops import ShapeError, spec_of
+
+CASES = [
+    "f32[50] sort(f32[50]), dimensions={0}, to_apply=lt",
+    "f32[5,30] sort(f32[5,30]), dimensions={1}, to_apply=gt_total",
+    "f32[30,5] sort(f32[30,5]), dimensions={0}, to_apply=lt",
+    "(f32[40], s32[40]) sort(f32[40], s32[40]), dimensions={0}, is_stable=true, to_apply=by_magnitude",
+    "(f32[3,4], s32[3,4]) topk(f32[3,20]), k=4, largest=true",
+]
+POOL = "f32[4,5] select-and-scatter(f32[4,5], f32[2,2], f32[]), window={size=2x3 stride=2x2}, select=ge, scatter=add"
+OVERLAP = "f32[5] select-and-scatter(f32[5], f32[4], f32[]), window={size=2}, select=ge, scatter=add"
+
+
+@pytest.mark.parametrize("text", [*CASES, POOL, OVERLAP])
+def test_shapes(family: Any, text: str) -> None:
+    family.infers(text)
+
+
+def test_xla_agrees(family: Any) -> None:
+    family.agrees_with_xla([*CASES, POOL.replace("f32[]", "f32[]"), OVERLAP])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 100])
+def test_any_comparator_sorts_stably(family: Any, count: int) -> None:
+    text = f"(f32[2,{count}], s32[2,{count}]) sort(f32[2,{count}], s32[2,{count}]), dimensions={{1}}, to_apply=by_magnitude"
+    values = np.random.default_rng(count).integers(-5, 6, (2, count)).astype(np.float32)
+    places = np.tile(np.arange(count, dtype=np.int32), (2, 1))
+    got, order = family.run(text, values, places)
+    expected = np.argsort(np.abs(values), axis=1, kind="stable")
+    assert np.array_equal(order, expected)
+    assert np.array_equal(got, np.take_along_axis(values, expected, axis=1))
+
+
+def test_total_order_puts_nan_last_and_minus_zero_first(family: Any) -> None:
+    values = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, -np.nan, 1.0], np.float32)
+    (got,) = family.run("f32[7] sort(f32[7]), dimensions={0}, to_apply=gt_total", values)
+    assert np.isnan(got[0]) and np.isnan(got[-1]) and got[1:6].tolist() == [np.inf, 1.0, 0.0, 0.0, -np.inf]
+    assert np.signbit(got).tolist() == [False, False, False, False, True, True, True]
+
+
+def test_a_comparator_that_is_no_order_still_gives_a_permutation(family: Any) -> None:
+    text = "(f32[9], s32[9]) sort(f32[9], s32[9]), dimensions={0}, to_apply=by_magnitude"
+    text = text.replace("by_magnitude", "odd")
+    from hlo_opt import evaluate, parse
+
+    odd = "odd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
+    odd += "  c = f32[] convert(j)\n  ROOT z = pred[] compare(x, c), direction=LT\n}\n\n"
+    body = "  p0 = f32[9] parameter(0)\n  p1 = s32[9] parameter(1)\n  ROOT r = " + text.replace(
+        "sort(f32[9], s32[9])", "sort(p0, p1)"
+    )
+    values = np.arange(9, dtype=np.float32)[::-1].copy()
+    got, order = evaluate(
+        parse(f"HloModule m\n\n{odd}ENTRY e {{\n{body}\n}}\n"), [values, np.arange(9, dtype=np.int32)]
+    )
+    assert sorted(order.tolist()) == list(range(9)) and np.array_equal(got, values[order])
+
+
+def test_topk_keeps_the_lower_index_of_equals(family: Any) -> None:
+    values, indices = family.run("(f32[3], s32[3]) topk(f32[5]), k=3, largest=true", [1.0, 3.0, 3.0, np.nan, 2.0])
+    assert indices.tolist() == [3, 1, 2] and np.isnan(values[0])
+    values, indices = family.run("(f32[2], s32[2]) topk(f32[5]), k=2, largest=false", [2.0, 3.0, 1.0, 1.0, 2.0])
+    assert indices.tolist() == [2, 3] and values.tolist() == [1.0, 1.0]
+
+
+def test_select_and_scatter_adds_where_windows_meet(family: Any) -> None:
+    (got,) = family.run(OVERLAP, [1.0, 5.0, 2.0, 2.0, 9.0], [1.0, 2.0, 4.0, 8.0], 0.5)
+    assert got.tolist() == [0.5, 3.5, 4.5, 0.5, 8.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("f32[5] sort(f32[5]), dimensions={1}, to_apply=lt", "distinct"),
+        ("f32[5] sort(f32[5]), dimensions={0}, to_apply=add", "must return pred"),
+        ("(f32[5], f32[4]) sort(f32[5], f32[4]), dimensions={0}, to_apply=by_magnitude", "sizes must be the same"),
+        ("(f32[6], s32[6]) topk(f32[5]), k=6, largest=true", "k=6"),
+        (OVERLAP.replace("f32[4]", "f32[3]"), "the window gives"),
+    ],
+)
+def test_refused(family: Any, text: str, message: str) -> None:
+    _, root = family.module(text)
+    infer = spec_of(root).infer
+    assert infer is not None
+    with pytest.raises(ShapeError, match=message):
+        infer(root)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
+from hlo_opt.ir.index_map import constant
+from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.loop import physical_index
+from hlo_opt.text import parse
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=4).flatmap(
+        lambda d: st.tuples(st.just(d), st.permutations(range(len(d))))
+    )
+)
+def test_physical_index_visits_memory_in_order(case: tuple[list[int], list[int]]) -> None:
+    dims, order = case
+    shape = Shape(ELEMENT_TYPES["f32"], tuple(dims), Layout(tuple(order)))
+    for position in range(math.prod(dims)):
+        index = [e.low for e in physical_index(shape, constant(position))]
+        assert sum(i * s for i, s in zip(index, shape.strides, strict=True)) == position
+
+
+def loop(dims: str, target: object = None) -> Plan:
+    module = parse(
+        f"HloModule m\nENTRY e {{\n  p = f32[{dims}]{{0}} parameter(0)\n  ROOT r = f32[{dims}]{{0}} negate(p)\n}}\n"
+    )
+    found = plan(region_of(module, module.entry.root), target)
+    assert isinstance(found, Plan)
+    return found
+
+
+class Small:
+    core_count = 2
+    threads_per_core_limit = 256
+
+
+def test_vector_width_follows_the_device() -> None:
+    assert loop("270332").segments[0].vector == 1
+    assert loop("270336").segments[0].vector == 4
+    assert loop("270338").segments[0].vector == 2
+    assert loop("512", Small()).segments[0].vector == 4
+    assert loop("508", Small()).segments[0].vector == 1
+
+
+def test_launch_covers_every_element() -> None:
+    assert (loop("129").launch.grid, loop("129").launch.block) == (2, 128)
+    assert (loop("5").launch.grid, loop("5").launch.block) == (1, 5)
+    assert loop("270336").launch.grid == 270336 // 4 // 128

@@ -1,0 +1,94 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.runtime import kernels
+from hlo_opt.runtime.compare import check
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+
+
+def dump(name: str) -> hlo_opt.ir.Module:  # type: ignore[name-defined]
+    return hlo_opt.parse((DUMPS / f"{name}.hlo").read_text(), filename=name)
+
+
+def break_kernels(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> list[str]:
+    """Make every kernel that has the old text wrong; gives the symbols of those."""
+    broken: list[str] = []
+    emit = kernels.emit_kernel
+
+    def wrong(plan: object) -> Kernel:
+        kernel = emit(plan)  # type: ignore[arg-type]
+        if old not in kernel.source:
+            return kernel
+        symbol = f"{kernel.symbol}_wrong"
+        broken.append(symbol)
+        return replace(kernel, symbol=symbol, source=kernel.source.replace(kernel.symbol, symbol).replace(old, new))
+
+    monkeypatch.setattr(kernels, "emit_kernel", wrong)
+    return broken
+
+
+ADD = """HloModule m
+ENTRY e {
+  a = f32[3,5]{1,0} parameter(0)
+  b = f32[3,5]{1,0} exponential(a)
+  ROOT c = f32[3,5]{1,0} add(a, b)
+}
+"""
+
+
+def test_equal_modules_agree_and_say_where() -> None:
+    module = hlo_opt.parse(ADD)
+    result = check(module, module, backend="host")
+    assert result.ok and result.first is None and result.backend == "host" and result.inputs == "seed 0"
+    assert str(result).startswith("agrees on host (asked for), 1 outputs")
+
+
+def test_a_wrong_kernel_is_caught_and_its_first_element_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = break_kernels(monkeypatch, "= x0 + x1;", "= x0 + x1 + (linear == 7 ? 1e-3f : 0.0f);")
+    module = hlo_opt.parse(ADD)
+    result = check(module, module, backend="host")
+    assert broken and not result.ok and result.first is not None
+    assert result.first.index == (1, 2) and result.first.ulp > result.first.bound
+    assert str(result).startswith("differs on host (asked for): out0[1, 2]: expected ")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("softmax", "expf(", "1.0001f * (float)(threadIdx.x % 2 + 1) * expf("),
+        ("layer_norm", "sqrtf(", "1.0001f * sqrtf("),
+        ("adam_one", "sqrtf(", "1.01f * sqrtf("),
+    ],
+)
+def test_wrong_kernels_of_real_dumps_are_caught(name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = break_kernels(monkeypatch, old, new)
+    module = dump(name)
+    result = check(module, module, backend="host")
+    assert broken and not result.ok, str(result)
+
+
+def test_another_program_differs() -> None:
+    result = check(hlo_opt.parse(ADD), hlo_opt.parse(ADD.replace("exponential", "sine")), backend="numpy")
+    assert not result.ok and result.first is not None and result.first.index == (0, 0)
+
+
+def test_another_number_of_outputs_is_an_error() -> None:
+    other = hlo_opt.parse(
+        ADD.replace("ROOT c", "c").replace("\n}", "\n  ROOT t = (f32[3,5]{1,0}, f32[3,5]{1,0}) tuple(b, c)\n}")
+    )
+    with pytest.raises(hlo_opt.HloOptError, match="HLO701"):
+        check(hlo_opt.parse(ADD), other, backend="numpy")
+
+
+def test_given_inputs_are_used() -> None:
+    module = hlo_opt.parse(ADD)
+    result = check(module, module, inputs=[np.full((3, 5), 200.0, np.float32)], backend="host")
+    assert result.ok and result.inputs == "given"
+    with pytest.raises(hlo_opt.EvaluationError):
+        check(module, module, inputs=[np.zeros(3, np.float32)], backend="host")

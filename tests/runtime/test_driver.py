@@ -1,0 +1,137 @@
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.diag import BackendError
+from hlo_opt.evaluate import module_inputs
+from hlo_opt.runtime.driver import driver_of
+from hlo_opt.runtime.memory import raw_dtype
+from hlo_opt.runtime.schedule import build_schedule
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+RUN = Path(__file__).with_name("run_driver.py")
+
+
+def run_driver(folder: Path, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], int]:  # type: ignore[type-arg]
+    """Outputs and number of launches of an emitted driver, in a process of its own."""
+    np.savez(folder.parent / "in.npz", **{f"in{n}": a.view(raw_dtype(a.dtype)) for n, a in enumerate(inputs)})
+    command = [sys.executable, str(RUN), str(folder), str(folder.parent / "in.npz"), str(folder.parent / "out.npz")]
+    paths = {"PYTHONPATH": str(Path(hlo_opt.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **paths}, check=False)
+    assert done.returncode == 0, done.stderr
+    with np.load(folder.parent / "out.npz") as archive:
+        return [archive[f"out{n}"] for n in range(len(archive.files))], int(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "choose",
+        "embed_gradient",
+        "layer_norm_bf16",
+        "mlp_train_step",
+        "nested",
+        "rotate_phase",
+        "shuffle",
+        "adamw_mixed",
+    ],
+)
+def test_a_driver_gives_what_the_host_backend_gives(name: str, tmp_path: Path) -> None:
+    module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())
+    inputs = module_inputs(module, 5)
+    hlo_opt.emit(module, tmp_path / "emitted")
+    outputs, launches = run_driver(tmp_path / "emitted", inputs)
+    executable = hlo_opt.compile(module, "host")
+    expected = executable(*inputs)
+    assert launches == executable.report()["launches"]
+    assert len(outputs) == len(expected)
+    for got, want in zip(outputs, expected, strict=True):
+        assert got.dtype == raw_dtype(want.dtype) and got.shape == want.shape
+        if executable.report()["library"]:
+            assert np.allclose(got.astype(np.complex128), want.astype(np.complex128), rtol=1e-4, atol=1e-5)
+        else:
+            assert got.tobytes() == want.tobytes()
+
+
+CONSTANTS = """HloModule m
+ENTRY e {{
+  a = f32[2,40]{{0,1}} parameter(0)
+  big = f32[2,40]{{0,1}} constant({{ {{ {first} }}, {{ {second} }} }})
+  same = f32[2,40]{{1,0}} constant({{ {{ {ones} }}, {{ {ones} }} }})
+  b = f32[2,40]{{1,0}} add(a, big)
+  none = f32[0]{{0}} constant({{}})
+  ROOT r = (f32[2,40]{{1,0}}, f32[0]{{0}}, f32[2,40]{{1,0}}) tuple(b, none, same)
+}}
+"""
+
+
+def test_large_constants_are_in_a_file_and_lie_as_their_layout_says(tmp_path: Path) -> None:
+    first, second = (", ".join(str(n + s) for n in range(40)) for s in (0, 100))
+    ones = ", ".join(["1.5"] * 40)
+    module = hlo_opt.parse(CONSTANTS.format(first=first, second=second, ones=ones))
+    hlo_opt.emit(module, tmp_path / "o")
+    with np.load(tmp_path / "o" / "constants.npz") as archive:
+        assert len(archive.files) == 1
+    a = np.arange(80, dtype=np.float32).reshape(2, 40)
+    (b, none, same), launches = run_driver(tmp_path / "o", [a])
+    assert np.array_equal(b, a + np.stack([np.arange(40), np.arange(40) + 100]))
+    assert none.shape == (0,) and np.array_equal(same, np.full((2, 40), 1.5)) and launches == 1
+
+
+HOSTILE = """HloModule m
+
+ENTRY e {
+  class = f32[4]{0} parameter(0)
+  cupy = f32[4]{0} add(class, class)
+  KERNELS = f32[4]{0} multiply(cupy, class)
+  import-os = f32[4]{0} negate(KERNELS)
+  ROOT run = f32[4]{0} subtract(import-os, cupy)
+}
+"""
+
+
+def test_names_of_the_text_never_become_code(tmp_path: Path) -> None:
+    module = hlo_opt.parse(HOSTILE)
+    module.name = '"""\nimport os\nos.abort()\n"""'
+    module.entry.name = "e\n    import os; os.abort()"
+    for instruction in module.entry.instructions:
+        instruction.name += "\n    import os; os.abort() #"
+    hlo_opt.emit(module, tmp_path / "o")
+    tree = ast.parse((tmp_path / "o" / "driver.py").read_text())
+    imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    assert imported == {"cupy", "numpy", "pathlib"}
+    a = np.arange(4, dtype=np.float32)
+    outputs, _ = run_driver(tmp_path / "o", [a])
+    assert np.array_equal(outputs[0], -(a + a) * a - (a + a))
+
+
+def test_a_driver_refuses_wrong_arrays(tmp_path: Path) -> None:
+    module = hlo_opt.parse(HOSTILE)
+    hlo_opt.emit(module, tmp_path / "o")
+    with pytest.raises(AssertionError, match=r"expected f32 \(4,\) stored as float32, got float64 \(4,\)"):
+        run_driver(tmp_path / "o", [np.zeros(4)])
+    with pytest.raises(AssertionError, match="expected 1 arrays, got 2"):
+        run_driver(tmp_path / "o", [np.zeros(4, np.float32)] * 2)
+
+
+def test_what_cupy_lacks_is_named(tmp_path: Path) -> None:
+    module = hlo_opt.parse(
+        """HloModule m
+ENTRY e {
+  a = f8e5m2[4]{0} parameter(0)
+  ROOT b = f8e5m2[4]{0} multiply(a, a)
+}
+"""
+    )
+    schedule = build_schedule(module)
+    with pytest.raises(BackendError, match=r"HLO530.*multiply \(1, first b\)"):
+        driver_of(schedule, {})
+    with pytest.raises(BackendError):
+        hlo_opt.emit(module, tmp_path / "o")
+    assert list(tmp_path.iterdir()) == []

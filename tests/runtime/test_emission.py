@@ -1,0 +1,97 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import hlo_opt
+from hlo_opt.diag import BackendError, UsageError
+from hlo_opt.runtime import emission
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+ADD = """HloModule m
+ENTRY e {
+  a = f32[8]{0} parameter(0)
+  b = f32[8]{0} add(a, a)
+  c = f32[8]{0} add(b, b)
+  z = f32[0]{0} slice(c), slice={[0:0]}
+  ROOT r = (f32[8]{0}, f32[0]{0}) tuple(c, z)
+}
+"""
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) -> None:
+    hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
+    manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
+    assert list(manifest) == ["kernels", "launches", "library"]
+    assert [(row["instruction"], row["computation"]) for row in manifest["launches"]] == [("b", "e"), ("c", "e")]
+    assert manifest["library"] == [{"instruction": "z", "call": "slice"}]
+    (kernel,) = manifest["kernels"]
+    assert set(kernel) == {"symbol", "file", "grid", "block", "shared_bytes"}
+    source = (tmp_path / "o" / kernel["file"]).read_text()
+    assert re.search(rf'extern "C" __global__ void [^;{{]*\b{kernel["symbol"]}\(', source)
+
+
+@pytest.mark.parametrize("name", ["mlp_train_step", "nested", "shuffle"])
+def test_files_are_those_of_the_manifest_and_the_same_every_time(name: str, tmp_path: Path) -> None:
+    text = (DUMPS / f"{name}.hlo").read_text()
+    for folder in ("a", "b", "b"):
+        hlo_opt.emit(hlo_opt.parse(text), tmp_path / folder)
+    assert listing(tmp_path / "a") == listing(tmp_path / "b")
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    kernels = {k["file"] for k in manifest["kernels"]}
+    assert set(listing(tmp_path / "a")) - {"constants.npz"} == {*kernels, "README.md", "driver.py", "manifest.json"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_folder_of_ours_is_replaced_and_an_empty_one_filled(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "o"
+    target.mkdir(parents=True)
+    hlo_opt.emit(hlo_opt.parse(ADD), target)
+    (target / "kernels" / "old.cu").write_text("old")
+    hlo_opt.emit(hlo_opt.parse(ADD), target)
+    assert not (target / "kernels" / "old.cu").exists() and (target / "driver.py").exists()
+
+
+def test_other_folders_and_files_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match=r"HLO330 .*file is not a folder"):
+        hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "file")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match=r"HLO331 .*thesis\.tex, which hlo-opt did not write"):
+        hlo_opt.emit(hlo_opt.parse(ADD), mine)
+    (mine / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"thesis\.tex"):
+        hlo_opt.emit(hlo_opt.parse(ADD), mine)
+    assert (mine / "thesis.tex").read_text() == "x"
+    with pytest.raises(UsageError, match="HLO332"):
+        hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "file" / "below")
+
+
+def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(emission, "_put_in_place", full)
+    with pytest.raises(UsageError, match="No space left"):
+        hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_emission_keeps_the_old_folder(tmp_path: Path) -> None:
+    hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
+    before = listing(tmp_path / "o")
+    with pytest.raises(BackendError):
+        hlo_opt.emit(
+            hlo_opt.parse(
+                "HloModule m\nENTRY e {\n  a = f8e5m2[2]{0} parameter(0)\n  ROOT b = f8e5m2[2]{0} add(a, a)\n}\n"
+            ),
+            tmp_path / "o",
+        )
+    assert listing(tmp_path / "o") == before

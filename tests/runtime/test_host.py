@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlo_opt.codegen import Kernel
+from hlo_opt.codegen.host_source import host_unit, threads_meet
+from hlo_opt.diag import BackendError
+from hlo_opt.ir import ELEMENT_TYPES, array
+from hlo_opt.plans.plan import Launch
+from hlo_opt.runtime import host
+from hlo_opt.runtime.host import HostLibrary, cache_directory, find_compiler, has_compiler
+
+F32 = ELEMENT_TYPES["f32"]
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("HLO_OPT_CACHE", str(folder))
+    return folder
+
+
+def kernel(symbol: str, body: str, size: int = 256, block: int = 64, comment: str = "") -> Kernel:
+    shape = array(F32, size)
+    source = f'{comment}extern "C" __global__ void {symbol}(const float* __restrict__ in0, float* __restrict__ out0) {{\n{body}\n}}\n'
+    return Kernel(symbol, source, Launch(size // block, block), (shape,), (shape,), "loop")
+
+
+HERE = "const int i = blockIdx.x * blockDim.x + threadIdx.x;"
+DOUBLE = kernel("double_it", f"{HERE}\nout0[i] = in0[i] * 2;")
+
+
+def run(made: Kernel, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    out = np.full_like(data, -1)
+    HostLibrary([made]).launch(made, [data], [out])
+    return out
+
+
+@needs_compiler
+def test_plain_loop(cache: Path) -> None:
+    data = np.arange(256, dtype=np.float32)
+    np.testing.assert_array_equal(run(DOUBLE, data), data * 2)
+    assert len(list(cache.glob("*.so"))) == 1
+
+
+@needs_compiler
+def test_barriers(cache: Path) -> None:
+    body = f"""{HERE}
+__shared__ float box[64];
+for (int round = 0; round < 3; ++round) {{
+  box[threadIdx.x] = in0[i] + round;
+  __syncthreads();
+  out0[i] = box[63 - threadIdx.x];
+  __syncthreads();
+}}"""
+    data = np.arange(256, dtype=np.float32)
+    made = kernel("mirror", body)
+    assert threads_meet(made)
+    np.testing.assert_array_equal(run(made, data), data.reshape(4, 64)[:, ::-1].reshape(-1) + 2)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("call", "source"),
+    [
+        ("__shfl_down_sync(0xffffffffu, x, 3)", lambda lane: np.where(lane + 3 < 32, lane + 3, lane)),
+        ("__shfl_up_sync(0xffffffffu, x, 5)", lambda lane: np.where(lane >= 5, lane - 5, lane)),
+        ("__shfl_xor_sync(0xffffffffu, x, 9)", lambda lane: lane ^ 9),
+        ("__shfl_sync(0xffffffffu, x, 7)", lambda lane: np.full_like(lane, 7)),
+        ("__shfl_down_sync(0xffffffffu, x, 2, 8)", lambda lane: np.where(lane % 8 + 2 < 8, lane + 2, lane)),
+    ],
+)
+def test_shuffles(cache: Path, call: str, source: Any) -> None:
+    body = f"{HERE}\nfloat x = in0[i];\nfor (int k = 0; k < 5; ++k) {{ const float y = {call}; x = y; }}\nout0[i] = x;"
+    data = np.random.default_rng(0).standard_normal(256).astype(np.float32)
+    lane, want = np.arange(32), data.reshape(-1, 32)
+    for _ in range(5):
+        want = want[:, source(lane)]
+    np.testing.assert_array_equal(run(kernel("shuffle", body), data), want.reshape(-1))
+
+
+@needs_compiler
+def test_votes_and_threads_that_leave_early(cache: Path) -> None:
+    body = f"""{HERE}
+const unsigned int voters = __ballot_sync(0xffffffffu, in0[i] > 0);
+if (threadIdx.x >= 40) return;
+__syncthreads();
+out0[i] = (float)(voters & 0xffffu);"""
+    data = np.where(np.arange(256) % 3 == 0, 1, -1).astype(np.float32)
+    got = run(kernel("vote", body), data).reshape(4, 2, 32)
+    bits = (data.reshape(4, 2, 32)[:, :, :16] > 0) @ (1 << np.arange(16))
+    np.testing.assert_array_equal(got[:, 0, :], np.repeat(bits[:, :1], 32, 1))
+    assert (got[:, 1, 8:] == -1).all()
+
+
+@needs_compiler
+def test_integers_wrap_and_products_are_rounded(cache: Path) -> None:
+    body = f"{HERE}\nint big = 2147483647 - (int)in0[0]; out0[i] = big + 1 < big ? 0.0f : in0[1] * in0[1] - in0[2];"
+    data = np.zeros(256, np.float32)
+    data[1] = np.float32(1) + np.float32(2**-12)
+    data[2] = data[1] * data[1]
+    np.testing.assert_array_equal(run(kernel("wrap", body), data), np.zeros(256, np.float32))
+
+
+@needs_compiler
+def test_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    HostLibrary([DOUBLE, DOUBLE])
+    monkeypatch.setattr(host, "_build", lambda *arguments: pytest.fail("built again"))
+    HostLibrary([DOUBLE])
+
+
+@needs_compiler
+def test_damaged_library_is_built_again(cache: Path) -> None:
+    data = np.arange(256, dtype=np.float32)
+    cache.mkdir(mode=0o700)
+    made = kernel("half_it", f"{HERE}\nout0[i] = in0[i] * 0.5f;")
+    HostLibrary([kernel("third_it", f"{HERE}\nout0[i] = in0[i] / 3;")])
+    units = host._units([made])
+    command = find_compiler()
+    import hashlib
+
+    key = hashlib.sha256("\0".join((*command, host._version(command), *host.FLAGS, *units)).encode()).hexdigest()[:40]
+    (cache / f"{key}.so").write_bytes(b"not a library")
+    np.testing.assert_array_equal(run(made, data), data * np.float32(0.5))
+
+
+@needs_compiler
+def test_many_kernels_in_several_units(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    kernels = [kernel(f"plus_{n}", f"{HERE}\nout0[i] = in0[i] + {n};") for n in range(host._PER_UNIT + 1)]
+    assert len(host._units(kernels)) == 2
+    library = HostLibrary(kernels)
+    data = np.arange(256, dtype=np.float32)
+    for n, made in enumerate(kernels):
+        out = np.empty_like(data)
+        library.launch(made, [data], [out])
+        np.testing.assert_array_equal(out, data + np.float32(n))
+
+
+@needs_compiler
+def test_compile_failure_names_the_line(cache: Path) -> None:
+    with pytest.raises(BackendError, match=r"unit0.cpp:\d+.*nonsense") as caught:
+        HostLibrary([kernel("broken", "nonsense;")])
+    assert caught.value.code == "HLO511"
+    assert str(cache) not in str(caught.value)
+    assert list(cache.iterdir()) == []
+
+
+def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler -x")
+    assert not has_compiler()
+    with pytest.raises(BackendError, match="no-such-compiler") as caught:
+        find_compiler()
+    assert caught.value.code == "HLO510" and caught.value.hint is not None
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BackendError, match=r"g\+\+ or clang"):
+        find_compiler()
+
+
+def test_compiler_with_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", f"{sys.executable} -I")
+    assert find_compiler() == (sys.executable, "-I")
+
+
+@needs_compiler
+def test_arrays_must_fit(cache: Path) -> None:
+    library = HostLibrary([DOUBLE])
+    data = np.zeros(256, np.float32)
+    for inputs, outputs in (([data[:-1]], [data.copy()]), ([data], [np.zeros(512, np.float32)[::2]])):
+        with pytest.raises(BackendError, match="1024 bytes"):
+            library.launch(DOUBLE, inputs, outputs)
+    frozen = data.copy()
+    frozen.flags.writeable = False
+    with pytest.raises(BackendError):
+        library.launch(DOUBLE, [data], [frozen])
+
+
+def test_cache_directory_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLO_OPT_CACHE", str(tmp_path / "a"))
+    assert cache_directory() == tmp_path / "a"
+    assert (tmp_path / "a").stat().st_mode & 0o077 == 0
+    (tmp_path / "a").chmod(0o777)
+    assert cache_directory() != tmp_path / "a"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HLO_OPT_CACHE", str(tmp_path / "file"))
+    assert cache_directory().is_dir()
+    monkeypatch.delenv("HLO_OPT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_directory() == tmp_path / "xdg" / "hlo-opt"
+
+
+def test_no_kernels() -> None:
+    HostLibrary([])
+
+
+def test_comments_do_not_make_fibres() -> None:
+    plain = kernel("quiet", f"{HERE}\nout0[i] = in0[i];", comment="// __syncthreads() __shfl_sync(\n")
+    assert not threads_meet(plain)
+    assert "#define HLO_FIBRES" not in host_unit([plain])
+
+
+@needs_compiler
+def test_other_context_switch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The portable switch gives what the one in assembly gives."""
+    monkeypatch.setattr(host, "FLAGS", (*host.FLAGS, "-DHLO_UCONTEXT"))
+    test_barriers(cache)

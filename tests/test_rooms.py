@@ -1,0 +1,117 @@
+"""The rooms of the package: a room imports only rooms before it; files stay short; every kind of plan has its matcher and its emitter."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "hlo_opt"
+ROOMS = (
+    "diag",
+    "ir",
+    "ops",
+    "text",
+    "evaluate",
+    "analysis",
+    "plans",
+    "fusion",
+    "passes",
+    "codegen",
+    "runtime",
+    "tune",
+    "report",
+    "cli",
+)
+FILES = sorted(PACKAGE.rglob("*.py"))
+IN_ROOMS = [f for f in FILES if len(f.relative_to(PACKAGE).parts) > 1]
+
+
+def imported(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that a file imports, wherever in the file: in functions and under TYPE_CHECKING too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            stem = ".".join((*base, *((node.module,) if node.module else ())))
+            yield from ((node.lineno, f"{stem}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield node.lineno, first.value
+
+
+def upward(text: str, room: str) -> list[str]:
+    """The imports of a file in a room that reach a later room."""
+    found = []
+    for line, name in imported(ast.parse(text), ("hlo_opt", room)):
+        parts = name.split(".")
+        if parts[0] != "hlo_opt" or len(parts) == 1:
+            continue
+        if parts[1] in ROOMS and ROOMS.index(parts[1]) > ROOMS.index(room):
+            found.append(f"line {line}: {name}")
+        elif parts[1] not in ROOMS and parts[1] != "__version__" and room not in ("report", "cli"):
+            found.append(f"line {line}: {name} (the public interface lies below every room)")
+    return found
+
+
+def test_every_folder_is_a_room() -> None:
+    folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+    assert folders <= set(ROOMS)
+
+
+@pytest.mark.parametrize("path", IN_ROOMS, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
+    room = path.relative_to(PACKAGE).parts[0]
+    assert upward(path.read_text(encoding="utf-8"), room) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import hlo_opt.cli",
+        "from hlo_opt.cli import main",
+        "from hlo_opt import cli",
+        "from ..cli import main",
+        "def f():\n    from hlo_opt.runtime import compile",
+        "if TYPE_CHECKING:\n    from hlo_opt.report import page",
+        "import importlib\nimportlib.import_module('hlo_opt.tune.search')",
+        "from hlo_opt import fuse",
+    ],
+)
+def test_an_upward_import_is_seen(text: str) -> None:
+    assert upward(text, "fusion")
+
+
+def test_files_are_short() -> None:
+    lines = {str(f.relative_to(ROOT)): len(f.read_text(encoding="utf-8").splitlines()) for f in FILES}
+    assert {name: n for name, n in lines.items() if n > 600} == {}
+    assert statistics.median(lines.values()) <= 200
+
+
+def test_nothing_heavy_is_imported_for_help() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from hlo_opt.cli.group import run; run(['--help']);"
+        "heavy = {'numpy', 'lark', 'rich', 'ml_dtypes', 'cupy', 'hlo_opt.ir', 'hlo_opt.ops'} & set(sys.modules);"
+        "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Commands" in done.stdout
+
+
+def test_public_names_resolve() -> None:
+    package = importlib.import_module("hlo_opt")
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError):
+        _ = package.no_such_name
