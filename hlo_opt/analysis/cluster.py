@@ -20,8 +20,11 @@ class Node:
         self.operands = operands
         self.users: list[Node] = []
         self.is_input = is_input
-        for operand in dict.fromkeys(operands):
-            operand.users.append(self)
+        if len(operands) == 1:
+            operands[0].users.append(self)
+        else:
+            for operand in dict.fromkeys(operands):
+                operand.users.append(self)
 
     @property
     def opcode(self) -> str:

@@ -55,6 +55,19 @@ def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimension
     return loop_dimensions(shape, target, may_unroll=not _slower_unrolled(cluster))
 
 
+def row_kernel_dimensions(cluster: Cluster) -> LaunchDimensions | None:
+    """The launch of our row-reduction kernels, which also take several reductions of one row and what follows them; None for other clusters."""
+    forms = [fast_form(n.instruction) for n in cluster.members if n.opcode == "reduce"]
+    rows = [f for f in forms if f is not None and f.is_row and f.sizes[0] == 1]
+    if not rows:
+        return None
+    form = max(rows, key=lambda f: f.sizes[1] * f.sizes[2])
+    fits = {form.sizes[1], form.sizes[1] * form.sizes[2]}
+    if any(next(r.shape.leaves()).element_count not in fits for r in cluster.roots):
+        return None
+    return _rows(form)
+
+
 def loop_dimensions(shape: Shape, target: DeviceTarget, *, may_unroll: bool = True) -> LaunchDimensions:
     """The loop emitter's launch: four elements per thread once the device is full, blocks of at most 128 threads."""
     first = next(shape.leaves(), shape)
@@ -90,12 +103,14 @@ def _round_up(value: int, step: int) -> int:
 
 
 def _reduction(form: ReductionForm, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
-    _, middle, minor = form.sizes
     if not form.is_row:
         return _column(form, hero)
-    found = _multi_row(form, hero, cluster, target)
-    if found is not None:
-        return found
+    return _multi_row(form, hero, cluster, target) or _rows(form)
+
+
+def _rows(form: ReductionForm) -> LaunchDimensions:
+    """A warp or more per row, 16 elements per thread; short rows share a block of 256 threads."""
+    _, middle, minor = form.sizes
     threads = min(1024, _round_up(-(-minor // 16), WARP))
     rows = min(middle, 256 // threads) if 2 * threads <= 256 else 1
     return LaunchDimensions(-(-middle // rows), threads * rows)

@@ -109,9 +109,10 @@ def attribute_key(instruction: Instruction) -> tuple[object, ...]:
 
 
 def is_commutative(opcode: str) -> bool:
-    """Whether the order of two operands does not change the value (the op table says so)."""
+    """Whether the order of two operands does not count: as the op table says, but for mulhi, which XLA does not call commutative
+    (HloOpcodeIsBinaryCommutative in xla/hlo/ir/hlo_opcode.cc), so that both see the same values as equal."""
     spec = find(opcode)
-    return spec is not None and spec.commutative
+    return spec is not None and spec.commutative and opcode != "mulhi"
 
 
 class Numbering:

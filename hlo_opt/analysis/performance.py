@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_opt.analysis.accesses import byte_size
+from hlo_opt.analysis.accesses import Accesses, byte_size
 from hlo_opt.analysis.cluster import Cluster, cluster_of, merge_clusters
 from hlo_opt.analysis.facts import is_elementwise
 from hlo_opt.analysis.heroes import emitter_of
-from hlo_opt.analysis.launch import LaunchDimensions, launch_dimensions
+from hlo_opt.analysis.launch import LaunchDimensions, launch_dimensions, row_kernel_dimensions
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.transposes import moves_minor
 from hlo_opt.analysis.utilization import Usage, usage_of
@@ -61,16 +61,32 @@ class LaunchForm:
     coalesced: bool
 
 
-class Priced:
-    """An instruction with everything that its estimate needs, computed once. `row_local` prices our row-reduction kernels (see `usage_of`)."""
+def launch_form(cluster: Cluster, target: DeviceTarget, *, row_local: bool) -> LaunchForm:
+    """How XLA would launch a cluster; with `row_local`, how our row-reduction kernels are launched where one fits."""
+    launch = row_kernel_dimensions(cluster) if row_local else None
+    return LaunchForm(launch or launch_dimensions(cluster, target), is_coalesced(cluster))
 
-    def __init__(self, instruction: Instruction, target: DeviceTarget, *, row_local: bool = False) -> None:
+
+class Priced:
+    """An instruction with everything that its estimate needs, computed once. `row_local` prices our row-reduction kernels and `known` saves work (see
+    `usage_of`)."""
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        target: DeviceTarget,
+        *,
+        row_local: bool = False,
+        cluster: Cluster | None = None,
+        known: dict[Instruction, Accesses] | None = None,
+    ) -> None:
         self.instruction = instruction
         self.target = target
-        self.cluster = cluster_of(instruction)
-        self.usage: Usage = usage_of(self.cluster, target.compute_capability, row_local=row_local)
+        self.cluster = cluster_of(instruction) if cluster is None else cluster
+        self.usage: Usage = usage_of(self.cluster, target.compute_capability, row_local=row_local, known=known)
         self.reads = {o: self.usage.read_of(self.cluster, o) for o in self.cluster.inputs}
-        self.form = LaunchForm(launch_dimensions(self.cluster, target), is_coalesced(self.cluster))
+        self.row_local = row_local
+        self.form = launch_form(self.cluster, target, row_local=row_local)
         self.estimate = _estimate(
             self.form, self.usage.flops, self.reads, self.usage.written, self.usage.constant_bytes, target
         )
@@ -158,7 +174,7 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
     form = consumer.form
     if not producer.is_plain or keep_producer:
         cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep_producer)
-        form = LaunchForm(launch_dimensions(cluster, target), is_coalesced(cluster))
+        form = launch_form(cluster, target, row_local=consumer.row_local)
     share = consumer.utilization_of(producer.instruction)
     flops = producer.estimate.flops * share + consumer.estimate.flops
     read: dict[Instruction, float] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from hlo_opt.analysis.accesses import accesses, byte_size
+from hlo_opt.analysis.accesses import Accesses, accesses, byte_size
 from hlo_opt.analysis.cluster import Cluster, Node
 from hlo_opt.analysis.facts import is_elementwise
 from hlo_opt.analysis.reductions import fast_form
@@ -42,12 +42,19 @@ class Usage:
         return sum(self.root_utilization[r] for r in self.use_roots.get(left, {}) if r in others)
 
 
-def usage_of(cluster: Cluster, capability: int, *, row_local: bool = False) -> Usage:
+def usage_of(
+    cluster: Cluster,
+    capability: int,
+    *,
+    row_local: bool = False,
+    known: dict[Instruction, Accesses] | None = None,
+) -> Usage:
     """Walk from the roots up; elementwise nodes hand on what they are used for, others start a new use of their operands.
 
     With `row_local`, the result of a fast row reduction is computed once however often it is used, as our row-reduction kernels do; XLA's model
-    computes it again for each use.
+    computes it again for each use. `known` remembers the accesses of instructions between calls.
     """
+    known = {} if known is None else known
     usage = Usage()
     emitted_roots: dict[Node, int] = {}
     usage.use_roots = {node: {} for node in cluster.nodes}
@@ -67,7 +74,9 @@ def usage_of(cluster: Cluster, capability: int, *, row_local: bool = False) -> U
         usage.code_size += emitted
         if node.is_input:
             continue
-        own = accesses(node.instruction, capability)
+        own = known.get(node.instruction)
+        if own is None:
+            own = known[node.instruction] = accesses(node.instruction, capability)
         usage.flops += share * own.flops
         if node.opcode == "constant" and node.shape.element_count > IMMEDIATE_ELEMENTS:
             usage.constant_bytes += share * byte_size(node.shape)

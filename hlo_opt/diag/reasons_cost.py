@@ -19,9 +19,9 @@ register_reason(
         "(MaxOperandsAndOutputsPerFusion in xla/service/gpu/gpu_fusible.cc).",
         "HloModule example\n\nENTRY e {\n"
         + _many("  p# = f32[8]{0} parameter(#)\n", 100)
-        + "  s1 = f32[8]{0} add(p0, p1)\n"
-        + "".join(f"  s{n} = f32[8]{{0}} add(s{n - 1}, p{n})\n" for n in range(2, 99))
-        + "  ROOT s99 = f32[8]{0} add(s98, p99)\n}\n",
+        + "  sum1 = f32[8]{0} add(p0, p1)\n"
+        + "".join(f"  sum{n} = f32[8]{{0}} add(sum{n - 1}, p{n})\n" for n in range(2, 99))
+        + "  ROOT sum99 = f32[8]{0} add(sum98, p99)\n}\n",
     )
 )
 register_reason(
@@ -33,7 +33,7 @@ register_reason(
         "Column reductions and tiled transposes exchange values between threads through shared memory. XLA adds up what every member of a fusion that "
         "could use some would need (FusionFitsInBudget in xla/service/gpu/gpu_fusible.cc).",
         """\
-// passes: fusion-merger
+// passes: instruction-fusion, fusion-merger
 HloModule example
 
 sum {
@@ -94,10 +94,10 @@ register_reason(
         "reshapes or concatenates, code multiplies. The limit is XLA's kAllowedCodeDuplication "
         "(xla/service/fusion_node_indexing_evaluation.cc).",
         "HloModule example\n\nENTRY e {\n  p = f32[1024]{0} parameter(0)\n  n = f32[1024]{0} tanh(p)\n"
-        + "".join(f"  s{n} = f32[64]{{0}} slice(n), slice={{[{n * 8}:{n * 8 + 64}]}}\n" for n in range(17))
-        + "  t1 = f32[64]{0} add(s0, s1)\n"
-        + "".join(f"  t{n} = f32[64]{{0}} add(t{n - 1}, s{n})\n" for n in range(2, 16))
-        + "  ROOT t16 = f32[64]{0} add(t15, s16)\n}\n",
+        + "".join(f"  part{n} = f32[64]{{0}} slice(n), slice={{[{n * 8}:{n * 8 + 64}]}}\n" for n in range(17))
+        + "  t1 = f32[64]{0} add(part0, part1)\n"
+        + "".join(f"  t{n} = f32[64]{{0}} add(t{n - 1}, part{n})\n" for n in range(2, 16))
+        + "  ROOT t16 = f32[64]{0} add(t15, part16)\n}\n",
     )
 )
 register_reason(
@@ -279,11 +279,12 @@ sum {
 }
 
 ENTRY e {
-  p = f32[64,128,128]{2,1,0} parameter(0)
+  p = f32[64,64]{1,0} parameter(0)
   zero = f32[] constant(0)
-  r = f32[64,128]{1,0} reduce(p, zero), dimensions={2}, to_apply=sum
-  n = f32[64,128]{1,0} negate(r)
-  ROOT s = f32[64]{0} reduce(n, zero), dimensions={1}, to_apply=sum
+  r = f32[64]{0} reduce(p, zero), dimensions={1}, to_apply=sum
+  b = f32[64,64]{1,0} broadcast(r), dimensions={1}
+  d = f32[64,64]{1,0} subtract(p, b)
+  ROOT s = f32[64]{0} reduce(d, zero), dimensions={1}, to_apply=sum
 }
 """,
     )

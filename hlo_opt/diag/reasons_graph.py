@@ -21,9 +21,9 @@ HloModule example
 ENTRY e {
   p = f32[64]{0} parameter(0)
   q = f32[64]{0} parameter(1)
-  token = token[] after-all()
+  start = token[] after-all()
   ROOT sum = f32[64]{0} add(p, q)
-  out = token[] outfeed(sum, token)
+  out = token[] custom-call(sum, start), custom_call_target="log", custom_call_has_side_effect=true
 }
 """,
     )

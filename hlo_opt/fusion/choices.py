@@ -23,7 +23,6 @@ from hlo_opt.ops import find
 from hlo_opt.plans import Plan
 
 HEAVY_WINDOW = 10
-ROW_REDUCTION = "row-reduction"
 
 _CHEAP_ON_GPU = frozenset({"divide", "sqrt", "rsqrt", "exponential"})
 _CHEAP_TYPES = frozenset({"f32", "f16", "bf16"})
@@ -74,6 +73,7 @@ class InstructionFusionChoices:
     def checks(self) -> tuple[Check, ...]:
         return (
             producer_is_fusion,
+            library_call,
             self.duplication,
             self.memory_traffic,
             scatter_conflict,
@@ -125,6 +125,15 @@ def producer_is_fusion(edge: Edge) -> Reason | None:
     )
 
 
+def library_call(edge: Edge) -> Reason | None:
+    """A library computes a matrix product or a sort faster than a loop does, even where a loop could."""
+    for instruction in (edge.producer, edge.consumer):
+        opcode = edge.state.library(instruction)
+        if opcode:
+            return Reason.of("FUS302", opcode=opcode)
+    return None
+
+
 def expensive_reuse(edge: Edge) -> Reason | None:
     """An expensive producer whose elements the consumer reads several times each. A row kernel computes a reduction's result once per row, so paths
     through one do not count there."""
@@ -148,7 +157,7 @@ def expensive_reuse(edge: Edge) -> Reason | None:
 def _reusing_user(edge: Edge) -> Node | None:
     """The first member of the consumer, on a path from the producer, that reads an element of its operand several times."""
     cluster = edge.state.cluster(edge.consumer)
-    once_per_row = edge.state.reduces(edge.consumer) > 0 and ROW_REDUCTION in edge.state.plan_kind(edge.consumer)
+    once_per_row = edge.state.reduces(edge.consumer) > 0 and edge.state.row_reductions(edge.consumer) > 0
     todo = [cluster.inputs[edge.producer]]
     seen = set(todo)
     while todo:
@@ -202,22 +211,26 @@ def reduction_epilogue(edge: Edge) -> Reason | None:
 
 
 def _merges_into_row_kernel(edge: Edge) -> bool:
+    """Whether both become one row-reduction kernel in which every reduction that deserves threads of its own still has them."""
     if not can_be_planned(edge):
         return False
     merged = edge.merged
-    return isinstance(merged, Plan) and ROW_REDUCTION in merged.kind
+    wanted = edge.state.reductions(edge.producer) + edge.state.reductions(edge.consumer)
+    return isinstance(merged, Plan) and row_reductions(merged) >= wanted
+
+
+def row_reductions(plan: Plan) -> int:
+    """How many reductions the threads of a block share in a plan."""
+    return sum(len(level) for segment in plan.segments for level in segment.levels)
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
-    """A consumer that is a row kernel must stay one."""
+    """A consumer that is a row kernel must stay one, with all its reductions."""
     if not edge.state.reduces(edge.consumer) or not can_be_planned(edge):
         return None
-    if ROW_REDUCTION not in edge.state.plan_kind(edge.consumer):
-        return None
-    merged = edge.merged
-    if not isinstance(merged, Plan):
-        return None
-    if ROW_REDUCTION in merged.kind:
+    before = edge.state.row_reductions(edge.consumer)
+    merged = edge.merged if before else None
+    if not isinstance(merged, Plan) or row_reductions(merged) >= before:
         return None
     return Reason.of("FUS407", consumer=edge.consumer_name, producer=edge.producer_name, kind=merged.kind)
 

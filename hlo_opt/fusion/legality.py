@@ -170,10 +170,10 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def illegal(edge: Edge, disabled: frozenset[str]) -> Iterator[Reason]:
+def illegal(edge: Edge, disabled: frozenset[str], checks: tuple[Check, ...] = CHECKS) -> Iterator[Reason]:
     """Every reason against the edge but for its plan (`has_plan`), in the order of the checks. A rule that keeps the program right refuses under FUS110 when it is switched off."""
     seen: set[str] = set()
-    for check in CHECKS:
+    for check in checks:
         reason = check(edge)
         if reason is None or str(reason) in seen:
             continue

@@ -61,11 +61,11 @@ def _same_shapes(computation: Computation) -> None:
 
 
 def _difference(table: Table, old: int, new: int) -> str:
-    """Walk down both values while exactly one operand pair differs, to name the smallest value that differs."""
+    """Walk down both values while they are the same operation on operands of which one differs, to name the smallest value that differs."""
     while True:
         above_old, above_new = table.operands[old], table.operands[new]
         differing = [(a, b) for a, b in zip(above_old, above_new, strict=False) if a != b]
-        if len(above_old) != len(above_new) or not differing or not _same_operation(table, old, new):
+        if len(above_old) != len(above_new) or len(differing) != 1 or not _same_operation(table, *differing[0]):
             return f"{_name(table, old)} became {_name(table, new)}"
         old, new = differing[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from hlo_opt.analysis.accesses import Accesses
 from hlo_opt.analysis.cluster import Cluster, Node, cluster_of
 from hlo_opt.analysis.heroes import shared_memory
 from hlo_opt.analysis.performance import Priced
@@ -13,6 +14,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.trial import trial_plan
 from hlo_opt.ir import Computation, Instruction, Module, Shape
+from hlo_opt.ops import find
 from hlo_opt.plans import lowering_reason
 from hlo_opt.plans.limits import is_direct
 
@@ -26,6 +28,7 @@ class FusionState:
         self.module = module
         self.target = target
         self._caches: dict[str, dict[Instruction, object]] = {}
+        self._accesses: dict[Instruction, Accesses] = {}
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
     def _cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
@@ -42,7 +45,11 @@ class FusionState:
         return self._cached("cluster", instruction, cluster_of)
 
     def priced(self, instruction: Instruction) -> Priced:
-        return self._cached("priced", instruction, lambda i: Priced(i, self.target, row_local=True))
+        return self._cached("priced", instruction, self._priced)
+
+    def _priced(self, instruction: Instruction) -> Priced:
+        cluster = self.cluster(instruction)
+        return Priced(instruction, self.target, row_local=True, cluster=cluster, known=self._accesses)
 
     def lowering(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold the instruction; for a fusion, whether anything in it cannot be held."""
@@ -68,6 +75,17 @@ class FusionState:
             "scatters", instruction, lambda i: sum(n.opcode == "scatter" for n in self.cluster(i).members)
         )
 
+    def library(self, instruction: Instruction) -> str:
+        """The opcode of a member that a library would compute; empty when there is none."""
+        return self._cached("library", instruction, self._library)
+
+    def _library(self, instruction: Instruction) -> str:
+        for node in self.cluster(instruction).members:
+            spec = find(node.opcode)
+            if spec is not None and spec.is_library:
+                return node.opcode
+        return ""
+
     def shared_memory(self, instruction: Instruction) -> int:
         """Bytes that all members would need as heroes, summed (FusionFitsInBudget)."""
         return self._cached(
@@ -92,13 +110,15 @@ class FusionState:
             "reduces", instruction, lambda i: sum(n.opcode == "reduce" for n in self.cluster(i).members)
         )
 
-    def plan_kind(self, instruction: Instruction) -> str:
-        """The kind of plan that the instruction has as a kernel of its own; empty when it has none."""
-        return self._cached("plan", instruction, self._plan_kind)
+    def row_reductions(self, instruction: Instruction) -> int:
+        """How many reductions the threads of a block share, where the instruction is a row-reduction kernel of its own."""
+        return self._cached("rows", instruction, self._row_reductions)
 
-    def _plan_kind(self, instruction: Instruction) -> str:
+    def _row_reductions(self, instruction: Instruction) -> int:
         found = trial_plan(self.module, self.cluster(instruction), self.target)
-        return "" if isinstance(found, Reason) else found.kind
+        if isinstance(found, Reason):
+            return 0
+        return sum(len(level) for segment in found.segments for level in segment.levels)
 
     def absorbed(self, producer: Instruction, fusion: Instruction) -> Callable[[], None]:
         """Call before a producer is moved into a fusion, and call what it returns after: sums are kept up, everything else is forgotten."""
@@ -112,6 +132,7 @@ class FusionState:
                 ("scatters", self.scatters),
             )
         }
+        library = self.library(producer) or self.library(fusion)
         emissions = self.emissions(fusion) if producer.opcode != "fusion" else None
         if emissions is not None:
             emissions.absorb(producer)
@@ -122,6 +143,7 @@ class FusionState:
             for name, value in sums.items():
                 self._caches[name][fusion] = value
             self._caches.setdefault("lowering", {})[fusion] = None
+            self._caches.setdefault("library", {})[fusion] = library
             if emissions is not None:
                 self._caches["emissions"][fusion] = emissions
 

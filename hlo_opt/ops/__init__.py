@@ -14,6 +14,7 @@ from hlo_opt.ops import (
     ordering,
     random,
     reduction,
+    transfer,
 )
 from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, find, register, spec_of, table, unregister
 
@@ -31,6 +32,7 @@ FAMILIES = (
     ordering,
     random,
     reduction,
+    transfer,
 )
 """The files that fill the table."""
 

@@ -90,15 +90,9 @@ def infer_as_declared(instruction: Instruction) -> Shape:
     return instruction.shape.without_layout()
 
 
-_GROUPS = {
-    "replica_groups": False,
-    "channel_id": False,
-    "use_global_device_ids": False,
-    "constrain_layout": False,
-    "channel_handle": False,
-    "mode": False,
-}
-_REDUCE = {**_GROUPS, "to_apply": True}
+_GROUPS = {"replica_groups": False, "channel_id": False}
+_GATHER = {**_GROUPS, "dimensions": True, "constrain_layout": False, "use_global_device_ids": False}
+_REDUCE = {**_GROUPS, "to_apply": True, "constrain_layout": False, "use_global_device_ids": False, "mode": False}
 _PERMUTE = {"source_target_pairs": True, "channel_id": False, "slice_sizes": False}
 _ANY, _ONE = Arity(1, None), Arity(1, 1)
 _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
@@ -106,14 +100,14 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     "all-reduce-start": (_ANY, _REDUCE, infer_all_reduce),
     "all-reduce-done": (_ONE, {}, infer_same),
     "reduce-scatter": (_ANY, {**_REDUCE, "dimensions": True}, infer_reduce_scatter),
-    "all-gather": (_ANY, {**_GROUPS, "dimensions": True}, infer_all_gather),
-    "all-gather-start": (_ANY, {**_GROUPS, "dimensions": True}, infer_all_gather_start),
+    "all-gather": (_ANY, _GATHER, infer_all_gather),
+    "all-gather-start": (_ANY, _GATHER, infer_all_gather_start),
     "all-gather-done": (_ONE, {}, infer_second),
-    "all-to-all": (_ANY, {**_GROUPS, "dimensions": False}, infer_as_declared),
-    "ragged-all-to-all": (Arity(6, 6), _GROUPS, infer_as_declared),
+    "all-to-all": (_ANY, {**_GROUPS, "dimensions": False, "constrain_layout": False}, infer_as_declared),
+    "ragged-all-to-all": (Arity(6, 6), {**_GROUPS, "dimensions": False}, infer_as_declared),
     "collective-permute": (_ANY, _PERMUTE, infer_as_declared),
     "collective-permute-start": (_ANY, _PERMUTE, infer_permute_start),
-    "collective-permute-done": (_ONE, {"channel_id": False}, infer_second),
+    "collective-permute-done": (_ONE, {}, infer_second),
     "collective-broadcast": (_ANY, _GROUPS, infer_all_reduce),
 }
 for _opcode, (_arity, _attributes, _infer) in _ROWS.items():

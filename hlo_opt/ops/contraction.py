@@ -127,14 +127,13 @@ _DOT = {
     "lhs_batch_dims": False,
     "rhs_batch_dims": False,
     "operand_precision": False,
-    "algorithm": False,
 }
 register(
     OpSpec(
         "dot",
         OpKind.CONTRACTION,
         Arity(2, None),
-        {**_DOT, "sparsity": False},
+        {**_DOT, "algorithm": False},
         infer=infer_dot,
         evaluate=lazy("contraction_numpy", "dot"),
         index=index_dot,
@@ -162,7 +161,7 @@ register(
         "scaled-dot",
         OpKind.CONTRACTION,
         Arity(2, 4),
-        _DOT,
+        {**_DOT, "algorithm": False},
         infer=infer_dot,
         evaluate=lazy("contraction_numpy", "scaled_dot"),
         flops=flops_dot,
@@ -183,7 +182,6 @@ register(
             "operand_precision": False,
             "convolution_kind": False,
             "sparsity_config": False,
-            "padding_type": False,
         },
         infer=infer_convolution,
         evaluate=evaluate_convolution,

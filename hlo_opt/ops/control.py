@@ -175,7 +175,7 @@ def lower_zero(builder: KernelBuilder, instruction: Instruction, index: Index) -
     return "0u"
 
 
-_ASYNC = {"calls": False, "async_execution_thread": False, "output_to_operand_aliasing": False}
+_ASYNC = {"calls": False, "async_execution_thread": False}
 _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
     "parameter": (Arity(0, 0), {}, infer_as_declared),
     "constant": (Arity(0, 0), {}, infer_constant),
@@ -189,7 +189,7 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     ),
     "call": (
         Arity(0, None),
-        {"to_apply": True, "is_composite": False, "output_to_operand_aliasing": False},
+        {"to_apply": True, "is_composite": False},
         infer_call,
     ),
     "fusion": (Arity(0, None), {"kind": True, "calls": True, "output_to_operand_aliasing": False}, infer_fusion),
@@ -197,7 +197,11 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     "add-dependency": (Arity(2, 2), {}, infer_operand),
     "opt-barrier": (Arity(1, 1), {}, infer_operand),
     "domain": (Arity(1, 1), {"domain": True}, infer_operand),
-    "async-start": (Arity(0, None), _ASYNC, infer_async_start),
+    "async-start": (
+        Arity(0, None),
+        {"calls": True, "async_execution_thread": False, "output_to_operand_aliasing": False},
+        infer_async_start,
+    ),
     "async-update": (Arity(1, 1), _ASYNC, infer_operand),
     "async-done": (Arity(1, 1), _ASYNC, infer_async_done),
     "copy-start": (Arity(1, 1), {"cross_program_prefetch_index": False}, infer_copy_start),

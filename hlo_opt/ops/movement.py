@@ -295,13 +295,13 @@ def _register() -> None:
     rows = {
         "broadcast": (infer_broadcast, index_broadcast, lower_moved, {"dimensions": False}),
         "reshape": (infer_reshape, index_reshape, lower_moved, {"inferred_dimension": False}),
-        "bitcast": (infer_bitcast, index_bitcast, lower_bitcast, {"result_layout": False, "source_layout": False}),
+        "bitcast": (infer_bitcast, index_bitcast, lower_bitcast, {}),
         "transpose": (infer_transpose, index_transpose, lower_moved, {"dimensions": True}),
         "slice": (infer_slice, index_slice, lower_moved, {"slice": True}),
         "reverse": (infer_reverse, index_reverse, lower_moved, {"dimensions": True}),
         "pad": (infer_pad, index_pad, lower_pad, {"padding": True}),
         "concatenate": (infer_concatenate, index_concatenate, lower_concatenate, {"dimensions": True}),
-        "iota": (infer_iota, index_none, lower_iota, {"iota_dimension": False}),
+        "iota": (infer_iota, index_none, lower_iota, {"iota_dimension": True}),
     }
     arity = {"pad": Arity(2, 2), "concatenate": Arity(1, None), "iota": Arity(0, 0)}
     for opcode, (infer, index, cuda, attributes) in rows.items():

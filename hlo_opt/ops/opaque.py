@@ -17,7 +17,6 @@ ATTRIBUTES = {
     "batch_group_count": False,
     "called_computations": False,
     "custom_call_has_side_effect": False,
-    "custom_call_schedule": False,
     "dim_labels": False,
     "feature_group_count": False,
     "literal": False,
@@ -25,7 +24,7 @@ ATTRIBUTES = {
     "operand_precision": False,
     "output_to_operand_aliasing": False,
     "padding_type": False,
-    "sparsity_config": False,
+    "schedule": False,
     "to_apply": False,
     "window": False,
 }

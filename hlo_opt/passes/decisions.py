@@ -10,7 +10,7 @@ from hlo_opt.analysis.performance import Priced
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
-from hlo_opt.fusion.legality import CHECKS, Edge, several_outputs
+from hlo_opt.fusion.legality import CHECKS, Edge, illegal
 from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
@@ -30,20 +30,29 @@ def decisions(module: Module, pipeline: Pipeline, context: PassContext) -> list[
     engine = Engine(
         module, context.target, context.origins, context.disabled_reasons, context.forced_edges, context.forbidden
     )
+    seen: set[tuple[str, str]] = set()
     for computation in executed_computations(module):
         for instruction in computation.instructions:
             if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
-                found.extend(_fused(instruction, computation, context))
+                found.extend(_fused(instruction, computation, context, seen))
             if launches(instruction):
                 found.extend(_left(instruction, computation, engine, fusers, context))
     return found
 
 
-def _fused(fusion: Instruction, computation: Computation, context: PassContext) -> Iterator[FusionDecision]:
-    """The edges of the input that ended inside a fusion."""
+def _fused(
+    fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]]
+) -> Iterator[FusionDecision]:
+    """The edges of the input that ended inside a fusion; one that was copied into several fusions is told once."""
     module = computation.module
     assert module is not None
-    seen: set[tuple[str, str]] = set()
+    priced: dict[Instruction, Priced] = {}
+
+    def price(instruction: Instruction) -> Priced:
+        if instruction not in priced:
+            priced[instruction] = Priced(instruction, context.target, row_local=True)
+        return priced[instruction]
+
     for member in fusion.called_by("calls").instructions:
         if not launches(member):
             continue
@@ -61,9 +70,7 @@ def _fused(fusion: Instruction, computation: Computation, context: PassContext) 
                 producer_opcode=operand.opcode,
                 consumer_opcode=member.opcode,
                 rule=context.fused_by.get(names[0], "input"),
-                cost=_cost(
-                    Priced(operand, context.target, row_local=True), Priced(member, context.target, row_local=True)
-                ),
+                cost=_cost(price(operand), price(member)),
                 producer_source=source_location(module, operand),
                 consumer_source=source_location(module, member),
                 producer_kernel=fusion.name,
@@ -112,9 +119,9 @@ def _reasons(
     edge: Edge, through: Edge, engine: Engine, fusers: list[FusionPass], context: PassContext
 ) -> tuple[list[Reason], str]:
     if through.producer is not edge.producer:
-        found = [r for r in (check(edge) for check in CHECKS[:_DIRECT_ONLY]) if r is not None]
-        if found or several_outputs(edge):
-            return _unique(found), "legality"
+        found = _unique(illegal(edge, engine.disabled, CHECKS[:_DIRECT_ONLY]))
+        if found:
+            return found, "legality"
     responsible = [f for f in fusers if f.looks_at(through)]
     # The last pass that takes edges of this kind has the last word; those before it would have fused on its terms.
     for fuser in reversed(responsible):

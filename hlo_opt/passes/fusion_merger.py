@@ -72,7 +72,13 @@ class FusionMerger(FusionPass):
         users = list(producer.users)
         if self._copies(engine, producer) is not None:
             return []
-        takers = [u for u in users if self._obstacle(engine, producer, u) is None]
+        partly = "FUS108" in engine.disabled or any(engine.is_forced(engine.edge(producer, u)) for u in users)
+        takers: list[Instruction] = []
+        for user in users:
+            if self._obstacle(engine, producer, user) is None:
+                takers.append(user)
+            elif not partly:
+                return []
         if len(takers) < len(users) and "FUS108" not in engine.disabled:
             return [u for u in takers if engine.is_forced(engine.edge(producer, u))]
         if takers and self._slower(engine, producer, takers) is not None:

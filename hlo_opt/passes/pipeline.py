@@ -117,10 +117,11 @@ def parse_pipeline(text: str) -> Pipeline:
     try:
         tree = _parser().parse(text)
     except UnexpectedInput as fault:
-        place = fault.pos_in_stream if fault.pos_in_stream is not None and fault.pos_in_stream >= 0 else len(text)
+        at_end = getattr(getattr(fault, "token", None), "type", "") == "$END" or fault.pos_in_stream is None
+        place = len(text) if at_end else min(fault.pos_in_stream or 0, len(text))
         raise UsageError(
             "this is not a pipeline",
-            span=Span(source, min(place, len(text)), min(place, len(text)) + 1),
+            span=Span(source, place, place + 1),
             hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats",
         ) from None
     return Pipeline(tuple(_step(child, source) for child in tree.children))

@@ -2,8 +2,8 @@
 
 from hlo_opt.ir import Module
 from hlo_opt.text.frames import StackFrame, source_location, stack, stack_frames
+from hlo_opt.text.inputs import decode, parse, parse_file_parts, split_input
 from hlo_opt.text.printer import STYLES, print_instruction, print_module
-from hlo_opt.text.reader import parse
 
 Module.printer = print_module
 
@@ -21,10 +21,13 @@ def verify(module: Module, allow_unknown: bool = False) -> None:
 __all__ = [
     "STYLES",
     "StackFrame",
+    "decode",
     "parse",
+    "parse_file_parts",
     "print_instruction",
     "print_module",
     "source_location",
+    "split_input",
     "stack",
     "stack_frames",
     "verify",

@@ -54,6 +54,7 @@ _STARTS = (
     "operand_aliases",
     "donors",
     "accuracy",
+    "precisions",
     "statistics",
     "frontend",
     "sharding",
@@ -173,13 +174,16 @@ class Grammar:
         return re.compile("".join(parts))
 
     def regular(self, rule: str) -> re.Pattern[str]:
-        """The expression of a rule that does not come back to itself, with white space and comments between and after its tokens.
+        """The expression of a rule that does not come back to itself, with white space between and after its tokens.
 
-        Choices and repetitions are taken as they come, with no way back. That is right for rules in which the next token decides, as it does in those
-        that `regular` is asked for. Raises ValueError for a rule that comes back to itself.
+        It matches less than the rule: no comments, and choices and repetitions are taken as they come, with no way back. What it matches, the rule
+        does; of what it does not match, the LALR parser has to say. Raises ValueError for a rule that comes back to itself.
         """
         trees = {name: tree for name, _, tree, _ in self._grammar.rule_defs}
-        return re.compile(self._regular(trees, rule, ()))
+        text = self._regular(trees, rule, ())
+        for gap in (self._space, self._terminals["_S"]):
+            text = text.replace(gap, r"[ \t\r\n]*+")
+        return re.compile(text)
 
     def _regular(self, trees: dict[str, Any], rule: str, outer: tuple[str, ...]) -> str:
         if rule in outer:
@@ -242,7 +246,9 @@ class Grammar:
         """The expected tokens in words: the named ones, and words that the grammar spells out (`devices=`)."""
         spelled = {t.name: t.pattern.value for t in self.lark.terminals if type(t.pattern).__name__ == "PatternStr"}
         words = {_NAMES[name] for name in expected if name in _NAMES}
-        return sorted(words | {repr(spelled[n]) for n in expected if n not in _NAMES and spelled.get(n, "")[-1:] == "="})
+        return sorted(
+            words | {repr(spelled[n]) for n in expected if n not in _NAMES and spelled.get(n, "")[-1:] == "="}
+        )
 
 
 def _any_of(words: list[str]) -> str:

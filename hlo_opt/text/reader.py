@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from typing import NoReturn
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.text.attributes import decoder
-from hlo_opt.text.grammar import MAXIMUM_DEPTH, TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
+from hlo_opt.text.grammar import TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
 from hlo_opt.text.infer import GIVEN_BY_OPERAND, inferred_shape
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import ShapeTable, compatible, read_shape
@@ -39,6 +40,7 @@ class _Patterns:
         self.attribute = known.flat("attribute")
         self.named_operand = known.flat("named_operand")
         self.nested = known.flat("nested_instruction")
+        self.unnamed = known.flat("unnamed")
         self.shape = known.terminal("SHAPE")
         self.comment = known.terminal("COMMENT")
         self.name = known.terminal("NAME")
@@ -49,26 +51,6 @@ class _Patterns:
 @functools.cache
 def _patterns(depth: int) -> _Patterns:
     return _Patterns(depth)
-
-
-def parse(text: str, filename: str = "<string>", max_errors: int = 1) -> Module:
-    """The module that a text describes.
-
-    Raises ParseError, with line and column, when the text is not HLO: wrong syntax, a name that is not defined or defined twice, a type that contradicts
-    what it stands for. Its `errors` are the first `max_errors` faults, at most one per computation. Whether operations fit their operands is for `verify` to
-    say.
-    """
-    return read(Source(text, filename), max_errors)
-
-
-def read(source: Source, max_errors: int = 1) -> Module:
-    """What `parse` does, for a text that has a name and a first line already."""
-    try:
-        return Reader(source, max_errors).module()
-    except ParseError as error:
-        if all(e.code != TOO_DEEP for e in error.errors):
-            raise
-    return Reader(source, max_errors, MAXIMUM_DEPTH).module()
 
 
 class Scope:
@@ -120,14 +102,14 @@ class Reader:
         """Read the text. Raises ParseError."""
         position = self.skip(0)
         header = self.patterns.header.match(self.text, position)
-        if header is None and is_single(self.text, position):
-            return self.single(position)
         try:
             if header is not None:
                 position = self.header(header)
             elif self.signature_first(position):
                 message = "a text without HloModule starts with ENTRY or with a name and '{'"
-                self.fail(message, position, hint="write `HloModule name` before the computation, or leave the signature out")
+                self.fail(
+                    message, position, hint="write `HloModule name` before the computation, or leave the signature out"
+                )
         except ParseError as error:
             position = self.recover(error, position)
         entry: Computation | None = None
@@ -163,9 +145,7 @@ class Reader:
         head = self.patterns.head.match(self.text, position)
         return head is not None and head["ENTRY"] is None and head["SIGNATURE"] is not None
 
-    def computation(
-        self, position: int, entry: Computation | None, has_header: bool
-    ) -> tuple[Computation, bool, int]:
+    def computation(self, position: int, entry: Computation | None, has_header: bool) -> tuple[Computation, bool, int]:
         """Read a computation: what was read, whether it is the entry, and where the text goes on."""
         head = self.patterns.head.match(self.text, position)
         if head is None:
@@ -204,30 +184,6 @@ class Reader:
         first, *others = self.errors
         first.others = tuple(others)
         return first
-
-    # ---- one instruction without a module
-
-    def single(self, position: int) -> Module:
-        """An instruction with nothing around it; operands that are given by their types become parameters (ParseSingleInstruction)."""
-        self.result.name = "_"
-        self.result.attributes["is_scheduled"] = Attribute("true", decoder("is_scheduled"))
-        scope = SingleScope(Computation("_", offset=position))
-        end = len(self.text)
-        found = self.patterns.instruction.match(self.text, position)
-        if found is not None:
-            position = self.instructions(scope, position, end)
-        else:
-            found = self.patterns.unnamed.match(self.text, position)
-            if found is None:
-                self.unexpected("single", position)
-            made = self.nested(scope, found, "_")
-            position, made.end = self.attributes(found.end(), end, made.attributes, scope, made)
-        if position < end or len(scope.computation.instructions) - len(scope.missing) > len(scope.names):
-            self.unexpected("single", position)
-        scope.computation._root = scope.root or next(reversed(scope.computation._instructions))
-        self.add_computation(scope.computation)
-        self.result._entry = scope.computation
-        return self.result
 
     def fail_computation(self, position: int, has_header: bool) -> NoReturn:
         if self.text[position] == ",":
@@ -268,7 +224,7 @@ class Reader:
         arrow = arrow if found is None else found.end()
         declared = self.shape(signature[arrow:], start + arrow)
         root = computation.root
-        if not compatible(declared, root.shape):
+        if root.shape is not _NO_SHAPE and not compatible(declared, root.shape):
             self.fail(
                 f"computation {computation.name} is declared to give {declared}, its root {root.name} is {root.shape}",
                 start + arrow,
@@ -277,7 +233,8 @@ class Reader:
 
     # ---- instructions
 
-    def instructions(self, scope: Scope, position: int, end: int) -> int:
+    def instructions(self, scope: Scope, position: int, end: int, once: bool = False) -> int:
+        """Read instructions, or only one, as long as they come. Returns where the text goes on."""
         text, names, computation = self.text, scope.names, scope.computation
         match = self.patterns.instruction.match
         shapes, held = self.shapes, computation._instructions
@@ -336,6 +293,8 @@ class Reader:
                 if scope.root is not None:
                     self.fail(f"computation {computation.name} has two ROOTs", start, found.end(2))
                 scope.root = made
+            if once:
+                break
         return position
 
     def fail_name(self, name: str, start: int, end: int, is_taken: bool) -> NoReturn:
@@ -361,6 +320,10 @@ class Reader:
         try:
             return inferred_shape(instruction)
         except ValueError as error:
+            if any(o.shape is _NO_SHAPE for o in instruction.operands) or any(
+                c._root is None for c in instruction.called()
+            ):
+                return _NO_SHAPE  # follows from a fault that is known
             self.fail(str(error), start, end)
 
     # ---- operands
@@ -377,24 +340,37 @@ class Reader:
                 name = written[1:] if written[0] == "%" else written
                 operand = names.get(name)
                 if operand is None:
-                    self.fail_operand(scope, name, found.start(2), found.end(2))
+                    operand = self.missing_operand(scope, name, found)
                 if shape_text is not None:
                     declared = self.shape(shape_text, found.start(1))
-                    if declared is not operand.shape and not compatible(declared, operand.shape):
+                    known = operand.shape
+                    if declared is not known and known is not _NO_SHAPE and not compatible(declared, known):
                         self.fail(f"{name} is {operand.shape}, not {declared}", found.start(1), found.end(2))
                 result.append(operand)
                 position = found.end()
             elif (found := patterns.nested.match(text, position, last)) is not None:
+                self.before_nested(scope, found)
                 result.append(self.nested(scope, found))
                 position = found.end()
             elif (found := patterns.shape.match(text, position, last)) is not None:
-                self.shape(found[0], position)
+                result.extend(self.nameless_operand(scope, self.shape(found[0], position), position))
                 position = self.skip(found.end())
             if position < last:
                 if text[position] != ",":
                     self.unexpected("operands", start, end)
                 position = self.skip(position + 1)
         return result
+
+    def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:
+        """The operand for a name that is not defined; `found` is it with the type that is given for it. Raises ParseError."""
+        self.fail_operand(scope, name, found.start(2), found.end(2))
+
+    def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
+        """The operand for a type without a name; XLA passes over those."""
+        return ()
+
+    def before_nested(self, scope: Scope, found: re.Match[str]) -> None:
+        """Called before an instruction in the place of an operand is read."""
 
     def fail_operand(self, scope: Scope, name: str, start: int, end: int) -> NoReturn:
         close = nearest(name, [n for n in scope.names if n[0] != "%"])
@@ -405,8 +381,8 @@ class Reader:
             f"did you mean {close}?" if close else None,
         )
 
-    def nested(self, scope: Scope, found: re.Match[str]) -> Instruction:
-        """An instruction written in the place of an operand; as in XLA it is named after its opcode."""
+    def nested(self, scope: Scope, found: re.Match[str], wish: str = "") -> Instruction:
+        """An instruction written in the place of an operand; as in XLA it is named after its opcode unless a name is given."""
         shape_text, opcode, inner = found.groups()
         if inner[-1] != ")":
             self.unexpected("operands", found.start(3), found.end(3))
@@ -416,7 +392,7 @@ class Reader:
         operands = []
         if literal is None and number is None:
             operands = self.operands(scope, found.start(3), found.end(3))
-        wish = name = f"{opcode}.anon"
+        wish = name = wish or f"{opcode}.anon"
         while name in scope.names:
             self.anonymous[wish] = self.anonymous.get(wish, 0) + 1
             name = f"{wish}.{self.anonymous[wish]}"
@@ -432,6 +408,8 @@ class Reader:
         )
         if shape_text is None:
             made.shape = self.infer(made, found.start(2), found.end(2))
+        elif opcode in GIVEN_BY_OPERAND:
+            made.shape = GIVEN_BY_OPERAND[opcode](made)
         scope.names[name] = made
         return edit.append(scope.computation, made)
 
@@ -490,7 +468,7 @@ class Reader:
 
     def predecessors(self, scope: Scope, value: str, position: int) -> list[Instruction]:
         result = []
-        for token in grammar().parse("names", value, self.source, position).children:
+        for token in grammar(self.depth).parse("names", value, self.source, position).children:
             written = str(token.children[0])  # type: ignore[union-attr]
             at = position + (token.children[0].start_pos or 0)  # type: ignore[union-attr]
             name = written.removeprefix("%")
@@ -514,6 +492,8 @@ class Reader:
             self.fail(f"expected the name of a computation, found {value[:40]!r}", start, end)
         name = value.removeprefix("%")
         found = self.computations.get(name)
+        if found is None and self.errors:
+            return Computation(name)  # perhaps the one that could not be read
         if found is None:
             close = nearest(name, self.computations)
             hint = f"did you mean {close}?" if close else None
@@ -524,12 +504,14 @@ class Reader:
         if value[0] != "{":
             return Called(self.called(value, position, position + len(value)), is_list=True)
         result = []
-        for name in grammar().parse("names", value, self.source, position).children:
+        for name in grammar(self.depth).parse("names", value, self.source, position).children:
             token = name.children[0]  # type: ignore[union-attr]
             at = position + (token.start_pos or 0)  # type: ignore[union-attr]
             result.append(self.called(str(token), at, at + len(str(token))))
         return Called(*result, is_list=True)
 
+
+_LINE = re.compile(r"^[ \t]*+(?=[%A-Za-z_])", re.MULTILINE)
 
 _RAW = frozenset({"backend_config", "frontend_attributes"})
 """Attributes whose braces XLA counts without looking at anything else in them."""

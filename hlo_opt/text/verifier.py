@@ -6,13 +6,18 @@ Source: xla/service/hlo_verifier.cc and the checks that xla/hlo/parser/hlo_parse
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NoReturn
 
 from hlo_opt.diag import ParseError, Span, VerifyError, nearest
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
 from hlo_opt.ops import OpSpec, ShapeError, find, table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
-from hlo_opt.text.shapes import compatible
+from hlo_opt.text.aliases import alias_fault
+from hlo_opt.text.chains import ChainFault, base_opcode, check_link, link, wrapped
+from hlo_opt.text.forms import check_form
+from hlo_opt.text.rules import instruction_fault
+from hlo_opt.text.shapes import ShapeTable, compatible
 
 HEADER_ATTRIBUTES = frozenset(
     {
@@ -31,10 +36,13 @@ HEADER_ATTRIBUTES = frozenset(
 )
 """What may follow the module's name (xla/hlo/parser/hlo_parser.cc, ParseHloModule)."""
 
-_SUGAR = re.compile(r"(.+)-(start|update|done)")
-_WITH_OWN_START = frozenset({"all-gather", "all-reduce", "collective-permute", "copy", "recv", "send"})
-"""Opcodes that have asynchronous opcodes of their own (`all-gather-start`), so that other spellings mean nothing."""
-_SUGAR_ATTRIBUTES = frozenset({"async_execution_thread", "calls", "output_to_operand_aliasing"})
+_COMPUTATION_ATTRIBUTES = frozenset({"execution_thread"})
+_LINK_ATTRIBUTES = {
+    "start": frozenset({"async_execution_thread", "output_to_operand_aliasing"}),
+    "update": frozenset({"async_execution_thread"}),
+    "done": frozenset({"async_execution_thread"}),
+}
+"""What the links of an asynchronous chain in its short form (`add-start`) may carry besides the shared attributes and, a start, its operation's."""
 
 
 def verify(module: Module, allow_unknown: bool = False) -> None:
@@ -45,44 +53,46 @@ def verify(module: Module, allow_unknown: bool = False) -> None:
     _Verifier(module, allow_unknown).run()
 
 
-def base_opcode(opcode: str) -> str | None:
-    """The operation that an async spelling such as `add-start` runs; None for an opcode that is none."""
-    found = _SUGAR.fullmatch(opcode)
-    if found is None or found[1] in _WITH_OWN_START or find(found[1]) is None:
-        return None
-    return found[1]
-
-
 class _Verifier:
     def __init__(self, module: Module, allow_unknown: bool) -> None:
         self.module = module
         self.allow_unknown = allow_unknown
-        self.decoded: set[int] = set()
+        self.formed: set[tuple[str, str, str]] = set()
+        self.started: dict[Computation, Instruction] = {}
+        self.laid_out: set[Shape] = set()
 
     def fail(
-        self, place: Instruction | Computation | None, message: str, hint: str | None = None, at: str = ""
+        self, place: Instruction | Computation | Module | None, message: str, hint: str | None = None, at: str = ""
     ) -> NoReturn:
-        """Raise a VerifyError at an instruction or a computation; `at` is an attribute's name, to point at it."""
-        span: Span | None = None
+        """Raise a VerifyError at an instruction, a computation or the header; `at` is an attribute's name, to point at it."""
         source = self.module.source
-        if isinstance(place, Instruction):
+        span = self.attribute_span(place, at) if at else None
+        if span is None and isinstance(place, Instruction):
             span = self.module.span(place)
-            if span is not None and at:
-                found = re.compile(rf",\s*{re.escape(at)}=").search(span.source.text, span.start, span.end)
-                if found is not None:
-                    start = found.end() - len(at) - 1
-                    span = Span(span.source, start, start + len(at))
-        elif isinstance(place, Computation) and source is not None and place.offset >= 0:
+        elif span is None and isinstance(place, Computation) and source is not None and place.offset >= 0:
             span = Span(source, place.offset, place.offset + len(place.name))
         raise VerifyError(message, span=span, hint=hint, filename=None if source is None else source.filename)
 
+    def attribute_span(self, place: Instruction | Computation | Module | None, name: str) -> Span | None:
+        """Where the name of an attribute stands in the text."""
+        source = self.module.source
+        if source is None:
+            return None
+        start, end = 0, len(source.text)
+        if isinstance(place, Instruction):
+            start, end = place.offset, place.end
+        elif isinstance(place, Computation):
+            start = max((i.end for i in place.instructions), default=place.offset)
+        else:
+            end = min((c.offset for c in self.module.computations if c.offset >= 0), default=end)
+        if start < 0:
+            return None
+        found = re.compile(rf",\s*({re.escape(name)})=\s*").search(source.text, start, end)
+        return None if found is None else Span(source, found.start(1), found.end(1))
+
     def run(self) -> None:
         module = self.module
-        if not self.allow_unknown:
-            for name in module.attributes:
-                if name not in HEADER_ATTRIBUTES:
-                    close = nearest(name, HEADER_ATTRIBUTES)
-                    self.fail(None, f"HloModule has no attribute {name}", f"did you mean {close}?" if close else None)
+        self.free_attributes(module, module.attributes, HEADER_ATTRIBUTES, "HloModule")
         if module._entry is None or module._entry not in module.computations:
             self.fail(None, f"module {module.name} has no entry computation")
         names: set[str] = set()
@@ -91,8 +101,67 @@ class _Verifier:
             if computation.name in names:
                 self.fail(computation, f"computation {computation.name} is defined twice")
             names.add(computation.name)
+            self.free_attributes(computation, computation.attributes, _COMPUTATION_ATTRIBUTES, "a computation")
             self.computation(computation, known)
             known.add(computation)
+        self.interface()
+
+    def free_attributes(
+        self, place: Module | Computation, attributes: Mapping[str, Attribute | Called], known: frozenset[str], what: str
+    ) -> None:
+        """Attributes of the header or of a computation."""
+        for name, value in attributes.items():
+            if name not in known and not self.allow_unknown:
+                close = nearest(name, known)
+                hint = f"did you mean {close}?" if close else f"it takes {', '.join(sorted(known))}"
+                self.fail(place, f"{what} has no attribute {name}", hint, name)
+            if isinstance(value, Attribute):
+                self.form(place, "", name, value)
+
+    def interface(self) -> None:
+        """What the header says about parameters and result of the entry."""
+        module = self.module
+        fault = alias_fault(module)
+        if fault is not None:
+            self.fail(module, f"{fault[0]}: {fault[1]}", at=fault[0])
+        name = "entry_computation_layout"
+        if name not in module.attributes:
+            return
+        parameters, result = entry_layout(module.attributes[name].text)
+        ours = [p.shape for p in module.entry.parameters]
+        if len(parameters) != len(ours):
+            self.fail(module, f"{name} has {len(parameters)} parameters, {module.entry.name} has {len(ours)}", at=name)
+        for number, (declared, shape) in enumerate(zip(parameters, ours, strict=True)):
+            if not compatible(declared, shape):
+                message = f"parameter {number} of {module.entry.name} is {shape.without_layout()}, not {declared.without_layout()}"
+                self.fail(module, f"{name}: {message}", at=name)
+        root = module.entry.root.shape
+        if not compatible(result, root):
+            message = f"{module.entry.name} gives {root.without_layout()}, not {result.without_layout()}"
+            self.fail(module, f"{name}: {message}", at=name)
+
+    def form(self, place: Instruction | Computation | Module, opcode: str, name: str, value: Attribute) -> None:
+        """The value of an attribute against its form."""
+        key = (opcode, name, value.text)
+        if key in self.formed:
+            return
+        try:
+            check_form(opcode, name, value.text)
+        except ParseError as error:
+            where = self.attribute_span(place, name)
+            span = where
+            if where is not None:  # once more, for the place in the value
+                begin = where.end + 1
+                text = where.source.text
+                while begin < len(text) and text[begin] in " \t\r\n":
+                    begin += 1
+                try:
+                    check_form(opcode, name, value.text, where.source, begin)
+                except ParseError as placed:
+                    span = placed.span
+            filename = self.module.source.filename if self.module.source is not None else None
+            raise VerifyError(f"{name}: {error.message}", span=span, hint=error.hint, filename=filename) from None
+        self.formed.add(key)
 
     def computation(self, computation: Computation, known: set[Computation]) -> None:
         if not computation.instructions:
@@ -129,46 +198,72 @@ class _Verifier:
     # ---- one instruction
 
     def instruction(self, instruction: Instruction) -> None:
-        spec = find(instruction.opcode)
-        base = None if spec is not None else base_opcode(instruction.opcode)
+        opcode = instruction.opcode
+        spec = find(opcode)
+        base = None if spec is not None else base_opcode(opcode)
         if spec is None and base is None:
             if self.allow_unknown:
                 return
-            close = nearest(instruction.opcode, [s.opcode for s in table()])
-            self.fail(instruction, f"unknown opcode {instruction.opcode}", f"did you mean {close}?" if close else None)
-        if spec is not None:
-            count = len(instruction.operands)
-            if not spec.arity.accepts(count):
-                self.fail(instruction, f"{instruction.opcode} takes {spec.arity} operands, but has {count}")
+            close = nearest(opcode, [s.opcode for s in table()])
+            self.fail(instruction, f"unknown opcode {opcode}", f"did you mean {close}?" if close else None)
+        if spec is not None and not spec.arity.accepts(len(instruction.operands)):
+            self.fail(instruction, f"{opcode} takes {spec.arity} operands, but has {len(instruction.operands)}")
         self.attributes(instruction, spec, base)
+        self.layout(instruction)
         self.literal(instruction)
-        self.callees(instruction)
-        if spec is not None and spec.infer is not None:
-            self.shape(instruction, spec)
+        if link(opcode) is not None:
+            self.chain(instruction)
+        fault = instruction_fault(instruction)
+        if fault is not None:
+            self.fail(instruction, f"{opcode} {instruction.name}: {fault[0]}", at=fault[1])
+        whole = instruction if spec is not None else wrapped(instruction)
+        if whole is not None:
+            self.callees(whole)
+            self.shape(whole)
 
     def attributes(self, instruction: Instruction, spec: OpSpec | None, base: str | None) -> None:
-        wanted = spec or find(base or "")
+        """Names against what the opcode takes, values against their forms."""
+        opcode = instruction.opcode
+        known: Mapping[str, bool] = spec.attributes if spec is not None else {}
+        if base is not None:
+            inner = find(base)
+            kind = link(opcode) or ""
+            known = dict.fromkeys(_LINK_ATTRIBUTES[kind], False)
+            if kind == "start" and inner is not None:
+                known = {**inner.attributes, **known}
         for name, value in instruction.attributes.items():
-            known = (
-                name in SHARED_ATTRIBUTES
-                or (wanted is not None and name in wanted.attributes)
-                or (base is not None and name in _SUGAR_ATTRIBUTES)
-            )
-            if not known and not self.allow_unknown:
-                allowed = sorted({*(wanted.attributes if wanted is not None else ()), *SHARED_ATTRIBUTES})
+            if name not in known and name not in SHARED_ATTRIBUTES and not self.allow_unknown:
+                allowed = sorted({*known, *SHARED_ATTRIBUTES})
                 close = nearest(name, allowed)
                 hint = f"did you mean {close}?" if close else f"it takes {', '.join(allowed)}"
-                self.fail(instruction, f"{instruction.opcode} has no attribute {name}", hint, name)
-            if isinstance(value, Attribute) and id(value) not in self.decoded:
-                try:
-                    value.value  # noqa: B018 - decoding is the check
-                except ParseError as error:
-                    self.fail(instruction, f"{name}: {error.message}", error.hint, name)
-                self.decoded.add(id(value))
-        if spec is not None:
-            for name, is_required in spec.attributes.items():
-                if is_required and name not in instruction.attributes:
-                    self.fail(instruction, f"{instruction.opcode} needs the attribute {name}")
+                self.fail(instruction, f"{opcode} has no attribute {name}", hint, name)
+            if isinstance(value, Attribute):
+                self.form(instruction, base or opcode, name, value)
+        for name, is_required in known.items():
+            if is_required and name not in instruction.attributes:
+                self.fail(instruction, f"{opcode} needs the attribute {name}")
+
+    def layout(self, instruction: Instruction) -> None:
+        """Every layout lists each dimension once (LayoutUtil::ValidateLayoutInShape)."""
+        if instruction.shape in self.laid_out:
+            return
+        for leaf in instruction.shape.leaves():
+            order = None if leaf.layout is None else leaf.layout.minor_to_major
+            if order is not None and sorted(order) != list(range(leaf.rank)):
+                self.fail(instruction, f"layout {leaf.layout} does not list each of {leaf.rank} dimensions once")
+        self.laid_out.add(instruction.shape)
+
+    def chain(self, instruction: Instruction) -> None:
+        """A link of an asynchronous chain."""
+        try:
+            check_link(instruction)
+        except ChainFault as error:
+            self.fail(instruction, f"{instruction.opcode} {instruction.name}: {error}", at=error.attribute)
+        if instruction.opcode == "async-start":
+            for callee in instruction.called():
+                other = self.started.setdefault(callee, instruction)
+                if other is not instruction:
+                    self.fail(instruction, f"{callee.name} is what {other.name} runs already; each start has a computation of its own")
 
     def literal(self, instruction: Instruction) -> None:
         if instruction.opcode == "parameter" and instruction.parameter_number is None:
@@ -190,8 +285,11 @@ class _Verifier:
             if isinstance(decoded, tuple):
                 todo.extend(decoded)
 
-    def shape(self, instruction: Instruction, spec: OpSpec) -> None:
-        assert spec.infer is not None
+    def shape(self, instruction: Instruction) -> None:
+        """The declared shape against the one that operands and attributes give."""
+        spec = find(instruction.opcode)
+        if spec is None or spec.infer is None:
+            return
         try:
             inferred = spec.infer(instruction)
         except ShapeError as error:
@@ -259,3 +357,13 @@ class _Verifier:
                 instruction,
                 f"{instruction.name} is declared {result.without_layout()}, but {callee.name} gives {callee.root.shape.without_layout()}",
             )
+
+
+def entry_layout(text: str) -> tuple[tuple[Shape, ...], Shape]:
+    """Parameters and result of `{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises ParseError for anything else."""
+    check_form("", "entry_computation_layout", text)
+    inner = text.strip()[1:-1]
+    arrow = inner.rindex("->")
+    parameters = re.sub(r",\s*\)\s*$", ")", inner[:arrow])
+    shapes = ShapeTable()
+    return shapes[parameters.strip()].elements or (), shapes[inner[arrow + 2 :].strip()]

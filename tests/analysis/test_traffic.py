@@ -9,7 +9,7 @@ from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import target
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
-SOME = ["adam_one", "cache_update", "embed", "layer_norm", "mlp_forward", "softmax_bf16", "transpose_add"]
+SOME = ["adam_one", "branch", "dropout", "layer_norm", "mlp_forward", "softmax_bf16", "transpose_add"]
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -1,0 +1,121 @@
+"""Aliases and donations: which buffers share memory, and whether the places that they name are there.
+
+Source: xla/hlo/ir/hlo_input_output_alias_config.cc and hlo_buffer_donor_config.cc (SetUpAlias, AddBufferDonor, Verify).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hlo_opt.ir import Instruction, Module, Shape
+
+_ALIAS = re.compile(
+    r"\{([^{}]*)\}\s*:\s*\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*(?:,\s*(must-alias|may-alias)\s*)?\)"
+)
+_DONOR = re.compile(r"\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*\)")
+_COMMENT = re.compile(r"//[^\n\r]*|/\*[\s\S]*?\*/")
+
+Index = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """An output, by its place in the result, that shares memory with a parameter, by its number and the place in it."""
+
+    output: Index
+    parameter: int
+    index: Index
+    must: bool = False
+
+
+def read_aliases(text: str) -> list[Alias]:
+    """`{{0}: (1, {}, must-alias)}`: of a module's inputs and outputs, or of an instruction's operands and outputs. The form is not checked."""
+    found = _ALIAS.finditer(_COMMENT.sub(" ", text))
+    return [Alias(_index(m[1]), int(m[2]), _index(m[3]), m[4] == "must-alias") for m in found]
+
+
+def read_donors(text: str) -> list[tuple[int, Index]]:
+    """`{(0, {}), (1, {0})}`: parameter numbers with places in them. The form is not checked."""
+    return [(int(m[1]), _index(m[2])) for m in _DONOR.finditer(_COMMENT.sub(" ", text))]
+
+
+def _index(text: str) -> Index:
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def subshape(shape: Shape, index: Index) -> Shape | None:
+    """The shape at a place in nested tuples; None where there is no such place."""
+    for step in index:
+        if shape.elements is None or not 0 <= step < len(shape.elements):
+            return None
+        shape = shape.elements[step]
+    return shape
+
+
+def alias_fault(module: Module) -> tuple[str, str] | None:
+    """What is wrong with the module's aliases and donations: the attribute and a message. None when nothing is."""
+    parameters = module.entry.parameters
+    taken: dict[tuple[int, Index], str] = {}
+    outputs: set[Index] = set()
+    attribute = "input_output_alias"
+    text = module.attributes[attribute].text if attribute in module.attributes else ""
+    for alias in read_aliases(text):
+        output = subshape(module.entry.root.shape, alias.output)
+        if output is None:
+            return attribute, f"the result {module.entry.root.shape.without_layout()} has no place {_text(alias.output)}"
+        if alias.output in outputs:
+            return attribute, f"output {_text(alias.output)} is aliased twice"
+        outputs.add(alias.output)
+        fault = _parameter_fault(parameters, alias.parameter, alias.index, taken, attribute)
+        if fault is not None:
+            return attribute, fault
+        given = subshape(parameters[alias.parameter].shape, alias.index)
+        assert given is not None
+        if given.is_array and output.is_array and given.byte_size != output.byte_size:
+            return attribute, (
+                f"parameter {alias.parameter} at {_text(alias.index)} is {given.without_layout()}, output {_text(alias.output)} is "
+                f"{output.without_layout()}: they cannot share memory"
+            )
+    attribute = "buffer_donor"
+    text = module.attributes[attribute].text if attribute in module.attributes else ""
+    for number, index in dict.fromkeys(read_donors(text)):
+        fault = _parameter_fault(parameters, number, index, taken, attribute)
+        if fault is not None:
+            return attribute, fault
+    return None
+
+
+def _parameter_fault(
+    parameters: list[Instruction], number: int, index: Index, taken: dict[tuple[int, Index], str], attribute: str
+) -> str | None:
+    if not 0 <= number < len(parameters):
+        return f"there is no parameter {number}; the entry has {len(parameters)}"
+    shape = parameters[number].shape
+    if subshape(shape, index) is None:
+        return f"parameter {number} is {shape.without_layout()} and has no place {_text(index)}"
+    if (number, index) in taken:
+        return f"parameter {number} at {_text(index)} is in {taken[number, index]} already"
+    taken[number, index] = attribute
+    return None
+
+
+def operand_alias_fault(instruction: Instruction) -> str | None:
+    """What is wrong with `output_to_operand_aliasing`; None when nothing is."""
+    for alias in read_aliases(instruction.attributes["output_to_operand_aliasing"].text):
+        shape = instruction.shape
+        output = subshape(shape, alias.output)
+        if output is None:
+            return f"{shape.without_layout()} has no place {_text(alias.output)}"
+        if not 0 <= alias.parameter < len(instruction.operands):
+            return f"there is no operand {alias.parameter}"
+        given = subshape(instruction.operands[alias.parameter].shape, alias.index)
+        if given is None:
+            return f"operand {alias.parameter} has no place {_text(alias.index)}"
+        if not given.same_values(output):
+            return f"operand {alias.parameter} is {given.without_layout()}, the output {output.without_layout()}"
+    return None
+
+
+def _text(index: Index) -> str:
+    return "{" + ",".join(map(str, index)) + "}"

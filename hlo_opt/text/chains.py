@@ -1,0 +1,100 @@
+"""Asynchronous chains: which operation an async instruction runs, and whether its links belong together.
+
+A chain is a start, any number of updates and a done. `add-start(a, b)` is short for an `async-start` of a computation that adds; the links of such a chain
+name the operation as well, and may repeat the start's thread and computation, but not contradict them.
+Source: xla/hlo/parser/hlo_parser.cc, ParseOpcode and the cases of kAsyncStart, kAsyncUpdate and kAsyncDone in CreateInstruction.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hlo_opt.ir import Called, Computation, Instruction
+from hlo_opt.ops import find
+
+_SUGAR = re.compile(r"(.+)-(start|update|done)")
+_WITH_OWN_START = frozenset({"all-gather", "all-reduce", "collective-permute", "copy", "recv", "send"})
+"""Opcodes that have asynchronous opcodes of their own (`all-gather-start`), so that other spellings mean nothing."""
+_MAIN = "main"
+"""The thread of instructions that name none (HloInstruction::kMainExecutionThread)."""
+
+
+class ChainFault(Exception):
+    """A link that does not fit. `attribute` names what is wrong about it, where that is an attribute."""
+
+    def __init__(self, message: str, attribute: str = "") -> None:
+        super().__init__(message)
+        self.attribute = attribute
+
+
+def base_opcode(opcode: str) -> str | None:
+    """The operation that a spelling such as `add-start` runs; None for an opcode that is none."""
+    found = _SUGAR.fullmatch(opcode)
+    if found is None or found[1] in _WITH_OWN_START or found[1] == "async" or find(found[1]) is None:
+        return None
+    return found[1]
+
+
+def link(opcode: str) -> str | None:
+    """`start`, `update` or `done` for an opcode of an asynchronous chain, spelled out or not; None for others."""
+    found = _SUGAR.fullmatch(opcode)
+    return found[2] if found is not None and (found[1] == "async" or base_opcode(opcode) is not None) else None
+
+
+def wrapped(start: Instruction) -> Instruction | None:
+    """The operation that a start in its short form runs, as an instruction of its own; None where the shape does not say what it gives."""
+    base, elements = base_opcode(start.opcode), start.shape.elements
+    if base is None or not elements or len(elements) < 2:
+        return None
+    attributes = {n: v for n, v in start.attributes.items() if n not in ("async_execution_thread", "output_to_operand_aliasing")}
+    made = Instruction(start.name, base, elements[1], start.operands, attributes, offset=start.offset, end=start.end)
+    made.parent = start.parent
+    return made
+
+
+def check_link(instruction: Instruction) -> None:
+    """Raises ChainFault where an update or a done does not belong to the chain that it continues, or a start gives no chain."""
+    kind = link(instruction.opcode)
+    if kind == "start":
+        elements = instruction.shape.elements
+        if elements is None or len(elements) < 2 or elements[0].elements is None:
+            raise ChainFault("an async start gives ((operands), outputs, contexts..)")
+        return
+    if kind is None:
+        return
+    before = instruction.operands[0] if len(instruction.operands) == 1 else None
+    if before is None or link(before.opcode) not in ("start", "update"):
+        raise ChainFault(f"{instruction.opcode} takes what an async start or update gives, and nothing else")
+    if kind == "update" and not before.shape.same_values(instruction.shape):
+        raise ChainFault(f"an async update gives the shape of its operand, {before.shape}")
+    start = _start(before)
+    base, runs = base_opcode(instruction.opcode), _runs(start)
+    if base is not None and runs is not None and base != runs:
+        raise ChainFault(f"{start.name} runs {runs}, {instruction.name} goes on with {base}")
+    if "async_execution_thread" in instruction.attributes:
+        ours, theirs = _thread(instruction), _thread(start)
+        if ours != theirs:
+            raise ChainFault(f"{start.name} runs on thread {theirs}, not {ours}", "async_execution_thread")
+    named, called = instruction.attributes.get("calls"), _calls(start)
+    if isinstance(named, Called) and called is not None and named.computations[0] is not called:
+        raise ChainFault(f"{start.name} calls {called.name}, not {named.computations[0].name}", "calls")
+
+
+def _start(instruction: Instruction) -> Instruction:
+    while link(instruction.opcode) == "update" and instruction.operands:
+        instruction = instruction.operands[0]
+    return instruction
+
+
+def _runs(start: Instruction) -> str | None:
+    base, called = base_opcode(start.opcode), _calls(start)
+    return base if base is not None else called.root.opcode if called is not None else None
+
+
+def _calls(start: Instruction) -> Computation | None:
+    called = start.attributes.get("calls") if base_opcode(start.opcode) is None else None
+    return called.computations[0] if isinstance(called, Called) else None
+
+
+def _thread(instruction: Instruction) -> str:
+    return instruction.word("async_execution_thread", _MAIN)

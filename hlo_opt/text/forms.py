@@ -1,0 +1,311 @@
+"""Which attribute has which form, and whether a value has it.
+
+Reading keeps a value as text; before a module is used, `check_form` holds each against its form: a terminal or a rule of the grammar, or one of a
+few words. Decoding (`hlo_opt.text.attributes`) gives values to those who need them.
+Source: xla/hlo/parser/hlo_parser.cc, CreateInstruction, ParseHloModule and ParseAttributeHelper; the words are those of xla/xla_data.proto.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlo_opt.diag import ParseError, Source, Span, nearest
+from hlo_opt.text.attributes import DECODERS
+from hlo_opt.text.grammar import grammar
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a value has to look like.
+
+    what        in words, for messages
+    terminals   terminals of the grammar, one of which it is; empty: any
+    rule        a rule of the grammar that it follows; empty: any
+    words       words, one of which it is; empty: any. Compared in lower case when `any_case` is set
+    test        what else has to hold; raises ParseError
+    """
+
+    what: str
+    terminals: tuple[str, ...] = ()
+    rule: str = ""
+    words: tuple[str, ...] = ()
+    any_case: bool = False
+    test: Callable[[str], object] | None = None
+
+
+def _words(what: str, words: str, any_case: bool = False) -> Form:
+    return Form(what, words=tuple(words.split()), any_case=any_case)
+
+
+def _integers_in(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"-?\d+", text)]
+
+
+def _check_tiles(tiles: str) -> tuple[list[int], list[int]]:
+    """Shape and devices (none where they are counted out) of `[2,4]<=[4,2]T(1,0)`. Raises ParseError where order and grid do not fit."""
+    grid, _, rest = tiles.partition("]")
+    shape = _integers_in(grid)
+    if "<=" not in rest:
+        return shape, _integers_in(rest)
+    counted, _, order = rest.partition("]")
+    dimensions, permutation = _integers_in(counted), _integers_in(order)
+    if len(dimensions) > 1 and not permutation:
+        raise ParseError(f"expected T(..), the order of the {len(dimensions)} dimensions, after '<=[..]'")
+    if permutation and len(dimensions) > 1 and sorted(permutation) != list(range(len(dimensions))):
+        raise ParseError(f"T({','.join(map(str, permutation))}) is no order of {len(dimensions)} dimensions")
+    if math.prod(shape) != math.prod(dimensions):
+        raise ParseError(f"the grid has {math.prod(shape)} places for {math.prod(dimensions)} devices")
+    return shape, []
+
+
+def _check_devices(text: str) -> None:
+    if text.startswith("["):
+        shape, devices = _check_tiles(text)
+        if devices or len(shape) != 2:
+            raise ParseError("expected groups and members, such as [2,4]<=[8]")
+
+
+def _check_pairs(text: str) -> None:
+    if any(len(_integers_in(pair)) != 2 for pair in re.findall(r"\{[^{}]*\}", text[1:-1])):
+        raise ParseError("expected pairs, such as {{0,1},{1,0}}")
+
+
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\[\s\S])*\"")
+_NESTED = re.compile(r"[a-z_]+=\s*(?:\{[^{}]*\}|\{(?:[^{}]*\{[^{}]*\})*[^{}]*\})")
+_TILES = re.compile(r"devices=\s*(\[.*)")
+_WORD = re.compile(r"(?<![\w.=])[a-z_]+(?![\w.=])")
+
+
+def _check_sharding(text: str) -> None:
+    """Devices are named where they are needed, and only there (ParseSingleSharding)."""
+    bare = _NESTED.sub(" ", _QUOTED.sub('""', grammar().terminal("COMMENT").sub(" ", text)))
+    inner = bare[1:-1].strip()
+    for one in re.findall(r"\{([^{}]*)\}", inner) if inner.startswith("{") else [inner] if inner else []:
+        words = set(_WORD.findall(one))
+        if words & {"mesh", "maximal_mesh"}:
+            continue
+        tiles = _TILES.search(one)
+        number = int("device=" in one) if tiles is None else len(_check_tiles(tiles[1])[1])
+        whole = words & {"replicated", "manual", "unknown", "unreduced"}
+        if whole and number:
+            raise ParseError(f"a {min(whole)} sharding names no devices")
+        if whole:
+            continue
+        if "maximal" in words:
+            if number != 1:
+                raise ParseError("a maximal sharding names one device, such as {maximal device=0}")
+        elif tiles is None:
+            raise ParseError("expected devices=[..], or one of replicated, maximal, manual, unknown, unreduced")
+        elif "<=" not in tiles[1] and number <= 1:
+            raise ParseError("a tiled sharding names more than one device")
+
+
+def _check_domain(text: str) -> None:
+    for part in ("kind=", "entry=", "exit="):
+        if part not in text:
+            raise ParseError(f"a domain needs {part}")
+    kind = grammar().terminal("DOMAIN_KIND").search(text)
+    if kind is not None and "sharding" not in kind[0]:
+        raise ParseError(f"unknown {kind[0]}; XLA knows kind=\"sharding\"")
+
+
+def _check_labels(text: str) -> None:
+    """Each side gives every dimension once, and all three have the same spatial dimensions (ParseConvolutionDimensionNumbers)."""
+    sides = re.split("_|->", text)
+    spatial = []
+    for side, letters in zip(sides, ("bf", "io", "bf"), strict=True):
+        named = side.replace("?", "")
+        digits = sorted(c for c in named if c.isdigit())
+        if len(set(named)) != len(named) or any(letter not in named for letter in letters):
+            raise ParseError(f"expected {letters[0]}, {letters[1]} and each spatial dimension once in {side!r}")
+        if digits != [str(n) for n in range(len(digits))]:
+            raise ParseError(f"the spatial dimensions of {side!r} do not count from 0")
+        spatial.append(len(digits))
+    if len(set(spatial)) > 1:
+        raise ParseError(f"input, kernel and output have {spatial[0]}, {spatial[1]} and {spatial[2]} spatial dimensions")
+
+
+def _check_int32(text: str) -> None:
+    if not -(1 << 31) <= int(text) < 1 << 31:
+        raise ParseError(f"{text} is out of range")
+
+
+def _check_float(text: str) -> None:
+    if math.isinf(float(text.partition("(")[0])) and "inf" not in text or 3.4028234663852886e38 < abs(float(text.partition("(")[0])) < math.inf:
+        raise ParseError(f"{text} is out of range for f32")
+
+
+INTEGER = Form("an integer", ("INTEGER",))
+INTEGER32 = Form("an integer", ("INTEGER",), test=_check_int32)
+BOOLEAN = Form("true or false", ("BOOLEAN",))
+INTEGERS = Form("integers such as {0,1}", ("INTEGERS",))
+INTEGER_LISTS = Form("lists of integers such as {{0,1},{2}}", ("INTEGER_LISTS",))
+STRING = Form("a string in quotes", ("STRING",))
+BOOLEANS = Form("true, false or a list of them", ("BOOLEAN", "BOOLEANS", "INTEGERS"))
+NUMBER = Form("a number", ("NUMBER",), test=_check_float)
+DEVICES = Form("groups of devices such as {{0,1},{2,3}} or [2,2]<=[4]", rule="device_list", test=_check_devices)
+LABELS = Form("dimension labels such as bf01_oi01->bf01", ("DIMENSION_LABELS",), test=_check_labels)
+PRECISIONS = Form("precisions such as {default,highest}", rule="precisions")
+OPERAND_ALIASES = Form("aliases such as {{0}: (1, {})}", rule="operand_aliases")
+
+FORMS: dict[str, Form] = {
+    "algorithm": _words(
+        "an algorithm",
+        "unset dot_any_f8_any_f8_f32 dot_any_f8_any_f8_f32_fast_accum dot_f16_f16_f16 dot_f16_f16_f32 dot_bf16_bf16_bf16 dot_bf16_bf16_f32 "
+        "dot_bf16_bf16_f32_x3 dot_bf16_bf16_f32_x6 dot_bf16_bf16_f32_x9 dot_tf32_tf32_f32 dot_tf32_tf32_f32_x3 dot_f32_f32_f32 dot_f64_f64_f64",
+        any_case=True,
+    ),
+    "alias_passthrough_params": BOOLEAN,
+    "allow_spmd_sharding_propagation_to_output": BOOLEANS,
+    "allow_spmd_sharding_propagation_to_parameters": BOOLEANS,
+    "api_version": _words(
+        "an API version",
+        "api_version_original api_version_status_returning api_version_status_returning_unified api_version_typed_ffi",
+        any_case=True,
+    ),
+    "async_execution_thread": STRING,
+    "backend_config": Form("a string or text in braces", ("STRING", "BALANCED")),
+    "batch_group_count": INTEGER,
+    "buffer_donor": Form("donated parameters such as {(0, {}), (1, {0})}", rule="donors"),
+    "channel_id": INTEGER,
+    "collapsed_slice_dims": INTEGERS,
+    "constrain_layout": BOOLEAN,
+    "convolution_kind": _words("a kind of convolution", "fprop wgrad dgrad unset"),
+    "cross_program_prefetch_index": INTEGER32,
+    "custom_call_has_side_effect": BOOLEAN,
+    "custom_call_target": STRING,
+    "delta": INTEGER,
+    "dim_labels": LABELS,
+    "dimensions": INTEGERS,
+    "direction": _words("a direction", "EQ NE GE GT LE LT"),
+    "distribution": _words("a distribution", "rng_uniform rng_normal", any_case=True),
+    "domain": Form("a domain", rule="domain", test=_check_domain),
+    "dynamic_slice_sizes": INTEGERS,
+    "entry_computation_layout": Form("shapes such as {(f32[2]{0})->f32[2]{0}}", rule="entry_layout"),
+    "epsilon": NUMBER,
+    "execution_thread": STRING,
+    "exponent_bits": INTEGER,
+    "feature_group_count": INTEGER,
+    "feature_index": INTEGER,
+    "fft_length": INTEGERS,
+    "fft_type": _words("a type of FFT", "FFT IFFT RFFT IRFFT"),
+    "frontend_attributes": Form('attributes such as {a="b"}', rule="frontend"),
+    "index": INTEGER,
+    "index_vector_dim": INTEGER,
+    "indices_are_sorted": BOOLEAN,
+    "infeed_config": STRING,
+    "inferred_dimension": INTEGER,
+    "input_batching_dims": INTEGERS,
+    "input_output_alias": Form("aliases such as {{0}: (1, {}, may-alias)}", rule="aliases"),
+    "inserted_window_dims": INTEGERS,
+    "iota_dimension": INTEGER,
+    "is_associative": BOOLEAN,
+    "is_composite": BOOLEAN,
+    "is_host_transfer": BOOLEAN,
+    "is_reverse": BOOLEAN,
+    "is_scheduled": BOOLEAN,
+    "is_stable": BOOLEAN,
+    "k": INTEGER,
+    "kind": _words("a kind of fusion", "kLoop kInput kOutput kCustom"),
+    "largest": BOOLEAN,
+    "left_side": BOOLEAN,
+    "lhs_batch_dims": INTEGERS,
+    "lhs_contracting_dims": INTEGERS,
+    "lhs_ragged_dims": INTEGERS,
+    "literal": Form("a literal with its shape, such as f32[] 1", rule="typed_literal"),
+    "lower": BOOLEAN,
+    "mantissa_bits": INTEGER,
+    "mode": _words("a mode", "cross_replica cross_partition cross_replica_and_partition flattened_id"),
+    "num_carries": INTEGER,
+    "num_partitions": INTEGER,
+    "offset_dims": INTEGERS,
+    "operand_batching_dims": INTEGERS,
+    "operand_layout_constraints": Form("shapes such as {f32[2]{0}}", rule="shapes"),
+    "operand_precision": PRECISIONS,
+    "origin": Form('an origin such as {{"add.1"}}', rule="origin"),
+    "origin_recovery_table": Form('origins such as {{"a"}:{"b"},"HloModule.."}', rule="recovery"),
+    "outfeed_config": STRING,
+    "outfeed_shape": Form("a shape", rule="shape"),
+    "output_to_operand_aliasing": OPERAND_ALIASES,
+    "padding_type": _words("a type of padding", "PADDING_INVALID PADDING_VALID PADDING_SAME"),
+    "parameter_replication": Form("truth values such as {true,false}", ("BOOLEANS", "INTEGERS")),
+    "replica_count": INTEGER,
+    "replica_groups": DEVICES,
+    "result_accuracy": Form("an accuracy such as {mode=highest}", rule="accuracy"),
+    "rhs_batch_dims": INTEGERS,
+    "rhs_contracting_dims": INTEGERS,
+    "rhs_group_dims": INTEGERS,
+    "scatter_dims_to_operand_dims": INTEGERS,
+    "scatter_indices_batching_dims": INTEGERS,
+    "schedule": _words("a schedule", "schedule_none schedule_latest schedule_earliest", any_case=True),
+    "sharding": Form("a sharding", rule="sharding", test=_check_sharding),
+    "slice_sizes": INTEGERS,
+    "source_target_pairs": Form("pairs such as {{0,1},{1,0}}", ("INTEGER_LISTS",), test=_check_pairs),
+    "start_index_map": INTEGERS,
+    "start_indices_batching_dims": INTEGERS,
+    "statistics": Form("statistics such as {visualizing_index=0,stat-0=1}", rule="statistics"),
+    "transpose_a": _words("a transposition", "NO_TRANSPOSE TRANSPOSE ADJOINT"),
+    "type": _words("a type of comparison", "FLOAT TOTALORDER SIGNED UNSIGNED"),
+    "unique_indices": BOOLEAN,
+    "unit_diagonal": BOOLEAN,
+    "update_window_dims": INTEGERS,
+    "use_global_device_ids": BOOLEAN,
+}
+"""The form of each attribute, by its name. Those that `hlo_opt.text.attributes` decodes in a way of their own are checked by decoding."""
+
+OPCODE_FORMS: dict[tuple[str, str], Form] = {
+    ("rng-bit-generator", "algorithm"): _words("an algorithm", "rng_default rng_three_fry rng_philox", any_case=True),
+    ("collective-permute", "slice_sizes"): INTEGER_LISTS,
+    ("collective-permute-start", "slice_sizes"): INTEGER_LISTS,
+}
+"""Attributes whose form depends on the opcode."""
+
+
+@functools.cache
+def _terminal(name: str) -> re.Pattern[str]:
+    return grammar().terminal(name)
+
+
+@functools.cache
+def _quick(rule: str) -> re.Pattern[str] | None:
+    """An expression for a rule, where there can be one."""
+    return grammar().regular(rule) if rule in _REGULAR else None
+
+
+_REGULAR = frozenset({"accuracy", "aliases", "device_list", "donors", "frontend", "operand_aliases", "precisions", "sharding", "statistics"})
+
+
+def check_form(opcode: str, name: str, text: str, source: Source | None = None, offset: int = 0) -> None:
+    """Hold the value of an attribute against its form; `opcode` is empty in the header of a module or computation.
+
+    Raises ParseError, placed when a source and the value's offset in it are given. Attributes without a form may be anything.
+    """
+    form = OPCODE_FORMS.get((opcode, name)) or FORMS.get(name)
+    try:
+        if form is not None:
+            _check(form, text, source, offset)
+        elif name in DECODERS:
+            DECODERS[name](text)
+    except ParseError as error:
+        if error.span is None and source is not None:
+            error.span = Span(source, offset, offset + len(text))
+        raise
+
+
+def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
+    if form.terminals and not any(_terminal(name).fullmatch(text) for name in form.terminals):
+        raise ParseError(f"expected {form.what}, found {text[:40]!r}")
+    if form.words and (text.lower() if form.any_case else text) not in form.words:
+        close = nearest(text.lower() if form.any_case else text, form.words)
+        hint = f"did you mean {close}?" if close else f"it is one of {', '.join(form.words)}"
+        raise ParseError(f"expected {form.what}, found {text[:40]!r}", hint=hint)
+    if form.rule:
+        quick = _quick(form.rule)
+        if quick is None or quick.fullmatch(text) is None:
+            grammar().parse(form.rule, text, source, offset)
+    if form.test is not None:
+        form.test(text)

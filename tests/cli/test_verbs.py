@@ -1,0 +1,263 @@
+"""Each verb on a small module: what it prints where, what it writes, its exit status."""
+
+import json
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hlo_opt.cli import group
+from hlo_opt.cli.group import VERBS, run
+
+TEXT = """HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY e {
+  p = f32[64,8]{1,0} parameter(0), metadata={op_name="p"}
+  q = f32[64,8]{1,0} parameter(1)
+  a = f32[64,8]{1,0} add(p, q), metadata={op_name="a" source_file="model.py" source_line=7}
+  t = f32[64,8]{1,0} tanh(a), metadata={op_name="t" source_file="model.py" source_line=8}
+  z = f32[] constant(0)
+  r = f32[64]{0} reduce(t, z), dimensions={1}, to_apply=sum
+  d = f32[64,64]{1,0} dot(a, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}, metadata={op_name="d" source_file="model.py" source_line=9}
+  ROOT o = (f32[64]{0}, f32[64,64]{1,0}) tuple(r, d)
+}
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.hlo").write_text(TEXT)
+    return "m.hlo"
+
+
+def test_fuse_prints_the_module_and_sums_up_on_stderr(file, capfd):
+    assert run(["fuse", file]) == 0
+    done = capfd.readouterr()
+    assert done.out.startswith("HloModule m") and " fusion(" in done.out
+    for word in ("kernels", "launches", "bytes", "estimated", "refused"):
+        assert word in done.err
+    assert "\x1b" not in done.err
+
+
+def test_fuse_writes_what_it_is_asked_for(file, tmp_path, capfd):
+    arguments = ["fuse", file, "-o", "o.hlo", "--stats", "s.json", "--emit", "d", "--check", "--time-passes"]
+    assert run(arguments) == 0
+    done = capfd.readouterr()
+    assert (
+        done.out == "" and re.search(r"^check: agrees on \w+", done.err, re.MULTILINE) and "seconds by pass" in done.err
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["d", "m.hlo", "o.hlo", "s.json"]
+    stats = json.loads((tmp_path / "s.json").read_text())
+    assert set(stats) == {"before", "after", "refused", "seconds"}
+    assert set(stats["before"]) == set(stats["after"]) == {"kernels", "launches", "bytes", "est_us"}
+    assert stats["after"]["kernels"] < stats["before"]["kernels"]
+    manifest = json.loads((tmp_path / "d" / "manifest.json").read_text())
+    assert set(manifest) == {"kernels", "launches", "library"}
+    assert [row["call"] for row in manifest["library"]] == ["dot"]
+    assert run(["check", file, "o.hlo"]) == 0
+
+
+def test_the_output_may_be_the_input(file, tmp_path):
+    assert run(["fuse", file, "-o", file]) == 0
+    assert " fusion(" in (tmp_path / file).read_text()
+
+
+def test_a_difference_is_exit_status_1_and_nothing_is_written(file, tmp_path, capfd):
+    (tmp_path / "other.hlo").write_text(TEXT.replace("tanh(a)", "negate(a)"))
+    assert run(["check", file, "other.hlo"]) == 1
+    assert re.search(r"check: differs on .*out0\[0\]: expected", capfd.readouterr().out)
+
+
+def test_a_failed_check_of_fuse_writes_nothing(file, tmp_path, monkeypatch, capfd):
+    from hlo_opt.runtime import compare
+
+    real = compare.check
+
+    def wrong(original, fused, **options):
+        import hlo_opt
+
+        return real(original, hlo_opt.parse(TEXT.replace("tanh(a)", "negate(a)")), **options)
+
+    monkeypatch.setattr(compare, "check", wrong)
+    assert run(["fuse", file, "-o", "o.hlo", "--stats", "s.json", "--emit", "d", "--check"]) == 1
+    assert "check: differs" in capfd.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
+
+
+def test_without_a_compiler_the_check_says_that_no_kernel_ran(file, monkeypatch, capfd):
+    from hlo_opt.runtime import cupy_device, host
+
+    monkeypatch.setattr(cupy_device, "has_gpu", lambda: False)
+    monkeypatch.setattr(host, "has_compiler", lambda: False)
+    assert run(["fuse", file, "--check"]) == 0
+    err = capfd.readouterr().err
+    assert "check: agrees on numpy" in err and "notice: only the NumPy interpreter ran" in err
+
+
+def test_print_after_and_stop_after_step(file, capfd):
+    assert run(["fuse", file, "--print-after", "dce", "--stop-after-step", "0", "--simplify", "never"]) == 0
+    done = capfd.readouterr()
+    assert "// after dce" in done.err and "// after cse" not in done.err
+    assert " fusion(" not in done.out
+    assert run(["fuse", file, "--passes", "cse,dce", "--print-after", "all"]) == 0
+    assert "// after cse" in capfd.readouterr().err
+
+
+def test_a_config_file_gives_options_and_typed_ones_win(file, tmp_path, capfd):
+    (tmp_path / "c.toml").write_text('passes = ["cse", "dce"]\ntarget = "a100_sxm_80"\n')
+    assert run(["fuse", file, "--config", "c.toml"]) == 0
+    done = capfd.readouterr()
+    assert " fusion(" not in done.out and "on a100_sxm_80" in done.err
+    assert run(["fuse", file, "--config", "c.toml", "--preset", "default", "--target", "v100"]) == 0
+    done = capfd.readouterr()
+    assert " fusion(" in done.out and "on v100" in done.err
+
+
+@pytest.mark.parametrize("text", ["pases = 'dce'", "target = 3", "passes = [1]", "force = 'a:b'", "= 1"])
+def test_a_bad_config_file_is_named(text, file, tmp_path, capfd):
+    (tmp_path / "c.toml").write_text(text)
+    assert run(["fuse", file, "--config", "c.toml"]) == 2
+    assert capfd.readouterr().err.startswith("c.toml: HLO300 ")
+
+
+def test_explain_names_code_hint_and_source_lines(file, capfd):
+    assert run(["explain", file]) == 0
+    out = capfd.readouterr().out
+    assert re.search(r"^a -> d  \(add -> dot, in e\)  refused by ", out, re.MULTILINE)
+    assert "model.py:7" in out and "model.py:9" in out
+    assert re.search(r"FUS302 library-call: .*\n    hint: ", out)
+
+
+def test_explain_filters_by_instruction(file, capfd):
+    assert run(["explain", file, "%t", "--format", "json"]) == 0
+    edges = json.loads(capfd.readouterr().out)["edges"]
+    assert edges and all(
+        "t" in (e["producer"], e["consumer"], e["producer_kernel"], e["consumer_kernel"]) for e in edges
+    )
+    assert any(e["fused"] for e in edges)
+    assert run(["explain", file, "nope"]) == 2
+    assert "there is no instruction 'nope'" in capfd.readouterr().err
+
+
+def test_what_if_switches_a_reason_off(file, capfd):
+    def edges(*options):
+        assert run(["explain", file, "--format", "json", *options]) == 0
+        return json.loads(capfd.readouterr().out)
+
+    codes = {r["code"] for e in edges()["edges"] for r in e["reasons"]}
+    for code in codes:
+        left = {r["code"] for e in edges("--what-if", code)["edges"] for r in e["reasons"]}
+        assert code not in left
+    assert run(["explain", file, "--what-if", "FUS999"]) == 2
+    assert run(["explain", file, "--force", "a"]) == 2
+
+
+def test_explain_of_a_code_is_its_page(file, capfd):
+    from hlo_opt.diag import reason_specs
+
+    for spec in reason_specs():
+        assert run(["explain", spec.code.lower()]) == 0
+        assert capfd.readouterr().out.startswith(f"{spec.code} {spec.slug}\n")
+    assert run(["explain", "FUS999"]) == 2
+
+
+def test_run_writes_outputs_and_reads_inputs(file, tmp_path, capfd):
+    p, q = (np.random.default_rng(n).normal(size=(64, 8)).astype(np.float32) for n in range(2))
+    np.savez(tmp_path / "in.npz", in0=p, in1=q)
+    for backend in ("numpy", "host"):
+        assert run(["run", file, "--backend", backend, "--inputs", "in.npz", "--outputs", "out.npz"]) == 0
+        with np.load(tmp_path / "out.npz") as stored:
+            np.testing.assert_allclose(stored["out0"], np.tanh(p + q).sum(1), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(stored["out1"], (p + q) @ q.T, rtol=1e-4, atol=1e-4)
+    assert capfd.readouterr().out == ""
+    assert run(["run", file, "--backend", "numpy", "--seed", "1"]) == 0
+    assert capfd.readouterr().out.startswith("out0  float32[64]\n")
+
+
+def test_types_that_numpy_lacks_travel_as_raw_bits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.hlo").write_text(
+        "HloModule b\n\nENTRY e {\n  p = bf16[3]{0} parameter(0)\n  s = bf16[] parameter(1)\n"
+        "  c = bf16[3]{0} broadcast(s), dimensions={}\n  ROOT r = bf16[3]{0} multiply(p, c)\n}\n"
+    )
+    p = np.array([1, 2, 3], ml_dtypes.bfloat16)
+    np.savez(tmp_path / "in.npz", in0=p.view(np.uint16), in1=np.array(2, ml_dtypes.bfloat16).view(np.uint16))
+    assert run(["run", "b.hlo", "--backend", "numpy", "--inputs", "in.npz", "--outputs", "out.npz"]) == 0
+    with np.load(tmp_path / "out.npz") as stored:
+        assert stored["out0"].dtype == np.uint16
+        assert stored["out0"].view(ml_dtypes.bfloat16).tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        ({"in0": np.zeros((64, 8), np.float32)}, "missing: in1"),
+        ({f"in{n}": np.zeros((64, 8), np.float32) for n in range(3)}, "not taken: in2"),
+        ({"in0": np.zeros((64, 8), np.float32), "in1": np.zeros((8, 64), np.float32)}, "float32[8,64]"),
+        ({"in0": np.zeros((64, 8), np.float64), "in1": np.zeros((64, 8), np.float32)}, "float64[64,8]"),
+        ({"in0": np.array([{}]), "in1": np.zeros(1)}, "not an npz file of plain arrays"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(arrays, why, file, tmp_path, capfd):
+    np.savez(tmp_path / "in.npz", **arrays)
+    assert run(["run", file, "--inputs", "in.npz", "--outputs", "out.npz"]) == 2
+    err = capfd.readouterr().err
+    assert err.startswith("in.npz: ") and why in err
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_what_is_no_npz_is_refused(file, tmp_path, capfd):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 cut off")
+    for name in ("a.npy", "b.npz", "missing.npz", "."):
+        assert run(["run", file, "--inputs", name]) == 2
+        assert capfd.readouterr().err.startswith(f"{name}: ")
+
+
+def test_print_is_a_fixed_point(file, tmp_path, capfd):
+    assert run(["print", file, "-o", "a.hlo"]) == 0
+    assert run(["print", "a.hlo", "-o", "b.hlo"]) == 0
+    assert (tmp_path / "a.hlo").read_text() == (tmp_path / "b.hlo").read_text()
+    assert run(["print", file, "--style", "short"]) == 0
+    assert "%" not in capfd.readouterr().out
+
+
+def test_stats_counts(file, capfd):
+    assert run(["stats", file, "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert data["launched"] == {"add": 1, "dot": 1, "reduce": 1, "tanh": 1}
+    assert data["kernels"] == data["launches"] == 4 and data["parameters"] == 2
+    assert run(["stats", file]) == 0
+    assert "launched" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["passes", "ops", "targets"])
+def test_lists_come_as_text_and_json(verb, capfd):
+    assert run([verb]) == 0
+    text = capfd.readouterr().out
+    assert run([verb, "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert data["schema"] == 1
+    for row in data[verb]:
+        assert (row.get("name") or row["opcode"]) in text
+
+
+def test_list_passes_and_version(capfd):
+    assert run(["--list-passes"]) == 0
+    assert "instruction-fusion" in capfd.readouterr().out
+    assert run(["--version"]) == 0
+    assert capfd.readouterr().out == "hlo-opt 0.1.0\n"
+
+
+def test_every_verb_has_a_file(root):
+    files = {p.stem for p in (root / "hlo_opt" / "cli").glob("*.py")}
+    assert set(VERBS) <= files
+    assert all(group.group.get_command(None, verb).name == verb for verb in VERBS)

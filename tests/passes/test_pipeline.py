@@ -1,0 +1,153 @@
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import pytest
+
+import hlo_opt
+from hlo_opt.diag import UsageError
+from hlo_opt.ir import Module
+from hlo_opt.passes import parse_pipeline, pass_names, pass_options, preset, preset_names, register_pass, run
+from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.instruction_fusion import InstructionFusion
+from hlo_opt.passes.pipeline import MOST_ROUNDS, Fixpoint
+from hlo_opt.passes.table import unregister_pass
+
+TEXT = """\
+HloModule m
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  s = f32[64]{0} sine(p)
+  n = f32[64]{0} negate(s)
+  dead = f32[64]{0} abs(s)
+  ROOT t = f32[64]{0} tanh(n)
+}
+"""
+
+
+def test_options_are_typed_by_the_fields():
+    found = parse_pipeline("instruction-fusion{may-duplicate=false,max_emissions=3}, dce")
+    assert [p.name for p in found.passes()] == ["instruction-fusion", "dce"]
+    assert found.steps[0] == InstructionFusion(may_duplicate=False, max_emissions=3)
+
+
+def test_groups():
+    found = parse_pipeline("cse,fixpoint(dce,fixpoint(cse,dce)),inline{fusions=true}")
+    assert [p.name for p in found.passes()] == ["cse", "dce", "cse", "dce", "inline"]
+    assert isinstance(found.steps[1], Fixpoint)
+    assert list(parse_pipeline("").passes()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "column"),
+    [
+        ("instruction-fusoin", "did you mean instruction-fusion", 1),
+        ("dce,instruction-fusion{may-duplicat=true}", "did you mean may-duplicate", 24),
+        ("instruction-fusion{max-emissions=true}", "max-emissions must be a whole number, not true", 34),
+        ("instruction-fusion{max-emissions=1.5}", "must be a whole number", 34),
+        ("instruction-fusion{may-duplicate=1}", "must be true or false, not 1", 34),
+        ("instruction-fusion{max-emissions=1,max_emissions=2}", "given twice", 36),
+        ("dce{x=1}", "options: none", 5),
+        ("dce,,cse", "not a pipeline", 5),
+        ("fixpoint(dce", "not a pipeline", 13),
+        ("fixpoint()", "not a pipeline", 10),
+        ("dce}", "not a pipeline", 4),
+        ("__import__('os')", "not a pipeline", 11),
+    ],
+)
+def test_wrong_pipelines_name_the_place(text: str, message: str, column: int):
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_pipeline(text)
+    assert caught.value.column == column
+
+
+def test_deep_and_long_pipelines_are_refused():
+    with pytest.raises(UsageError, match="nest"):
+        parse_pipeline("fixpoint(" * 500 + "dce" + ")" * 500)
+    with pytest.raises(UsageError, match="longer"):
+        parse_pipeline("dce," * 5000 + "dce")
+
+
+def test_presets():
+    assert "default" in preset_names()
+    for name in preset_names():
+        assert list(parse_pipeline(preset(name)).passes())
+    with pytest.raises(UsageError, match="did you mean default"):
+        preset("defualt")
+    for name in ("xla-2023", "xla-2026", "no-such-preset"):
+        with pytest.raises(UsageError):
+            hlo_opt.fuse(hlo_opt.parse(TEXT), preset=name)
+
+
+def test_wrong_arguments_of_a_run():
+    module = hlo_opt.parse(TEXT)
+    for arguments, message in (
+        ({"simplify": "allways"}, "did you mean always"),
+        ({"target": "h100"}, "no target"),
+        ({"what_if": ["FUS999"]}, "no reason"),
+        ({"force": [("s", "nn")]}, "did you mean n"),
+        ({"stop_after_step": -1}, "negative"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            hlo_opt.fuse(module, **arguments)
+
+
+def test_the_table():
+    assert {"cse", "dce", "inline", "instruction-fusion", "fusion-merger"} <= set(pass_names())
+    assert pass_options("instruction-fusion") == {"may-duplicate": ("bool", True), "max-emissions": ("int", 15)}
+    with pytest.raises(ValueError, match="twice"):
+        register_pass("dce", "x:y")
+
+
+@dataclass(frozen=True)
+class Restless(Pass):
+    """Says that it changed something, for ever."""
+
+    name: ClassVar[str] = "restless"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        return True
+
+
+def test_a_fixpoint_ends():
+    register_pass("restless", f"{__name__}:Restless")
+    try:
+        seen: list[str] = []
+        found = parse_pipeline("fixpoint(dce)")
+        pipeline = type(found)((Fixpoint((Restless(),)),))
+        assert not pipeline.preserves_graph
+        pipeline.run(hlo_opt.parse(TEXT), PassContext(None), observer=lambda p, m, c: seen.append(p.name))
+        assert len(seen) == MOST_ROUNDS
+    finally:
+        unregister_pass("restless")
+
+
+def test_observer_verifier_and_times():
+    seen: list[tuple[str, bool]] = []
+    verified: list[Module] = []
+    module = hlo_opt.parse(TEXT)
+    outcome = run(
+        module,
+        passes="dce,cse,instruction-fusion",
+        simplify="never",
+        observer=lambda p, m, changed: seen.append((p.name, changed)),
+        verify=verified.append,
+    )
+    assert seen == [("dce", True), ("cse", False), ("instruction-fusion", True)]
+    assert len(verified) == 2
+    assert {"dce", "cse", "instruction-fusion", "proof"} <= outcome.seconds.keys()
+    assert str(module) == str(hlo_opt.parse(TEXT))
+
+
+def test_steps_can_be_bisected():
+    kernels = []
+    for limit in range(4):
+        outcome = run(hlo_opt.parse(TEXT), passes="instruction-fusion", stop_after_step=limit)
+        launched = [i for i in outcome.module.entry.instructions if i.opcode != "parameter"]
+        kernels.append(len(launched))
+        assert outcome.steps <= limit
+        refused = [d for d in outcome.decide() if not d.fused]
+        assert bool(refused) == (limit < 2)
+        assert all(r.code == "FUS502" for d in refused for r in d.reasons)
+    assert kernels == [3, 2, 1, 1]
