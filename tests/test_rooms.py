@@ -115,3 +115,19 @@ def test_public_names_resolve() -> None:
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError):
         _ = package.no_such_name
+
+
+def kinds(path: Path) -> set[str]:
+    """The kinds of segment that a file of `plans/` makes: the first argument of each `Segment(...)`."""
+    calls = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
+    made = [c.args[0] for c in calls if isinstance(c.func, ast.Name) and c.func.id == "Segment"]
+    return {str(a.value) for a in made if isinstance(a, ast.Constant)}
+
+
+def test_every_kind_of_plan_has_a_matcher_and_an_emitter() -> None:
+    from hlo_opt.codegen.emit import EMITTERS
+
+    matchers = {f.stem: kinds(f) for f in (PACKAGE / "plans").glob("*.py") if "def match(" in f.read_text("utf-8")}
+    assert matchers == {kind.replace("-", "_"): {kind} for kind in EMITTERS}
+    for kind, emit in EMITTERS.items():
+        assert emit.__module__ == f"hlo_opt.codegen.{kind.replace('-', '_')}"

@@ -69,7 +69,7 @@ def edge_page(decision: FusionDecision) -> Page:
         ("consumer", decision.consumer_source, decision.consumer, decision.consumer_kernel),
     )
     rows = [
-        [title, source or "(no source line)", f"in {kernel}" if kernel != name else ""]
+        [title, source or "(no source line)", f"in {kernel}" if kernel not in ("", name) else ""]
         for title, source, name, kernel in ends
     ]
     page.table(rows, indent=2)

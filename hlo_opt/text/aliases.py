@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction, Module, Shape
 
-_ALIAS = re.compile(
-    r"\{([^{}]*)\}\s*:\s*\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*(?:,\s*(must-alias|may-alias)\s*)?\)"
-)
+_ALIAS = re.compile(r"\{([^{}]*)\}\s*:\s*\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*(?:,\s*(must-alias|may-alias)\s*)?\)")
 _DONOR = re.compile(r"\(\s*(-?\d+)\s*,\s*\{([^{}]*)\}\s*\)")
 _COMMENT = re.compile(r"//[^\n\r]*|/\*[\s\S]*?\*/")
 
@@ -63,7 +61,10 @@ def alias_fault(module: Module) -> tuple[str, str] | None:
     for alias in read_aliases(text):
         output = subshape(module.entry.root.shape, alias.output)
         if output is None:
-            return attribute, f"the result {module.entry.root.shape.without_layout()} has no place {_text(alias.output)}"
+            return (
+                attribute,
+                f"the result {module.entry.root.shape.without_layout()} has no place {_text(alias.output)}",
+            )
         if alias.output in outputs:
             return attribute, f"output {_text(alias.output)} is aliased twice"
         outputs.add(alias.output)

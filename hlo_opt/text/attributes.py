@@ -89,36 +89,55 @@ def decode_number(text: str) -> Value:
     return float(text.partition("(")[0])
 
 
+_TOKENS = {
+    "metadata": ("METADATA_STRING", "METADATA_NUMBER", "METADATA_OTHER"),
+    "padding": ("PAD",),
+    "slices": ("SLICE",),
+    "window": ("WINDOW_SIZE", "WINDOW_PAD"),
+}
+"""The terminals that a rule is made of, besides punctuation."""
+
+
+@functools.cache
+def _rule(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """An expression for a whole rule and one for its tokens."""
+    tokens = "|".join(f"(?P<{t}>{_terminal(t).pattern})" for t in _TOKENS[name])
+    return grammar().regular(name), re.compile(tokens)
+
+
+def _tokens(rule: str, text: str) -> list[tuple[str, str]]:
+    """Type and text of the tokens of a rule. Raises ParseError."""
+    whole, tokens = _rule(rule)
+    if whole.fullmatch(text) is not None:
+        return [(found.lastgroup or "", found[0]) for found in tokens.finditer(text)]
+    tree = grammar().parse(rule, text)
+    return [(token.type, str(token)) for token in tree.scan_values(lambda value: True)]
+
+
 def decode_slices(text: str) -> tuple[SliceDimension, ...]:
     """`{[0:4], [1:9:2]}`. Raises ParseError for anything else."""
-    tree = grammar().parse("slices", text)
-    return tuple(
-        SliceDimension(*(int(part) for part in _items(str(token).replace(":", ",")))) for token in tree.children
-    )
+    return tuple(SliceDimension(*map(int, _items(token.replace(":", ",")))) for _, token in _tokens("slices", text))
 
 
 def decode_padding(text: str) -> tuple[PaddingDimension, ...]:
     """`0_1x2_0_1`. Raises ParseError for anything else."""
-    tree = grammar().parse("padding", text)
-    return tuple(PaddingDimension(*map(int, str(token).split("_"))) for token in tree.children)
+    return tuple(PaddingDimension(*map(int, token.split("_"))) for _, token in _tokens("padding", text))
 
 
 def decode_window(text: str) -> Window:
     """`{size=3x3 stride=2x2 pad=0_1x0_1}`. Raises ParseError for anything else, or when the fields differ in rank."""
-    tree = grammar().parse("window", text)
     given: dict[str, list[str]] = {}
-    for field in tree.children:
-        key, _, value = str(field.children[0]).partition("=")  # type: ignore[union-attr]
+    for _, field in _tokens("window", text):
+        key, _, value = field.partition("=")
         if key in given:
             raise ParseError(f"window gives {key} twice")
         given[key] = value.strip().split("x")
-    ranks = {len(values) for values in given.values()}
-    if len(ranks) > 1:
+    rank = len(given.get("size", ()))
+    if any(len(values) != rank and not (key == "rhs_reversal" and len(values) > rank) for key, values in given.items()):
         raise ParseError("the fields of the window differ in their number of dimensions")
-    rank = ranks.pop() if ranks else 0
 
     def numbers(key: str, default: int) -> list[int]:
-        return [int(v) for v in given[key]] if key in given else [default] * rank
+        return [int(v) for v in given[key]][:rank] if key in given else [default] * rank
 
     pads = [tuple(map(int, p.split("_"))) for p in given["pad"]] if "pad" in given else [(0, 0)] * rank
     return Window(
@@ -137,20 +156,26 @@ def decode_window(text: str) -> Window:
     )
 
 
+_PROFILE_TYPES = range(5)
+"""The values of ProfileType in xla/xla_data.proto."""
+
+
 def decode_metadata(text: str) -> Metadata:
     """`{op_name="jit(f)/add" source_line=7}`. Keys that `Metadata` does not have are passed over. Raises ParseError."""
-    tree = grammar().parse("metadata", text)
     strings: dict[str, str] = {}
     numbers: dict[str, int] = {}
-    for field in tree.children:
-        token = field.children[0]  # type: ignore[union-attr]
-        key, _, value = str(token).partition("=")
+    for kind, token in _tokens("metadata", text):
+        key, _, value = token.partition("=")
         if key in strings or key in numbers:
             raise ParseError(f"metadata gives {key} twice")
-        if token.type == "METADATA_STRING":  # type: ignore[union-attr]
+        if kind == "METADATA_STRING":
             strings[key] = unquote(_terminal("STRING").search(value)[0])  # type: ignore[index]
-        elif token.type == "METADATA_NUMBER":  # type: ignore[union-attr]
-            numbers[key] = int(value)
+        elif kind == "METADATA_NUMBER":
+            numbers[key] = int(_items(f"({value})")[0])
+            if not -(1 << 31) <= numbers[key] < 1 << 31:
+                raise ParseError(f"{key}={value.strip()} is out of range")
+        elif any(number not in _PROFILE_TYPES for number in _integers(value.strip())):
+            raise ParseError(f"unknown {token}")
     return Metadata(
         op_type=strings.get("op_type", ""),
         op_name=strings.get("op_name", ""),

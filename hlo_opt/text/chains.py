@@ -19,7 +19,7 @@ _MAIN = "main"
 """The thread of instructions that name none (HloInstruction::kMainExecutionThread)."""
 
 
-class ChainFault(Exception):
+class ChainError(Exception):
     """A link that does not fit. `attribute` names what is wrong about it, where that is an attribute."""
 
     def __init__(self, message: str, attribute: str = "") -> None:
@@ -44,40 +44,42 @@ def link(opcode: str) -> str | None:
 def wrapped(start: Instruction) -> Instruction | None:
     """The operation that a start in its short form runs, as an instruction of its own; None where the shape does not say what it gives."""
     base, elements = base_opcode(start.opcode), start.shape.elements
-    if base is None or not elements or len(elements) < 2:
+    if base is None or link(start.opcode) != "start" or not elements or len(elements) < 2:
         return None
-    attributes = {n: v for n, v in start.attributes.items() if n not in ("async_execution_thread", "output_to_operand_aliasing")}
+    attributes = {
+        n: v for n, v in start.attributes.items() if n not in ("async_execution_thread", "output_to_operand_aliasing")
+    }
     made = Instruction(start.name, base, elements[1], start.operands, attributes, offset=start.offset, end=start.end)
     made.parent = start.parent
     return made
 
 
 def check_link(instruction: Instruction) -> None:
-    """Raises ChainFault where an update or a done does not belong to the chain that it continues, or a start gives no chain."""
+    """Raises ChainError where an update or a done does not belong to the chain that it continues, or a start gives no chain."""
     kind = link(instruction.opcode)
     if kind == "start":
         elements = instruction.shape.elements
         if elements is None or len(elements) < 2 or elements[0].elements is None:
-            raise ChainFault("an async start gives ((operands), outputs, contexts..)")
+            raise ChainError("an async start gives ((operands), outputs, contexts..)")
         return
     if kind is None:
         return
     before = instruction.operands[0] if len(instruction.operands) == 1 else None
     if before is None or link(before.opcode) not in ("start", "update"):
-        raise ChainFault(f"{instruction.opcode} takes what an async start or update gives, and nothing else")
+        raise ChainError(f"{instruction.opcode} takes what an async start or update gives, and nothing else")
     if kind == "update" and not before.shape.same_values(instruction.shape):
-        raise ChainFault(f"an async update gives the shape of its operand, {before.shape}")
+        raise ChainError(f"an async update gives the shape of its operand, {before.shape}")
     start = _start(before)
     base, runs = base_opcode(instruction.opcode), _runs(start)
     if base is not None and runs is not None and base != runs:
-        raise ChainFault(f"{start.name} runs {runs}, {instruction.name} goes on with {base}")
+        raise ChainError(f"{start.name} runs {runs}, {instruction.name} goes on with {base}")
     if "async_execution_thread" in instruction.attributes:
         ours, theirs = _thread(instruction), _thread(start)
         if ours != theirs:
-            raise ChainFault(f"{start.name} runs on thread {theirs}, not {ours}", "async_execution_thread")
+            raise ChainError(f"{start.name} runs on thread {theirs}, not {ours}", "async_execution_thread")
     named, called = instruction.attributes.get("calls"), _calls(start)
     if isinstance(named, Called) and called is not None and named.computations[0] is not called:
-        raise ChainFault(f"{start.name} calls {called.name}, not {named.computations[0].name}", "calls")
+        raise ChainError(f"{start.name} calls {called.name}, not {named.computations[0].name}", "calls")
 
 
 def _start(instruction: Instruction) -> Instruction:

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
-from hlo_opt.text.attributes import DECODERS
+from hlo_opt.text.attributes import decode_metadata, decode_padding, decode_slices, decode_window, unquote
 from hlo_opt.text.grammar import grammar
+from hlo_opt.text.literals import lazy_literal
+from hlo_opt.text.shapes import read_shape
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def _check_tiles(tiles: str) -> tuple[list[int], list[int]]:
         return shape, _integers_in(rest)
     counted, _, order = rest.partition("]")
     dimensions, permutation = _integers_in(counted), _integers_in(order)
+    if len(dimensions) == 1 and permutation:
+        raise ParseError("one dimension has no order T(..)")
     if len(dimensions) > 1 and not permutation:
         raise ParseError(f"expected T(..), the order of the {len(dimensions)} dimensions, after '<=[..]'")
     if permutation and len(dimensions) > 1 and sorted(permutation) != list(range(len(dimensions))):
@@ -80,8 +84,17 @@ _TILES = re.compile(r"devices=\s*(\[.*)")
 _WORD = re.compile(r"(?<![\w.=])[a-z_]+(?![\w.=])")
 
 
+def _check_mesh(text: str) -> None:
+    """The devices of a mesh are as many as it has places."""
+    for found in re.finditer(r"mesh\s*\[([^\]]*)\]\s*,\s*device_ids=\s*\(([^()\[]*)\)", text):
+        places = math.prod(map(int, re.findall(r"=\s*(-?\d+)", found[1])))
+        if places != len(_integers_in(found[2])):
+            raise ParseError(f"the mesh has {places} places for {len(_integers_in(found[2]))} devices")
+
+
 def _check_sharding(text: str) -> None:
     """Devices are named where they are needed, and only there (ParseSingleSharding)."""
+    _check_mesh(text)
     bare = _NESTED.sub(" ", _QUOTED.sub('""', grammar().terminal("COMMENT").sub(" ", text)))
     inner = bare[1:-1].strip()
     for one in re.findall(r"\{([^{}]*)\}", inner) if inner.startswith("{") else [inner] if inner else []:
@@ -110,7 +123,7 @@ def _check_domain(text: str) -> None:
             raise ParseError(f"a domain needs {part}")
     kind = grammar().terminal("DOMAIN_KIND").search(text)
     if kind is not None and "sharding" not in kind[0]:
-        raise ParseError(f"unknown {kind[0]}; XLA knows kind=\"sharding\"")
+        raise ParseError(f'unknown {kind[0]}; XLA knows kind="sharding"')
 
 
 def _check_labels(text: str) -> None:
@@ -120,13 +133,15 @@ def _check_labels(text: str) -> None:
     for side, letters in zip(sides, ("bf", "io", "bf"), strict=True):
         named = side.replace("?", "")
         digits = sorted(c for c in named if c.isdigit())
-        if len(set(named)) != len(named) or any(letter not in named for letter in letters):
+        if len(set(named)) != len(named):
             raise ParseError(f"expected {letters[0]}, {letters[1]} and each spatial dimension once in {side!r}")
         if digits != [str(n) for n in range(len(digits))]:
             raise ParseError(f"the spatial dimensions of {side!r} do not count from 0")
         spatial.append(len(digits))
     if len(set(spatial)) > 1:
-        raise ParseError(f"input, kernel and output have {spatial[0]}, {spatial[1]} and {spatial[2]} spatial dimensions")
+        raise ParseError(
+            f"input, kernel and output have {spatial[0]}, {spatial[1]} and {spatial[2]} spatial dimensions"
+        )
 
 
 def _check_int32(text: str) -> None:
@@ -135,8 +150,23 @@ def _check_int32(text: str) -> None:
 
 
 def _check_float(text: str) -> None:
-    if math.isinf(float(text.partition("(")[0])) and "inf" not in text or 3.4028234663852886e38 < abs(float(text.partition("(")[0])) < math.inf:
+    value = float(text.partition("(")[0])
+    if "inf" not in text and abs(value) > 3.4028234663852886e38:
         raise ParseError(f"{text} is out of range for f32")
+
+
+def _check_config(text: str) -> None:
+    if text[0] != "{":
+        unquote(text)
+
+
+def _check_literal(text: str) -> None:
+    """The values of an array; the arrays of a tuple are only held against the grammar."""
+    found = grammar().terminal("ARRAY").match(text)
+    if found is not None:
+        literal = lazy_literal(read_shape(found[0]), text[found.end() :].strip())
+        if not literal.is_elided:
+            literal.value  # noqa: B018 - decoding is the check
 
 
 INTEGER = Form("an integer", ("INTEGER",))
@@ -144,8 +174,8 @@ INTEGER32 = Form("an integer", ("INTEGER",), test=_check_int32)
 BOOLEAN = Form("true or false", ("BOOLEAN",))
 INTEGERS = Form("integers such as {0,1}", ("INTEGERS",))
 INTEGER_LISTS = Form("lists of integers such as {{0,1},{2}}", ("INTEGER_LISTS",))
-STRING = Form("a string in quotes", ("STRING",))
-BOOLEANS = Form("true, false or a list of them", ("BOOLEAN", "BOOLEANS", "INTEGERS"))
+STRING = Form("a string in quotes", ("STRING",), test=unquote)
+BOOLEANS = Form("true, false or a list of them", ("BOOLEAN", "BOOLEANS"))
 NUMBER = Form("a number", ("NUMBER",), test=_check_float)
 DEVICES = Form("groups of devices such as {{0,1},{2,3}} or [2,2]<=[4]", rule="device_list", test=_check_devices)
 LABELS = Form("dimension labels such as bf01_oi01->bf01", ("DIMENSION_LABELS",), test=_check_labels)
@@ -168,7 +198,7 @@ FORMS: dict[str, Form] = {
         any_case=True,
     ),
     "async_execution_thread": STRING,
-    "backend_config": Form("a string or text in braces", ("STRING", "BALANCED")),
+    "backend_config": Form("a string or text in braces", ("STRING", "RAW"), test=_check_config),
     "batch_group_count": INTEGER,
     "buffer_donor": Form("donated parameters such as {(0, {}), (1, {0})}", rule="donors"),
     "channel_id": INTEGER,
@@ -216,9 +246,10 @@ FORMS: dict[str, Form] = {
     "lhs_batch_dims": INTEGERS,
     "lhs_contracting_dims": INTEGERS,
     "lhs_ragged_dims": INTEGERS,
-    "literal": Form("a literal with its shape, such as f32[] 1", rule="typed_literal"),
+    "literal": Form("a literal with its shape, such as f32[] 1", rule="typed_literal", test=_check_literal),
     "lower": BOOLEAN,
     "mantissa_bits": INTEGER,
+    "metadata": Form('metadata such as {op_name="a"}', rule="metadata", test=decode_metadata),
     "mode": _words("a mode", "cross_replica cross_partition cross_replica_and_partition flattened_id"),
     "num_carries": INTEGER,
     "num_partitions": INTEGER,
@@ -231,8 +262,9 @@ FORMS: dict[str, Form] = {
     "outfeed_config": STRING,
     "outfeed_shape": Form("a shape", rule="shape"),
     "output_to_operand_aliasing": OPERAND_ALIASES,
+    "padding": Form("padding such as 0_1x2_0_1", rule="padding", test=decode_padding),
     "padding_type": _words("a type of padding", "PADDING_INVALID PADDING_VALID PADDING_SAME"),
-    "parameter_replication": Form("truth values such as {true,false}", ("BOOLEANS", "INTEGERS")),
+    "parameter_replication": Form("truth values such as {true,false}", ("BOOLEANS",)),
     "replica_count": INTEGER,
     "replica_groups": DEVICES,
     "result_accuracy": Form("an accuracy such as {mode=highest}", rule="accuracy"),
@@ -243,6 +275,7 @@ FORMS: dict[str, Form] = {
     "scatter_indices_batching_dims": INTEGERS,
     "schedule": _words("a schedule", "schedule_none schedule_latest schedule_earliest", any_case=True),
     "sharding": Form("a sharding", rule="sharding", test=_check_sharding),
+    "slice": Form("ranges such as {[0:2], [1:9:2]}", rule="slices", test=decode_slices),
     "slice_sizes": INTEGERS,
     "source_target_pairs": Form("pairs such as {{0,1},{1,0}}", ("INTEGER_LISTS",), test=_check_pairs),
     "start_index_map": INTEGERS,
@@ -254,8 +287,9 @@ FORMS: dict[str, Form] = {
     "unit_diagonal": BOOLEAN,
     "update_window_dims": INTEGERS,
     "use_global_device_ids": BOOLEAN,
+    "window": Form("a window such as {size=3x3 pad=0_1x0_1}", rule="window", test=decode_window),
 }
-"""The form of each attribute, by its name. Those that `hlo_opt.text.attributes` decodes in a way of their own are checked by decoding."""
+"""The form of each attribute, by its name."""
 
 OPCODE_FORMS: dict[tuple[str, str], Form] = {
     ("rng-bit-generator", "algorithm"): _words("an algorithm", "rng_default rng_three_fry rng_philox", any_case=True),
@@ -276,7 +310,24 @@ def _quick(rule: str) -> re.Pattern[str] | None:
     return grammar().regular(rule) if rule in _REGULAR else None
 
 
-_REGULAR = frozenset({"accuracy", "aliases", "device_list", "donors", "frontend", "operand_aliases", "precisions", "sharding", "statistics"})
+_REGULAR = frozenset(
+    {
+        "accuracy",
+        "aliases",
+        "device_list",
+        "donors",
+        "frontend",
+        "metadata",
+        "operand_aliases",
+        "padding",
+        "precisions",
+        "recovery",
+        "sharding",
+        "slices",
+        "statistics",
+        "window",
+    }
+)
 
 
 def check_form(opcode: str, name: str, text: str, source: Source | None = None, offset: int = 0) -> None:
@@ -288,8 +339,6 @@ def check_form(opcode: str, name: str, text: str, source: Source | None = None, 
     try:
         if form is not None:
             _check(form, text, source, offset)
-        elif name in DECODERS:
-            DECODERS[name](text)
     except ParseError as error:
         if error.span is None and source is not None:
             error.span = Span(source, offset, offset + len(text))

@@ -71,8 +71,8 @@ def parse_file_parts(text: str, filename: str = "<string>", max_errors: int = 1)
             if len(errors) >= max_errors:
                 break
     if errors:
-        for error in errors:
-            error.others = ()
+        for found in errors:
+            found.others = ()
         errors[0].others = tuple(errors[1:])
         raise errors[0]
     return modules or [_read(Source(text, filename), max_errors)]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}\s*")
+_FILLED = 1 << 26  # elements of an array up to which one value may stand for all
 _EXPLAINED = 200_000  # characters of a malformed literal up to which the LALR parser looks for the fault
 
 
@@ -107,6 +108,14 @@ def _decode_array(shape: Shape, text: str) -> Array:
     if known.dense.fullmatch(text) is None:
         raise _fault(text)
     tokens = known.token.findall(text)
+    is_single = len(tokens) == 1 and "{" not in text and not element_type.is_complex
+    if is_single and shape.dimensions and shape.element_count > 0:
+        if shape.element_count > _FILLED:
+            raise ParseError(f"one value for the {shape.element_count} elements of {shape.without_layout()}")
+        # XLA reads one value for an array as its first element; the others are zero (ParseDenseLiteral).
+        array = np.zeros(shape.dimensions, element_type.dtype)
+        array.reshape(-1)[0] = _decode_array(Shape(element_type), text)
+        return array
     _check_nesting(shape, text, len(tokens))
     if element_type.is_complex:
         if len(pairs) != len(tokens):

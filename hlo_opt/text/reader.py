@@ -475,6 +475,8 @@ class Reader:
             if name not in scope.names:
                 self.fail_operand(scope, name, at, at + len(written))
             result.append(scope.names[name])
+        if not result:
+            self.fail("expected the name of an instruction", position, position + len(value))
         return result
 
     def called(self, value: str, start: int, end: int) -> Computation:

@@ -61,7 +61,9 @@ def _permute(instruction: Instruction) -> Fault | None:
 def _conditional(instruction: Instruction) -> Fault | None:
     """A truth value chooses between two computations, a number among a list."""
     index = instruction.operands[0].shape.element_type if instruction.operands else None
-    names = ("branch_computations",) if index is None or index.name != "pred" else ("true_computation", "false_computation")
+    names = (
+        ("branch_computations",) if index is None or index.name != "pred" else ("true_computation", "false_computation")
+    )
     for name in ("branch_computations", "true_computation", "false_computation"):
         if name in names and name not in instruction.attributes:
             return f"a conditional on {index} needs the attribute {name}", ""

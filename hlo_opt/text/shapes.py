@@ -81,16 +81,21 @@ def _array(found: re.Match[str], source: Source | None, offset: int) -> Shape:
             dimensions = tuple(-1 if size == "?" else int(size.removeprefix("<=")) for size in sizes)
         else:
             dimensions = tuple(map(int, sizes))
+        if max(dimensions) > _LARGEST:
+            span = _span(source, offset + found.start(2), len(dimensions_text))
+            raise ParseError(f"{max(dimensions)} is more than a dimension can have", span=span)
     layout = None
     if layout_text is not None:
         layout = _layout(_without_space(layout_text))
-        order = layout.minor_to_major
-        if order is not None and sorted(order) != list(range(len(dimensions))):
+        if len(layout.minor_to_major or ()) != len(dimensions):
             raise ParseError(
                 f"layout {layout} does not list each of {len(dimensions)} dimensions once",
                 span=_span(source, offset + found.start(3), len(layout_text)),
             )
     return Shape(element_type, dimensions, layout, dynamic)
+
+
+_LARGEST = (1 << 63) - 1
 
 
 def _without_space(text: str) -> str:

@@ -14,7 +14,7 @@ from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shap
 from hlo_opt.ops import OpSpec, ShapeError, find, table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
 from hlo_opt.text.aliases import alias_fault
-from hlo_opt.text.chains import ChainFault, base_opcode, check_link, link, wrapped
+from hlo_opt.text.chains import ChainError, base_opcode, check_link, link, wrapped
 from hlo_opt.text.forms import check_form
 from hlo_opt.text.rules import instruction_fault
 from hlo_opt.text.shapes import ShapeTable, compatible
@@ -107,7 +107,11 @@ class _Verifier:
         self.interface()
 
     def free_attributes(
-        self, place: Module | Computation, attributes: Mapping[str, Attribute | Called], known: frozenset[str], what: str
+        self,
+        place: Module | Computation,
+        attributes: Mapping[str, Attribute | Called],
+        known: frozenset[str],
+        what: str,
     ) -> None:
         """Attributes of the header or of a computation."""
         for name, value in attributes.items():
@@ -257,13 +261,16 @@ class _Verifier:
         """A link of an asynchronous chain."""
         try:
             check_link(instruction)
-        except ChainFault as error:
+        except ChainError as error:
             self.fail(instruction, f"{instruction.opcode} {instruction.name}: {error}", at=error.attribute)
         if instruction.opcode == "async-start":
             for callee in instruction.called():
                 other = self.started.setdefault(callee, instruction)
                 if other is not instruction:
-                    self.fail(instruction, f"{callee.name} is what {other.name} runs already; each start has a computation of its own")
+                    self.fail(
+                        instruction,
+                        f"{callee.name} is what {other.name} runs already; each start has a computation of its own",
+                    )
 
     def literal(self, instruction: Instruction) -> None:
         if instruction.opcode == "parameter" and instruction.parameter_number is None:

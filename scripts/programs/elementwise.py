@@ -42,8 +42,9 @@ def transcendental(x: jax.Array, y: jax.Array) -> tuple[jax.Array, ...]:
 def normalize_image(pixels: jax.Array, mean: jax.Array, deviation: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Images of bytes to normalised floats, and to grey bytes."""
     scaled = pixels.astype(jnp.float32) / 255.0
-    grey = scaled @ jnp.array([0.299, 0.587, 0.114], jnp.float32)
-    return (scaled - mean) / deviation, jnp.clip(jnp.round(grey * 255.0), 0, 255).astype(jnp.uint8)
+    # Weights in 256ths, as image libraries have them: whole numbers, so that no pixel depends on the order of a sum.
+    grey = (pixels.astype(jnp.uint32) @ jnp.array([77, 150, 29], jnp.uint32)) >> 8
+    return (scaled - mean) / deviation, jnp.clip(grey, 0, 255).astype(jnp.uint8)
 
 
 def hashes(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
-from hlo_opt.text.grammar import MAXIMUM_DEPTH, grammar, grammar_text
+from hlo_opt.text.grammar import MAXIMUM_DEPTH, USUAL_DEPTH, grammar, grammar_text
 
 DUMPS = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
 
@@ -40,10 +40,41 @@ def test_flat_refuses_rules_that_need_a_parser_stack(rule):
         grammar().flat(rule)
 
 
-@pytest.mark.parametrize("depth, fits", [(MAXIMUM_DEPTH, True), (MAXIMUM_DEPTH + 1, False)])
-def test_brackets_nest_to_the_maximum_depth(depth, fits):
-    found = grammar().terminal("BALANCED").fullmatch("(" * depth + ")" * depth)
+@pytest.mark.parametrize("limit", [USUAL_DEPTH, MAXIMUM_DEPTH])
+@pytest.mark.parametrize("more, fits", [(0, True), (1, False)])
+def test_brackets_nest_to_a_depth(limit, more, fits):
+    depth = limit + more
+    found = grammar(limit).terminal("BALANCED").fullmatch("(" * depth + ")" * depth)
     assert (found is not None) == fits
+
+
+@pytest.mark.parametrize(
+    "rule, texts",
+    [
+        ("window", ["{}", "{size=3x3 pad=0_0x0_1}"]),
+        ("metadata", ['{op_name="a" source_line=3}', '{op_name="a", op_type="b"}']),
+        ("aliases", ["{ {0}: (1, {}, must-alias), {1,0}: (0, {2}) }", "{{}:(0,{}),}", "{}"]),
+        ("donors", ["{ (0, {}), (1, {0}) }"]),
+        ("accuracy", ["{mode=highest}", "{tolerance={rtol=0.5, atol=1, ulps=2}}"]),
+        ("device_list", ["{{0,1},{2,3}}", "[2,4]<=[4,2]T(1,0)", "mesh['a'=2] {'a'}", "{}"]),
+        ("frontend", ['{a="b",c={d [}}', "{}"]),
+        ("sharding", ["{replicated}", '{devices=[2,1]<=[2] metadata={op_name="a"}}', "{{manual}, {maximal device=0}}"]),
+    ],
+)
+def test_regular_rules_agree_with_the_lalr_parser(rule, texts):
+    quick = grammar().regular(rule)
+    for text in texts:
+        assert quick.fullmatch(text), text
+        assert grammar().parse(rule, text).data == rule
+        for broken in (text[:-1], text[1:], text + "}", text.replace("=", ":")):
+            if quick.fullmatch(broken):
+                grammar().parse(rule, broken)
+
+
+@pytest.mark.parametrize("rule", ["shape", "literal", "computation"])
+def test_regular_refuses_rules_that_come_back_to_themselves(rule):
+    with pytest.raises(ValueError, match="comes back to itself"):
+        grammar().regular(rule)
 
 
 def test_strings_and_comments_hide_brackets():

@@ -67,7 +67,8 @@ def test_nan_sign_and_payload():
     "shape, text, message",
     [
         ("f32[3]", "{1, 2}", "3 elements"),
-        ("f32[2]", "1", "2 elements"),
+        ("c64[2]", "(1, 2)", "2 elements"),
+        ("f32[1000000000000000000]", "1", "one value for"),
         ("f32[2,3]", "{{1, 2, 3, 4}, {5, 6}}", "3 elements in each innermost list"),
         ("f32[2,2]", "{{{1, 2}, 3, 4}}", "lists|nest"),
         ("f32[]", "{1}", "0 lists"),

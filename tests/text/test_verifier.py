@@ -35,7 +35,7 @@ def fault(body, before="", **options):
         ("ROOT a = f32[2] parameter(0)", "parameter number 0 is given twice", 3),
         ("ROOT a = f32[2] constant({1, 2, 3})", "2 elements", 3),
         ("ROOT a = s32[] constant(1.5)", "expected an integer", 3),
-        ("ROOT a = f32[2] negate(p), metadata={foo=1}", "metadata: expected", 30),
+        ("ROOT a = f32[2] negate(p), metadata={foo=1}", "metadata: expected", 40),
     ],
 )
 def test_faults(body, message, column):
