@@ -41,17 +41,25 @@ class Node:
 class Cluster:
     """Nodes (operands before users, inputs among them) and the roots that the kernel writes."""
 
-    __slots__ = ("inputs", "nodes", "roots")
+    __slots__ = ("_opcodes", "inputs", "nodes", "roots")
 
     def __init__(self, nodes: list[Node], roots: list[Node]) -> None:
         self.nodes = nodes
         self.roots = roots
         self.inputs: dict[Instruction, Node] = {n.instruction: n for n in nodes if n.is_input}
+        self._opcodes: frozenset[str] | None = None
 
     @property
     def members(self) -> Iterable[Node]:
         """The nodes that are computed, without the inputs."""
         return (n for n in self.nodes if not n.is_input)
+
+    @property
+    def opcodes(self) -> frozenset[str]:
+        """Of the members. Most questions about a kernel are answered by what it does not hold."""
+        if self._opcodes is None:
+            self._opcodes = frozenset([n.instruction.opcode for n in self.nodes if not n.is_input])
+        return self._opcodes
 
 
 def cluster_of(instruction: Instruction) -> Cluster:
@@ -80,20 +88,23 @@ def cluster_of(instruction: Instruction) -> Cluster:
 
 def operands_first(root: Instruction) -> list[Instruction]:
     """The instructions that a root needs, operands first, whatever order its computation is in."""
-    done: set[Instruction] = set()
-    found: list[Instruction] = []
-    stack: list[tuple[Instruction, bool]] = [(root, False)]
+    seen: set[Instruction] = set()
+    found: dict[Instruction, None] = {}
+    stack = [root]
     while stack:
-        instruction, ready = stack.pop()
-        if ready:
-            found.append(instruction)
+        instruction = stack[-1]
+        if instruction in seen:
+            found[instruction] = None
+            stack.pop()
             continue
-        if instruction in done:
-            continue
-        done.add(instruction)
-        stack.append((instruction, True))
-        stack.extend((o, False) for o in reversed(instruction.operands) if o not in done)
-    return found
+        seen.add(instruction)
+        operands = instruction.operands
+        if len(operands) == 1:
+            if operands[0] not in seen:
+                stack.append(operands[0])
+        else:
+            stack.extend([o for o in reversed(operands) if o not in seen])
+    return list(found)
 
 
 def merge(producer: Instruction, consumer: Instruction, *, keep_producer: bool = False) -> Cluster:

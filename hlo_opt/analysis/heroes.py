@@ -18,6 +18,7 @@ from hlo_opt.ir import Instruction
 Emitter = Literal["loop", "reduction", "transpose", "concatenate", "scatter", "in-place", "library"]
 
 CONCATENATE_OPERANDS = 4
+_HEROES = frozenset({"transpose", "concatenate", "reduce"})
 
 
 def _is_intermediate(node: Node, operand_limit: int) -> bool:
@@ -54,8 +55,11 @@ def _climb(root: Node, wanted: Callable[[Node], bool], operand_limit: int) -> No
     return found[0] if len(found) == 1 else None
 
 
-def hero_of(root: Node) -> Node:
-    """The non-trivial hero of a root: a tiled transpose, a concatenate or a reduce above it; the root itself when there is none."""
+def hero_of(root: Node, opcodes: frozenset[str] = _HEROES) -> Node:
+    """The non-trivial hero of a root: a tiled transpose, a concatenate or a reduce above it; the root itself when there is none. `opcodes`: those
+    of all members."""
+    if _HEROES.isdisjoint(opcodes):
+        return root
     return (
         _climb(root, lambda n: tiled_transpose(n.instruction) is not None, 1)
         or _climb(root, lambda n: n.opcode == "concatenate", 3)
@@ -72,7 +76,7 @@ def is_real_reduction(root: Node, hero: Node) -> bool:
 
 def emitter_of(cluster: Cluster) -> tuple[Emitter, Node]:
     """Which emitter XLA would choose, and the hero that decides it."""
-    heroes = [hero_of(root) for root in cluster.roots]
+    heroes = [hero_of(root, cluster.opcodes) for root in cluster.roots]
     for root, hero in zip(cluster.roots, heroes, strict=True):
         if is_real_reduction(root, hero):
             form = fast_form(hero.instruction)

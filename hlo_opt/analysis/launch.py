@@ -17,6 +17,7 @@ from hlo_opt.ir import Shape
 
 LOOP_BLOCK = 128
 LOOP_UNROLL = 4
+_MAY_DROP = frozenset({"sort", "dot", "concatenate", "reduce", "reduce-window"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimension
 
 def row_kernel_dimensions(cluster: Cluster) -> LaunchDimensions | None:
     """The launch of our row-reduction kernels, which also take several reductions of one row and what follows them; None for other clusters."""
+    if "reduce" not in cluster.opcodes:
+        return None
     forms = [fast_form(n.instruction) for n in cluster.members if n.opcode == "reduce"]
     rows = [f for f in forms if f is not None and f.is_row and f.sizes[0] == 1]
     if not rows:
@@ -84,6 +87,8 @@ def loop_dimensions(shape: Shape, target: DeviceTarget, *, may_unroll: bool = Tr
 
 def _slower_unrolled(cluster: Cluster) -> bool:
     """MayCausePerformanceDropIfUnrolled."""
+    if _MAY_DROP.isdisjoint(cluster.opcodes):
+        return False
     for node in cluster.members:
         if node.opcode in ("sort", "dot"):
             return True

@@ -99,13 +99,14 @@ def literal_key(instruction: Instruction) -> object:
 def attribute_key(instruction: Instruction) -> tuple[object, ...]:
     """The attributes that count, without called computations, by name."""
     keep = instruction.opcode == "custom-call"
-    return tuple(
-        sorted(
-            (name, value.text)
-            for name, value in instruction.attributes.items()
-            if isinstance(value, Attribute) and (name not in IGNORED or (keep and name == "backend_config"))
-        )
-    )
+    found = [
+        (name, value.text)
+        for name, value in instruction.attributes.items()
+        if (name not in IGNORED or (keep and name == "backend_config")) and isinstance(value, Attribute)
+    ]
+    if len(found) > 1:
+        found.sort()
+    return tuple(found)
 
 
 def is_commutative(opcode: str) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_opt.analysis.accesses import Accesses, byte_size
+from hlo_opt.analysis.accesses import byte_size
 from hlo_opt.analysis.cluster import Cluster, cluster_of, merge_clusters
 from hlo_opt.analysis.facts import is_elementwise
 from hlo_opt.analysis.heroes import emitter_of
 from hlo_opt.analysis.launch import LaunchDimensions, launch_dimensions, row_kernel_dimensions
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.transposes import moves_minor
-from hlo_opt.analysis.utilization import Usage, usage_of
+from hlo_opt.analysis.utilization import Usage, Use, usage_of
 from hlo_opt.ir import Instruction, Shape
 
 L2_SPEEDUP = 2.5
@@ -52,6 +52,8 @@ _SHAPES_KERNELS = frozenset(
 )
 """Operations that may decide how a kernel that holds them is launched, or whether it reads memory in order."""
 
+_MOVES = frozenset({"transpose", "copy"})
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchForm:
@@ -78,7 +80,7 @@ class Priced:
         *,
         row_local: bool = False,
         cluster: Cluster | None = None,
-        known: dict[Instruction, Accesses] | None = None,
+        known: dict[Instruction, Use] | None = None,
     ) -> None:
         self.instruction = instruction
         self.target = target
@@ -90,7 +92,7 @@ class Priced:
         self.estimate = _estimate(
             self.form, self.usage.flops, self.reads, self.usage.written, self.usage.constant_bytes, target
         )
-        self.is_plain = not any(n.opcode in _SHAPES_KERNELS for n in self.cluster.members)
+        self.is_plain = _SHAPES_KERNELS.isdisjoint(self.cluster.opcodes)
 
     def utilization_of(self, producer: Instruction) -> float:
         """How often this kernel uses the full value of a producer."""
@@ -154,6 +156,8 @@ def _estimate(
 
 def is_coalesced(cluster: Cluster) -> bool:
     """The heuristic of xla/service/gpu/model/coalescing_analysis.cc: no member moves the fastest dimension, unless the emitter does it in tiles."""
+    if _MOVES.isdisjoint(cluster.opcodes):
+        return True
     emitter, _ = emitter_of(cluster)
     if emitter == "transpose":
         return True

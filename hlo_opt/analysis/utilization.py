@@ -47,7 +47,7 @@ def usage_of(
     capability: int,
     *,
     row_local: bool = False,
-    known: dict[Instruction, Accesses] | None = None,
+    known: dict[Instruction, Use] | None = None,
 ) -> Usage:
     """Walk from the roots up; elementwise nodes hand on what they are used for, others start a new use of their operands.
 
@@ -56,47 +56,89 @@ def usage_of(
     """
     known = {} if known is None else known
     usage = Usage()
+    use_roots, utilizations = usage.use_roots, usage.root_utilization = {}, dict.fromkeys(cluster.nodes, 0.0)
     emitted_roots: dict[Node, int] = {}
-    usage.use_roots = {node: {} for node in cluster.nodes}
-    usage.root_utilization = dict.fromkeys(cluster.nodes, 0.0)
+    own_sets: set[Node] = set()
+    """Nodes whose entry in `use_roots` is theirs alone; others share one with a user, until they need more."""
     for root in cluster.roots:
-        usage.root_utilization[root] = 1.0
+        utilizations[root] = 1.0
         emitted_roots[root] = 1
-        usage.use_roots[root][root] = None
+        use_roots[root] = {root: None}
+        own_sets.add(root)
+    sums: dict[int, tuple[float, int]] = {}
+    code_size, flops = 0, 0.0
     for node in reversed(cluster.nodes):
-        roots = usage.use_roots[node]
-        share = sum(usage.root_utilization[r] for r in roots)
-        emitted = sum(emitted_roots[r] for r in roots)
-        if row_local and not node.is_input and _is_row_reduction(node):
+        roots = use_roots.setdefault(node, {})
+        known_sum = sums.get(id(roots))
+        if known_sum is None:
+            known_sum = sum([utilizations[r] for r in roots]), sum([emitted_roots[r] for r in roots])
+            sums[id(roots)] = known_sum
+        share, emitted = known_sum
+        if node.is_input:
+            usage.utilization[node] = share
+            usage.emitted[node] = emitted
+            code_size += emitted
+            continue
+        instruction = node.instruction
+        own = known.get(instruction)
+        if own is None:
+            own = known[instruction] = use_of(instruction, capability)
+        if row_local and own.is_row_reduction:
             share, emitted = min(share, 1.0), min(emitted, 1)
         usage.utilization[node] = share
         usage.emitted[node] = emitted
-        usage.code_size += emitted
-        if node.is_input:
-            continue
-        own = known.get(node.instruction)
-        if own is None:
-            own = known[node.instruction] = accesses(node.instruction, capability)
-        usage.flops += share * own.flops
-        if node.opcode == "constant" and node.shape.element_count > IMMEDIATE_ELEMENTS:
-            usage.constant_bytes += share * byte_size(node.shape)
-        passes_on = is_elementwise(node.instruction) or node.opcode in ("tuple", "get-tuple-element")
+        code_size += emitted
+        flops += share * own.accesses.flops
+        if own.constant_bytes:
+            usage.constant_bytes += share * own.constant_bytes
         for number, operand in enumerate(node.operands):
-            if passes_on:
-                usage.use_roots[operand].update(roots)
+            there = use_roots.get(operand)
+            if own.passes_on:
+                if there is None:
+                    use_roots[operand] = roots
+                elif there is not roots:
+                    if operand not in own_sets:
+                        own_sets.add(operand)
+                        there = use_roots[operand] = dict(there)
+                    there.update(roots)
                 continue
-            usage.use_roots[operand][operand] = None
+            if there is None:
+                use_roots[operand] = {operand: None}
+                own_sets.add(operand)
+            elif operand not in there:
+                if operand not in own_sets:
+                    own_sets.add(operand)
+                    there = use_roots[operand] = dict(there)
+                there[operand] = None
             elements = operand.shape.element_count
-            part = share * own.utilization[number]
-            usage.root_utilization[operand] += math.ceil(part * elements) / elements if elements else 0.0
+            part = share * own.accesses.utilization[number]
+            utilizations[operand] += math.ceil(part * elements) / elements if elements else 0.0
             emitted_roots[operand] = emitted_roots.get(operand, 0) + emitted
+    usage.code_size, usage.flops = code_size, flops
     usage.written = sum(_written(root, capability) for root in cluster.roots)
     return usage
 
 
-def _is_row_reduction(node: Node) -> bool:
-    form = fast_form(node.instruction)
-    return form is not None and form.is_row
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the walk needs to know of an instruction, wherever it stands. One that `passes_on` reads its operands where it is read itself."""
+
+    accesses: Accesses
+    passes_on: bool
+    is_row_reduction: bool
+    constant_bytes: int
+
+
+def use_of(instruction: Instruction, capability: int) -> Use:
+    opcode = instruction.opcode
+    form = fast_form(instruction) if opcode == "reduce" else None
+    is_large = opcode == "constant" and instruction.shape.element_count > IMMEDIATE_ELEMENTS
+    return Use(
+        accesses(instruction, capability),
+        is_elementwise(instruction) or opcode in ("tuple", "get-tuple-element"),
+        form is not None and form.is_row,
+        byte_size(instruction.shape) if is_large else 0,
+    )
 
 
 def _written(root: Node, capability: int) -> float:

@@ -27,6 +27,8 @@ def read_text(name: str) -> Source:
     Raises UsageError (with the path) for what cannot be opened and ParseError for what is no text: empty, binary, not UTF-8.
     """
     shown = "<stdin>" if name == STANDARD else name
+    if name == STANDARD and sys.stdin is None:
+        raise UsageError("is closed", filename=shown)
     try:
         data = sys.stdin.buffer.read() if name == STANDARD else Path(name).read_bytes()
     except (OSError, ValueError) as error:
@@ -80,11 +82,25 @@ def check_writable(name: str | None) -> None:
 
 @contextlib.contextmanager
 def whole_file(name: str) -> Iterator[IO[bytes]]:
-    """A file to write that takes its name when it is complete; what was there before stays until then. `-` is stdout."""
+    """A file to write that takes its name when it is complete; what was there before stays until then. `-` is stdout.
+
+    Raises UsageError, with the path, for what cannot be written, BrokenPipeError when a reader went away.
+    """
     if name == STANDARD:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    try:
+        with _replacing(name) as stream:
+            yield stream
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror or error}", filename=name) from None
+
+
+@contextlib.contextmanager
+def _replacing(name: str) -> Iterator[IO[bytes]]:
     path = Path(name).resolve()
     if path.exists() and not path.is_file():  # a pipe or a device: nothing to replace
         with path.open("wb") as stream:

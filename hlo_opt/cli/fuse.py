@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
@@ -55,8 +56,15 @@ def command(
     request = Fusing.of(fusing)
     for name in (output, stats_file):
         files.check_writable(name)
-    if stats_file == output:
-        raise UsageError("--stats and the fused HLO need different files", filename=output)
+    places = [
+        os.path.realpath(name) if name != files.STANDARD else name for name in (output, stats_file, folder) if name
+    ]
+    if len(set(places)) < len(places):
+        raise UsageError("-o, --stats and --emit need different places", filename=output)
+    if folder is not None:
+        from hlo_opt.runtime.emission import check_folder
+
+        check_folder(folder)
     module = read_module(file)
     report = request.run(module, print_after=print_after)
     fused = report.outcome.module

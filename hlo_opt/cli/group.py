@@ -93,6 +93,11 @@ def group() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; returns the exit status. Every failure has been told on stderr by then, in one message."""
+    if sys.stderr is None:
+        return 2
+    if sys.stdout is None:
+        failure.say("stdout is closed")
+        return 2
     try:
         status: Any = group.main(arguments, prog_name="hlo-opt", standalone_mode=False)
         sys.stdout.flush()
@@ -113,7 +118,7 @@ def run(arguments: list[str]) -> int:
         failure.say("out of memory")
         return 2
     except OSError as error:
-        failure.say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        failure.say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
         return 2
     except Exception as error:
         return failure.internal(error, arguments)

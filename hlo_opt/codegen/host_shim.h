@@ -11,6 +11,7 @@
 #define __shared__ static
 #define __restrict__ __restrict
 #define warpSize 32
+#define __builtin_assume_aligned(pointer, bytes) (pointer)  // arrays of the host may start anywhere
 
 // Only what kernels call is declared: <cmath> alone would take longer to compile than most kernels.
 #define HLO_MATH_1(name) double name(double); float name##f(float);

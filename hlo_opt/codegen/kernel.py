@@ -12,7 +12,7 @@ from hlo_opt.plans.plan import Launch
 class Kernel:
     """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, then one per output array.
 
-    Pointers are to physical memory: an array lies as its shape's layout says. `source` stands alone (prelude included) and is what CuPy, NVRTC
+    Pointers are to physical memory: an array lies as its shape's layout says, and starts at a multiple of 16 bytes on a GPU. `source` stands alone (prelude included) and is what CuPy, NVRTC
     and the C++ compiler (after the host shim) read. Structurally equal fusions give equal sources and so share a kernel.
     """
 

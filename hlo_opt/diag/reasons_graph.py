@@ -99,7 +99,7 @@ register_reason(
     ReasonSpec(
         "FUS105",
         "several-outputs",
-        "`{producer}` gives {outputs} arrays, of which the consumer reads one",
+        "`{producer}` gives {outputs} arrays, and a producer inside a fusion is one value",
         "an operation with one output can be fused; split `{producer}` where that costs nothing",
         "A producer inside a fusion is one value. One that makes a tuple (a reduce over several arrays, a multi-output fusion) would have to be "
         "computed again for each of its outputs. Source: xla/service/gpu/gpu_fusible.cc.",

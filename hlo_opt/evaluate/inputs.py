@@ -10,6 +10,7 @@ import numpy as np
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import ElementType, Instruction, Module, Shape
 from hlo_opt.ops import find
+from hlo_opt.ops.dynamic import at_bound
 
 Value = Any
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,7 +49,9 @@ def _build(shape: Shape, rest: Iterator[Array]) -> Value:
     """Nested as the shape is; the parser bounds how deep that can be."""
     if shape.elements is not None:
         return tuple(_build(element, rest) for element in shape.elements)
-    return next(rest) if shape.is_array else ()
+    if not shape.is_array:
+        return ()
+    return at_bound(shape, next(rest)) if any(shape.dynamic) else next(rest)
 
 
 def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
@@ -89,7 +92,11 @@ def _checked(number: int, shape: Shape, given: Any) -> Array:
 
 
 def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
-    return len(sizes) == shape.rank and all(a == b or b < 0 for a, b in zip(sizes, shape.dimensions, strict=True))
+    """The declared sizes; in a dynamic dimension any size within the bound."""
+    open_ = shape.dynamic or (False,) * shape.rank
+    return len(sizes) == shape.rank and all(
+        a == b or b < 0 or (o and a < b) for a, b, o in zip(sizes, shape.dimensions, open_, strict=True)
+    )
 
 
 def is_raw(element_type: ElementType) -> bool:

@@ -11,6 +11,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error, own_bytes
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import ShapeError
+from hlo_opt.ops.device import Device, OnlyDevice
 
 Value = Any
 Observer = Callable[[Instruction, Value], None]
@@ -28,6 +29,8 @@ class Interpreter:
     observe      is called with every instruction and its value, in order
     call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
     memory_limit bytes that the values alive in one computation may hold together; None: any number
+    splits_reductions  reductions use their init value as often as XLA:CPU does, not once per result
+    device       the device to play; None: the only one
     """
 
     def __init__(
@@ -36,10 +39,14 @@ class Interpreter:
         observe: Observer | None = None,
         call_limit: int | None = None,
         memory_limit: int | None = None,
+        splits_reductions: bool = False,
+        device: Device | None = None,
     ) -> None:
         self.observe = observe
         self.call_limit = call_limit
         self.memory_limit = memory_limit
+        self.splits_reductions = splits_reductions
+        self.device: Device = OnlyDevice() if device is None else device
         self.calls = 0
         self._depth = 0
         self._programs: dict[Computation, Program] = {}

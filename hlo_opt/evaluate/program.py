@@ -11,6 +11,7 @@ from hlo_opt.evaluate.direct import direct
 from hlo_opt.ir import Called, Computation, Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
+from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.lazy import lazy
 
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
@@ -94,7 +95,10 @@ def face(instruction: Instruction) -> Evaluate:
         return _refuse
     if own_bytes(instruction) > LARGEST:
         return _too_large
-    return direct(instruction) or (spec.evaluate.resolve() if isinstance(spec.evaluate, lazy) else spec.evaluate)
+    evaluate = spec.evaluate.resolve() if isinstance(spec.evaluate, lazy) else spec.evaluate
+    if takes_dynamic(instruction):
+        return on_used_elements(evaluate, instruction)
+    return direct(instruction) or evaluate
 
 
 LARGEST = 1 << 36

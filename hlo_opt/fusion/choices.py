@@ -18,6 +18,7 @@ from hlo_opt.analysis.transposes import moves_data
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import Check, Edge, can_be_planned
+from hlo_opt.fusion.state import row_reductions
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
 from hlo_opt.plans import Plan
@@ -69,6 +70,12 @@ class InstructionFusionChoices:
             reason = check(edge)
             if reason is not None and reason.code not in disabled:
                 yield reason
+
+    def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
+        """A first look that costs next to nothing: True only where `against` has a reason."""
+        if self.may_duplicate or "FUS501" in disabled:
+            return False
+        return edge.duplicates and not always_duplicable(edge.producer)
 
     def checks(self) -> tuple[Check, ...]:
         return (
@@ -127,11 +134,8 @@ def producer_is_fusion(edge: Edge) -> Reason | None:
 
 def library_call(edge: Edge) -> Reason | None:
     """A library computes a matrix product or a sort faster than a loop does, even where a loop could."""
-    for instruction in (edge.producer, edge.consumer):
-        opcode = edge.state.library(instruction)
-        if opcode:
-            return Reason.of("FUS302", opcode=opcode)
-    return None
+    opcode = edge.above.library or edge.below.library
+    return Reason.of("FUS302", opcode=opcode) if opcode else None
 
 
 def expensive_reuse(edge: Edge) -> Reason | None:
@@ -157,7 +161,7 @@ def expensive_reuse(edge: Edge) -> Reason | None:
 def _reusing_user(edge: Edge) -> Node | None:
     """The first member of the consumer, on a path from the producer, that reads an element of its operand several times."""
     cluster = edge.state.cluster(edge.consumer)
-    once_per_row = edge.state.reduces(edge.consumer) > 0 and edge.state.row_reductions(edge.consumer) > 0
+    once_per_row = edge.below.reduces > 0 and edge.state.row_reductions(edge.consumer) > 0
     todo = [cluster.inputs[edge.producer]]
     seen = set(todo)
     while todo:
@@ -175,7 +179,7 @@ def _reusing_user(edge: Edge) -> Node | None:
 def transpose_before_reduction(edge: Edge) -> Reason | None:
     """A reduction reads its operand in the order of memory; a transpose in between makes it jump."""
     emitter, hero = (
-        emitter_of(edge.state.cluster(edge.consumer)) if edge.state.reduces(edge.consumer) else ("loop", None)
+        emitter_of(edge.state.cluster(edge.consumer)) if edge.below.reduces else ("loop", None)
     )
     if emitter != "reduction" or hero is None:
         return None
@@ -189,7 +193,7 @@ def transpose_before_reduction(edge: Edge) -> Reason | None:
 
 def reduction_epilogue(edge: Edge) -> Reason | None:
     """A reduction that has an emitter of its own stays the end of its kernel, unless our row kernel takes the consumer too."""
-    if not edge.state.reductions(edge.producer):
+    if not edge.above.reductions:
         return None
     emitter, hero = emitter_of(edge.state.cluster(edge.producer))
     if emitter != "reduction":
@@ -215,18 +219,13 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
     if not can_be_planned(edge):
         return False
     merged = edge.merged
-    wanted = edge.state.reductions(edge.producer) + edge.state.reductions(edge.consumer)
+    wanted = edge.above.reductions + edge.below.reductions
     return isinstance(merged, Plan) and row_reductions(merged) >= wanted
-
-
-def row_reductions(plan: Plan) -> int:
-    """How many reductions the threads of a block share in a plan."""
-    return sum(len(level) for segment in plan.segments for level in segment.levels)
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
     """A consumer that is a row kernel must stay one, with all its reductions."""
-    if not edge.state.reduces(edge.consumer) or not can_be_planned(edge):
+    if not edge.below.reduces or not can_be_planned(edge):
         return None
     before = edge.state.row_reductions(edge.consumer)
     merged = edge.merged if before else None

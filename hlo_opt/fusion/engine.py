@@ -22,6 +22,24 @@ class Policy(Protocol):
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]: ...
 
+    def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool: ...
+
+
+class Memory:
+    """The state that passes over one module hand on to each other, as long as only fusion passes change the module."""
+
+    def __init__(self) -> None:
+        self._state: FusionState | None = None
+
+    def state(self, module: Module, target: DeviceTarget) -> FusionState:
+        found = self._state
+        if found is None or found.module is not module or found.target is not target:
+            found = self._state = FusionState(module, target)
+        return found
+
+    def clear(self) -> None:
+        self._state = None
+
 
 @dataclass
 class Engine:
@@ -37,9 +55,10 @@ class Engine:
     rule: str = ""
     fused_by: dict[str, str] = field(default_factory=dict)
     notes: dict[object, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=lambda: Memory())
 
     def __post_init__(self) -> None:
-        self.state = FusionState(self.module, self.target)
+        self.state = self.memory.state(self.module, self.target)
 
     def edge(self, producer: Instruction, consumer: Instruction) -> Edge:
         return Edge(producer, consumer, self.state, self.origins)
@@ -57,6 +76,8 @@ class Engine:
             yield unplanned
 
     def allows(self, edge: Edge, policy: Policy) -> bool:
+        if policy.rules_out(edge, self.disabled) and not self.is_forced(edge):
+            return False
         return next(self.reasons(edge, policy), None) is None
 
     def is_forced(self, edge: Edge) -> bool:
@@ -77,8 +98,10 @@ class Engine:
             if consumer in self.origins:
                 self.origins[fusion.called_by("calls").root] = self.origins[consumer]
             self.state.forget(consumer)
+            for user in fusion.users:  # they were looked at with the plain instruction as their operand
+                self.state.forget(user)
         self.made[fusion] = None
-        after = self.state.absorbed(producer, fusion)
+        after = self.state.absorbed(producer, fusion, consumer)
         absorb(producer, fusion, self.origins)
         after()
         if producer.parent is None:
@@ -99,9 +122,12 @@ class Engine:
         for fusion in self.made:
             if fusion.parent is None:
                 continue
+            self.state.settle(fusion)
             computation = fusion.computation
             edit.sort(fusion.called_by("calls"))
-            found = plan(region_of(self.module, fusion), self.target)
+            body = fusion.called_by("calls")
+            region = region_of(self.module, fusion)
+            found = plan(region, self.target, lowered=region.computation is body)
             fusions = kept.setdefault(computation, {})
             if isinstance(found, Reason):
                 self._take_apart(fusion, found)
@@ -111,7 +137,9 @@ class Engine:
         for computation, fusions in kept.items():
             tidy(computation, fusions)
         self.made.clear()
-        self.state = FusionState(self.module, self.target)
+        if again:
+            self.memory.clear()
+            self.state = self.memory.state(self.module, self.target)
         return again
 
     def _take_apart(self, fusion: Instruction, reason: Reason) -> None:

@@ -112,9 +112,9 @@ def _constant(instruction: Instruction) -> int | None:
 def scatter_conflict(edge: Edge) -> Reason | None:
     """A scatter takes producers into its indices and updates only, and nothing takes a scatter."""
     state = edge.state
-    if state.scatters(edge.producer):
+    if edge.above.scatters:
         return Reason.of("FUS609", producer=edge.producer_name)
-    if not state.scatters(edge.consumer):
+    if not edge.below.scatters:
         return None
     cluster = state.cluster(edge.consumer)
     for node in cluster.members:

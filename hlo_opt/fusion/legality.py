@@ -13,7 +13,7 @@ from hlo_opt.analysis.cluster import merge_clusters
 from hlo_opt.analysis.facts import has_side_effect, is_boundary_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.outline import Origins, original_name
-from hlo_opt.fusion.state import FusionState
+from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.fusion.trial import trial_plan
 from hlo_opt.ir import Instruction
 from hlo_opt.plans import Plan
@@ -35,6 +35,8 @@ class Edge:
     state: FusionState
     origins: Origins = field(default_factory=dict)
     _merged: Plan | Reason | None = None
+    _above: Traits | None = None
+    _below: Traits | None = None
 
     @property
     def producer_name(self) -> str:
@@ -43,6 +45,20 @@ class Edge:
     @property
     def consumer_name(self) -> str:
         return original_name(self.consumer, self.origins)
+
+    @property
+    def above(self) -> Traits:
+        """What the producer's members add up to."""
+        if self._above is None:
+            self._above = self.state.traits(self.producer)
+        return self._above
+
+    @property
+    def below(self) -> Traits:
+        """What the consumer's members add up to."""
+        if self._below is None:
+            self._below = self.state.traits(self.consumer)
+        return self._below
 
     @property
     def duplicates(self) -> bool:
@@ -56,6 +72,7 @@ class Edge:
             state = self.state
             cluster = merge_clusters(state.cluster(self.producer), state.cluster(self.consumer), self.producer)
             self._merged = trial_plan(state.module, cluster, state.target)
+            state.planned(self.producer, self.consumer, self._merged)
         return self._merged
 
 
@@ -120,15 +137,15 @@ def operand_budget(edge: Edge) -> Reason | None:
 
 def shared_memory_budget(edge: Edge) -> Reason | None:
     limit = edge.state.target.shared_memory_per_block
-    above, below = edge.state.shared_memory(edge.producer), edge.state.shared_memory(edge.consumer)
+    above, below = edge.above.shared_memory, edge.below.shared_memory
     if above + below <= limit or not (above and below):
         return None
     return Reason.of("FUS202", bytes=above + below, limit=limit)
 
 
 def reduction_budget(edge: Edge) -> Reason | None:
-    count = edge.state.reductions(edge.producer) + edge.state.reductions(edge.consumer)
-    if count <= MAX_REDUCTIONS or not edge.state.reductions(edge.producer):
+    count = edge.above.reductions + edge.below.reductions
+    if count <= MAX_REDUCTIONS or not edge.above.reductions:
         return None
     return Reason.of("FUS203", count=count, limit=MAX_REDUCTIONS)
 
@@ -151,9 +168,9 @@ def needs_plan(edge: Edge) -> bool:
     state = edge.state
     if not can_be_planned(edge):
         return False
-    if state.reduces(edge.producer) or state.reduces(edge.consumer):
+    if edge.above.reduces or edge.below.reduces:
         return True
-    return state.depth(edge.producer) + state.depth(edge.consumer) > DEEPEST
+    return edge.above.depth + edge.below.depth > DEEPEST
 
 
 CHECKS: tuple[Check, ...] = (

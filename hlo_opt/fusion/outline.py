@@ -61,15 +61,16 @@ def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> None
     module = _module(body)
     body.index_users()
     alone = len(producer.users) == 1 and not producer.is_root
-    parameters = {p.parameter_number: p for p in body.parameters}
-    places = {operand: parameters[n] for n, operand in enumerate(fusion.operands)}
+    parameters = body.parameters
     operands = list(fusion.operands)
+    places = dict(zip(operands, parameters, strict=True))
     replaced = places[producer]
 
     def inside(operand: Instruction) -> Instruction:
         if operand not in places:
             places[operand] = _parameter(body, module, len(operands), operand)
             operands.append(operand)
+            parameters.append(places[operand])
         return places[operand]
 
     arguments = [inside(o) for o in producer.operands]
@@ -77,11 +78,9 @@ def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> None
     edit.redirect_users(replaced, made)
     edit.remove(replaced)
     gone = operands.index(producer)
-    del operands[gone]
-    for parameter in body.parameters:
-        number = parameter.parameter_number
-        if number is not None and number > gone:
-            parameter.parameter_number = number - 1
+    del operands[gone], parameters[gone]
+    for number, parameter in enumerate(parameters):
+        parameter.parameter_number = number
     edit.set_operands(fusion, operands)
     if alone:
         called = producer.called_by("calls") if producer.opcode == "fusion" else None

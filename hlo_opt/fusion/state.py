@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import TypeVar
 
-from hlo_opt.analysis.accesses import Accesses
 from hlo_opt.analysis.cluster import Cluster, Node, cluster_of
 from hlo_opt.analysis.heroes import shared_memory
 from hlo_opt.analysis.performance import Priced
 from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.analysis.signature import signature
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.trial import trial_plan
-from hlo_opt.ir import Computation, Instruction, Module, Shape
+from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
-from hlo_opt.plans import lowering_reason
+from hlo_opt.plans import Plan, lowering_reason
 from hlo_opt.plans.limits import is_direct
 
 T = TypeVar("T")
@@ -28,18 +30,32 @@ class FusionState:
         self.module = module
         self.target = target
         self._caches: dict[str, dict[Instruction, object]] = {}
-        self._accesses: dict[Instruction, Accesses] = {}
+        self._uses: dict[Instruction, Use] = {}
+        self._traits_by_signature: dict[Hashable, Traits] = {}
+        self._lowering_by_signature: dict[Hashable, Reason | None] = {}
+        self._planned: tuple[Instruction, Instruction, int] | None = None
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
     def _cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
-        cache = self._caches.setdefault(name, {})
-        if instruction not in cache:
-            cache[instruction] = compute(instruction)
-        return cache[instruction]  # type: ignore[return-value]
+        cache = self._caches.get(name)
+        if cache is None:
+            cache = self._caches[name] = {}
+        try:
+            return cache[instruction]  # type: ignore[return-value]
+        except KeyError:
+            found = cache[instruction] = compute(instruction)
+            return found
 
     def forget(self, instruction: Instruction) -> None:
         for cache in self._caches.values():
             cache.pop(instruction, None)
+
+    def settle(self, fusion: Instruction) -> None:
+        """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay right."""
+        kept = {name: self._caches[name][fusion] for name in ("traits", "lowering") if fusion in self._caches.get(name, {})}
+        self.forget(fusion)
+        for name, value in kept.items():
+            self._caches[name][fusion] = value
 
     def cluster(self, instruction: Instruction) -> Cluster:
         return self._cached("cluster", instruction, cluster_of)
@@ -49,11 +65,19 @@ class FusionState:
 
     def _priced(self, instruction: Instruction) -> Priced:
         cluster = self.cluster(instruction)
-        return Priced(instruction, self.target, row_local=True, cluster=cluster, known=self._accesses)
+        return Priced(instruction, self.target, row_local=True, cluster=cluster, known=self._uses)
 
     def lowering(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold the instruction; for a fusion, whether anything in it cannot be held."""
-        return self._cached("lowering", instruction, lowering_reason)
+        return self._cached("lowering", instruction, self._lowering)
+
+    def _lowering(self, instruction: Instruction) -> Reason | None:
+        key = self.signature(instruction)
+        if key is instruction:
+            return lowering_reason(instruction)
+        if key not in self._lowering_by_signature:
+            self._lowering_by_signature[key] = lowering_reason(instruction)
+        return self._lowering_by_signature[key]
 
     def waited_for(self, computation: Computation) -> frozenset[Instruction]:
         """The instructions that others wait for without reading them."""
@@ -63,76 +87,50 @@ class FusionState:
             self._waited_for[computation] = found
         return found
 
-    def depth(self, instruction: Instruction) -> int:
-        """An upper bound of how deep the members nest: those that read operands under conditions or in loops."""
-        return self._cached(
-            "depth", instruction, lambda i: sum(not _is_direct(n.instruction) for n in self.cluster(i).members)
-        )
+    def traits(self, instruction: Instruction) -> Traits:
+        """What the members of the instruction add up to."""
+        return self._cached("traits", instruction, self._traits)
 
-    def scatters(self, instruction: Instruction) -> int:
-        """How many members are scatters."""
-        return self._cached(
-            "scatters", instruction, lambda i: sum(n.opcode == "scatter" for n in self.cluster(i).members)
-        )
-
-    def library(self, instruction: Instruction) -> str:
-        """The opcode of a member that a library would compute; empty when there is none."""
-        return self._cached("library", instruction, self._library)
-
-    def _library(self, instruction: Instruction) -> str:
+    def _traits(self, instruction: Instruction) -> Traits:
+        if instruction.opcode != "fusion":
+            return self._traits_of(instruction)
+        found = Traits()
         for node in self.cluster(instruction).members:
-            spec = find(node.opcode)
-            if spec is not None and spec.is_library:
-                return node.opcode
-        return ""
+            found = found.plus(self._traits_of(node.instruction))
+        return found
 
-    def shared_memory(self, instruction: Instruction) -> int:
-        """Bytes that all members would need as heroes, summed (FusionFitsInBudget)."""
-        return self._cached(
-            "shared", instruction, lambda i: sum(shared_memory(n.instruction) for n in self.cluster(i).members)
-        )
+    def _traits_of(self, member: Instruction) -> Traits:
+        key = self.signature(member)
+        found = self._traits_by_signature.get(key)
+        if found is None:
+            found = self._traits_by_signature[key] = Traits.of(member)
+        return found
 
-    def reductions(self, instruction: Instruction) -> int:
-        """How many members a reduction emitter would take."""
-        return self._cached(
-            "reductions",
-            instruction,
-            lambda i: sum(fast_form(n.instruction) is not None for n in self.cluster(i).members),
-        )
+    def signature(self, instruction: Instruction) -> Hashable:
+        return self._cached("signature", instruction, signature)
 
     def emissions(self, instruction: Instruction) -> Emissions:
         """How often each operand would be computed if it were fused into the instruction."""
         return self._cached("emissions", instruction, lambda i: Emissions(self.cluster(i)))
-
-    def reduces(self, instruction: Instruction) -> int:
-        """How many members are reduces, fast or not."""
-        return self._cached(
-            "reduces", instruction, lambda i: sum(n.opcode == "reduce" for n in self.cluster(i).members)
-        )
 
     def row_reductions(self, instruction: Instruction) -> int:
         """How many reductions the threads of a block share, where the instruction is a row-reduction kernel of its own."""
         return self._cached("rows", instruction, self._row_reductions)
 
     def _row_reductions(self, instruction: Instruction) -> int:
-        found = trial_plan(self.module, self.cluster(instruction), self.target)
-        if isinstance(found, Reason):
+        if self.lowering(instruction) is not None:
             return 0
-        return sum(len(level) for segment in found.segments for level in segment.levels)
+        return row_reductions(trial_plan(self.module, self.cluster(instruction), self.target))
 
-    def absorbed(self, producer: Instruction, fusion: Instruction) -> Callable[[], None]:
-        """Call before a producer is moved into a fusion, and call what it returns after: sums are kept up, everything else is forgotten."""
-        sums = {
-            name: count(producer) + count(fusion)
-            for name, count in (
-                ("shared", self.shared_memory),
-                ("reductions", self.reductions),
-                ("reduces", self.reduces),
-                ("depth", self.depth),
-                ("scatters", self.scatters),
-            )
-        }
-        library = self.library(producer) or self.library(fusion)
+    def planned(self, producer: Instruction, consumer: Instruction, found: Plan | Reason) -> None:
+        """Remember the plan of both as one kernel until they are fused."""
+        self._planned = (producer, consumer, row_reductions(found))
+
+    def absorbed(self, producer: Instruction, fusion: Instruction, consumer: Instruction) -> Callable[[], None]:
+        """Call before a producer is moved into a fusion (the consumer, or what was started from it), and call what it returns after: sums are
+        kept up, everything else is forgotten."""
+        traits = self.traits(producer).plus(self.traits(fusion))
+        planned = self._planned
         emissions = self.emissions(fusion) if producer.opcode != "fusion" else None
         if emissions is not None:
             emissions.absorb(producer)
@@ -140,18 +138,66 @@ class FusionState:
         def after() -> None:
             self.forget(fusion)
             self.forget(producer)
-            for name, value in sums.items():
-                self._caches[name][fusion] = value
+            self._caches["traits"][fusion] = traits
             self._caches.setdefault("lowering", {})[fusion] = None
-            self._caches.setdefault("library", {})[fusion] = library
+            if planned is not None and planned[:2] == (producer, consumer):
+                self._caches.setdefault("rows", {})[fusion] = planned[2]
             if emissions is not None:
                 self._caches["emissions"][fusion] = emissions
 
         return after
 
 
-def _is_direct(instruction: Instruction) -> bool:
-    return all(is_direct(instruction, n) for n in range(len(instruction.operands)))
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Sums over the members of a kernel.
+
+    depth          an upper bound of how deep they nest: those that read operands under conditions or in loops
+    scatters, reduces  members of these opcodes
+    reductions     reduces that a reduction emitter would take
+    shared_memory  bytes that all would need as heroes (FusionFitsInBudget)
+    library        the opcode of a member that a library would compute; empty when there is none
+    """
+
+    depth: int = 0
+    scatters: int = 0
+    reduces: int = 0
+    reductions: int = 0
+    shared_memory: int = 0
+    library: str = ""
+
+    @classmethod
+    def of(cls, member: Instruction) -> Traits:
+        spec = find(member.opcode)
+        return cls(
+            depth=not all(is_direct(member, n) for n in range(len(member.operands))),
+            scatters=member.opcode == "scatter",
+            reduces=member.opcode == "reduce",
+            reductions=fast_form(member) is not None,
+            shared_memory=shared_memory(member),
+            library=member.opcode if spec is not None and spec.is_library else "",
+        )
+
+    def plus(self, other: Traits) -> Traits:
+        return Traits(
+            self.depth + other.depth,
+            self.scatters + other.scatters,
+            self.reduces + other.reduces,
+            self.reductions + other.reductions,
+            self.shared_memory + other.shared_memory,
+            self.library or other.library,
+        )
+
+
+def row_reductions(found: Plan | Reason) -> int:
+    """How many reductions the threads of a block share in a plan; none where there is no plan."""
+    if isinstance(found, Reason):
+        return 0
+    return sum(len(level) for segment in found.segments for level in segment.levels)
+
+
+_Users = dict[Node | Instruction | None, None]
+"""The users that compute an index of their own on the way from a value to the results; None stands for the kernel itself."""
 
 
 class Emissions:
@@ -162,32 +208,31 @@ class Emissions:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._users: dict[Node | Instruction, dict[Node | Instruction | None, None]] = {}
+        self._users: dict[Instruction, _Users] = {}
+        """Of the kernel's operands, and of what was absorbed since."""
         self._counts: dict[Node | Instruction | None, int] = {None: 1}
-        for node in cluster.nodes:
-            self._users[node] = {}
-        for root in cluster.roots:
-            self._users[root][None] = None
+        users: dict[Node, _Users] = {root: {None: None} for root in cluster.roots}
+        own = set(cluster.roots)  # the others share what they have with a user, until they need more
+        counts = self._counts
         for node in reversed(cluster.nodes):
-            self._counts[node] = sum(self._counts[user] for user in self._users[node])
+            mine = users.setdefault(node, {})
+            counts[node] = sum([counts[user] for user in mine])
+            shape, is_transpose = node.instruction.shape, node.instruction.opcode == "transpose"
             for operand in node.operands:
-                self._use(operand, operand.shape, node, node.opcode, node.shape)
-        for operand_instruction, node in cluster.inputs.items():
-            self._users[operand_instruction] = self._users.pop(node)
-
-    def _use(
-        self,
-        operand: Node | Instruction,
-        operand_shape: Shape,
-        user: Node | Instruction,
-        opcode: str,
-        shape: Shape,
-    ) -> None:
-        users = self._users.setdefault(operand, {})
-        if opcode == "transpose" or operand_shape == shape:
-            users.update(self._users[user])
-        else:
-            users[user] = None
+                there = users.get(operand)
+                given = operand.instruction.shape
+                same_index = given is shape or is_transpose or given == shape
+                if there is None and same_index:
+                    users[operand] = mine
+                    continue
+                if there is mine and same_index:
+                    continue
+                if there is None or operand not in own:
+                    own.add(operand)
+                    there = users[operand] = {} if there is None else dict(there)
+                there.update(mine if same_index else {node: None})
+        for instruction, node in cluster.inputs.items():
+            self._users[instruction] = dict(users[node])
 
     def of(self, operand: Instruction) -> int:
         """The count for an operand of the kernel; 0 for what it does not read."""
@@ -195,6 +240,11 @@ class Emissions:
 
     def absorb(self, producer: Instruction) -> None:
         """The producer, no fusion, becomes a member."""
+        mine = self._users.setdefault(producer, {})
         self._counts[producer] = self.of(producer)
         for operand in producer.operands:
-            self._use(operand, operand.shape, producer, producer.opcode, producer.shape)
+            users = self._users.setdefault(operand, {})
+            if producer.opcode == "transpose" or operand.shape == producer.shape:
+                users.update(mine)
+            else:
+                users[producer] = None

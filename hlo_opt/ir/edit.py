@@ -108,7 +108,8 @@ def set_operands(user: Instruction, operands: Iterable[Instruction]) -> None:
     known = user.computation._users_known
     if known:
         for old in user.operands:
-            _drop_use(old, user)
+            assert old._users is not None
+            old._users.pop(user, None)
     user.operands = list(operands)
     if known:
         for new in user.operands:

@@ -43,6 +43,9 @@ class Shape:
     elements: tuple[Shape, ...] | None = None
     is_buffer: bool = False
     _hash: int = field(default=0, init=False, repr=False, compare=False)
+    _count: int = field(default=-1, init=False, repr=False, compare=False)
+    _bytes: int = field(default=-1, init=False, repr=False, compare=False)
+    _bare: Shape | None = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
         if not self._hash:
@@ -77,16 +80,24 @@ class Shape:
     @property
     def element_count(self) -> int:
         """Number of elements of an array; 0 for a token; the sum over the leaves of a tuple."""
-        if self.elements is not None:
-            return sum(e.element_count for e in self.elements)
-        return math.prod(self.dimensions) if self.is_array else 0
+        if self._count < 0:
+            if self.elements is not None:
+                count = sum(e.element_count for e in self.elements)
+            else:
+                count = math.prod(self.dimensions) if self.is_array else 0
+            object.__setattr__(self, "_count", count)
+        return self._count
 
     @property
     def byte_size(self) -> int:
         """Bytes of all array leaves, sub-byte types counted in whole bytes per element."""
-        if self.elements is not None:
-            return sum(e.byte_size for e in self.elements)
-        return self.element_count * self.type.bytes
+        if self._bytes < 0:
+            if self.elements is not None:
+                size = sum(e.byte_size for e in self.elements)
+            else:
+                size = self.element_count * self.type.bytes
+            object.__setattr__(self, "_bytes", size)
+        return self._bytes
 
     @property
     def minor_to_major(self) -> tuple[int, ...]:
@@ -122,9 +133,16 @@ class Shape:
 
     def without_layout(self) -> Shape:
         """The same shape with no layout anywhere: what two shapes are compared by when only values count."""
+        if self.elements is None and self.layout is None:
+            return self
+        if self._bare is not None:
+            return self._bare
         if self.elements is not None:
-            return Shape(None, elements=tuple(e.without_layout() for e in self.elements))
-        return self if self.layout is None else replace(self, layout=None)
+            bare = Shape(None, elements=tuple(e.without_layout() for e in self.elements))
+        else:
+            bare = replace(self, layout=None)
+        object.__setattr__(self, "_bare", bare)
+        return bare
 
     def same_values(self, other: Shape) -> bool:
         """Whether both hold the same kind of values: equal up to layouts."""

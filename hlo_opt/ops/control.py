@@ -112,8 +112,7 @@ def flops_call(instruction: Instruction) -> float:
 
 
 def infer_after_all(instruction: Instruction) -> Shape:
-    for number, token in enumerate(instruction.operands):
-        need(token.shape.element_type == TOKEN, f"operand {number} is no token but {token.shape}")
+    """A token, whatever it waits for (xla/service/hlo_verifier.cc, HandleAfterAll)."""
     return Shape(TOKEN)
 
 

@@ -121,11 +121,11 @@ def copy_done(evaluator: Evaluator, instruction: Instruction, values: list[Value
 
 
 def partition_id(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return np.uint32(0)
+    return np.uint32(evaluator.device.partition)
 
 
 def replica_id(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return np.uint32(0)
+    return np.uint32(evaluator.device.replica)
 
 
 def zeros(shape: Shape) -> Value:

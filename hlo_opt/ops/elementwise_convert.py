@@ -162,11 +162,20 @@ elementwise(
     by=0,
     cuda={"float": "({T})0"},
 )
+
+
+def _infer_copy(instruction: Instruction) -> Shape:
+    """The operand's shape, which may be a tuple (xla/service/shape_inference.cc, InferUnaryOpShape)."""
+    shape = instruction.operands[0].shape
+    return shape.without_layout() if shape.is_tuple else array_operands(instruction)[0].without_layout()
+
+
 elementwise(
     "copy",
     1,
     lambda call, x: x,
     accepts=EVERYTHING,
+    infer=_infer_copy,
     precision="own",
     cuda=every("{0}", "pred", "float", *INTEGERS),
 )

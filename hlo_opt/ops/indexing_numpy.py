@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.dynamic import reshaped, size_of, with_size
 from hlo_opt.ops.folding import combine_at, ufunc_of, wide_dtype
 from hlo_opt.ops.gather_dimensions import IndexedWindows, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.reducers import monoid, picks
 from hlo_opt.ops.spec import Evaluator
 
 Array = Any
+Value = Any
 
 
 def _clamped(starts: list[Array], sizes: tuple[int, ...], room: tuple[int, ...]) -> list[int]:
@@ -139,22 +141,14 @@ def _combine(
         combine_at(evaluator, combiner, flat, where, moved)
 
 
-def set_dimension_size(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """The whole size changes nothing; a smaller one would make the array dynamic, which evaluation does not know."""
-    _check_size(values[1], np.shape(values[0])[instruction.ints("dimensions")[0]])
-    return values[0]
+def set_dimension_size(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """Other elements are in use from here on; sizes beyond the bound count as the bound, negative ones as 0."""
+    return with_size(values[0], instruction.ints("dimensions")[0], int(values[1]))
 
 
-def _check_size(given: Array, size: int) -> None:
-    if int(given) != size:
-        raise ValueError(f"a dimension of {size} with {int(given)} elements in use: dynamic sizes are not evaluated")
+def get_dimension_size(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Array:
+    return np.asarray(size_of(values[0], instruction.ints("dimensions")[0]), dtype=np.int32)
 
 
-def get_dimension_size(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    return np.asarray(np.shape(values[0])[instruction.ints("dimensions")[0]], dtype=np.int32)
-
-
-def dynamic_reshape(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    for given, size in zip(values[1:], instruction.shape.dimensions, strict=True):
-        _check_size(given, size)
-    return np.asarray(values[0]).reshape(instruction.shape.dimensions)
+def dynamic_reshape(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+    return reshaped(values[0], instruction.shape, [int(size) for size in values[1:]])

@@ -60,7 +60,7 @@ def infer_fft(instruction: Instruction) -> Shape:
         return result(instruction, ELEMENT_TYPES["c128" if shape.type.bits == 64 else "c64"], sizes)
     if real_out:
         return result(instruction, ELEMENT_TYPES["f64" if shape.type.bits == 128 else "f32"], sizes)
-    return result(instruction, shape.type, sizes)
+    return result(instruction, shape.type, shape.dimensions)
 
 
 def flops_fft(instruction: Instruction) -> float:

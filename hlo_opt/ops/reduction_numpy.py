@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ops.folding import fold, ufunc_of, wide_dtype
 from hlo_opt.ops.reducers import monoid
@@ -27,23 +29,41 @@ def _narrowed(value: Array, element_type: ElementType) -> Array:
 
 
 def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Plain reducers by NumPy; others one reduced element after another, all results at once."""
+    """Plain reducers by NumPy; others one reduced element after another, all results at once.
+
+    XLA takes the init value to be an identity of the reducer: HLO leaves open how often it goes in. An evaluator that has `splits_reductions` uses
+    it where XLA:CPU does (see `levels`), any other once per result.
+    """
     half = len(values) // 2
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
     reducer = instruction.called_by("to_apply")
     leaf = next(instruction.shape.leaves())
     ufunc = ufunc_of(reducer, leaf.type)
     axes = reduced(instruction)
+    splits = evaluator.splits_reductions
+    if splits and inputs[0].size == leaf.element_count:
+        leaves = instruction.shape.leaves()
+        return _packed(
+            instruction, [_narrowed(i.reshape(o.dimensions), o.type) for i, o in zip(inputs, leaves, strict=True)]
+        )
+    steps = levels(inputs[0].shape, axes, leaf.type) if splits and half == 1 else []
     if ufunc is not None:
         wide = wide_dtype(leaf.type, monoid(reducer))
         init = np.asarray(inits[0]).astype(wide)
         if not inputs[0].size:
             return _packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
+        if steps:
+            uses = 1 + sum(math.prod(_windows(size, w) for size, w in zip(sizes, step, strict=True) if w > 1) for sizes, step in steps)
+            init = ufunc.reduce(np.full(uses, init))
         source = (
             inputs[0] if inputs[0].dtype == wide or (ufunc is np.add and wide.kind == "f") else inputs[0].astype(wide)
         )
         total = ufunc.reduce(source, axis=axes, dtype=wide) if axes else source
         return _packed(instruction, [_narrowed(np.asarray(ufunc(init, total)), leaf.type)])
+    for sizes, step in steps:
+        parts = [_same(size, w) for size, w in zip(sizes, step, strict=True)]
+        made = np.full([_windows(size, w) for size, w in zip(sizes, step, strict=True)], inits[0], leaf.type.dtype)
+        inputs = _fold_windows(evaluator, reducer, [made], inputs, parts)
     kept = [d for d in range(inputs[0].ndim) if d not in axes]
     moved = []
     for value in inputs:
@@ -51,6 +71,40 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         moved.append(front.reshape(int(np.prod(front.shape[: len(axes)])), *front.shape[len(axes) :]))
     starts = [np.broadcast_to(init, moved[0].shape[1:]) for init in inits]
     return _packed(instruction, fold(evaluator, reducer, starts, moved))
+
+
+SPLIT = 32
+"""XLA:CPU's window (xla/hlo/transforms/simplifiers/tree_reduction_rewriter.h)."""
+LIBRARY = 4096
+"""Elements from which XLA:CPU gives a sum of f32 or f64 to a library, whole (found by experiment with jaxlib 0.10.2)."""
+
+
+def levels(
+    sizes: tuple[int, ...], axes: tuple[int, ...], element_type: ElementType
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The reduce-windows, as (sizes, window sizes), that XLA:CPU runs before a reduce of these sizes; each starts from the init value.
+
+    Source: xla/hlo/transforms/simplifiers/tree_reduction_rewriter.cc, run until nothing changes.
+    """
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    if 0 in sizes or (element_type.is_float and not element_type.is_narrow_float and math.prod(sizes) >= LIBRARY):
+        return found
+    while any(sizes[d] > SPLIT for d in axes):
+        step = tuple(min(size, SPLIT) if d in axes else 1 for d, size in enumerate(sizes))
+        found.append((sizes, step))
+        sizes = tuple(_windows(size, w) for size, w in zip(sizes, step, strict=True))
+    return found
+
+
+def _windows(size: int, window: int) -> int:
+    """How many windows cover the size."""
+    return -(-size // window)
+
+
+def _same(size: int, window: int) -> WindowDimension:
+    """Windows side by side, with padding on both ends."""
+    padding = _windows(size, window) * window - size
+    return WindowDimension(window, window, padding // 2, padding - padding // 2)
 
 
 def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Array]:
@@ -67,6 +121,8 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
     reducer = instruction.called_by("to_apply")
     leaves = list(instruction.shape.leaves())
+    if not inputs[0].ndim and evaluator.splits_reductions:
+        return _packed(instruction, [_narrowed(i, leaf.type) for i, leaf in zip(inputs, leaves, strict=True)])
     ufunc = ufunc_of(reducer, leaves[0].type)
     types = [leaf.type.dtype for leaf in leaves]
     if ufunc is not None:
@@ -76,10 +132,22 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
         np.full(leaf.dimensions, np.asarray(init).astype(t), dtype=t)
         for leaf, init, t in zip(leaves, inits, types, strict=True)
     ]
-    sizes, parts = inputs[0].shape, window(instruction, inputs[0].ndim)
+    made = _fold_windows(evaluator, reducer, made, inputs, window(instruction, inputs[0].ndim), ufunc)
+    return _packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
+
+
+def _fold_windows(
+    evaluator: Evaluator,
+    reducer: Computation,
+    made: list[Array],
+    inputs: list[Array],
+    parts: Sequence[WindowDimension],
+    ufunc: np.ufunc | None = None,
+) -> list[Array]:
+    """The accumulators, which change in place, after all positions of the windows."""
     reach = [
         [_reach(w, at, size, out) for at in range(w.size)]
-        for w, size, out in zip(parts, sizes, leaves[0].dimensions, strict=True)
+        for w, size, out in zip(parts, inputs[0].shape, made[0].shape, strict=True)
     ]
     for position in itertools.product(*(range(w.size) for w in parts)):
         found = [reach[k][at] for k, at in enumerate(position)]
@@ -93,7 +161,7 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
         new = evaluator.map_elements(reducer, [*(m[to] for m in made), *(i[source] for i in inputs)])
         for target, value in zip(made, new, strict=True):
             target[to] = value
-    return _packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
+    return made
 
 
 def _as_slice(indices: Array) -> slice:

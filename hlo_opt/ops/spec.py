@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Computation, ElementType, IndexMap, Instruction, Module, Shape
+from hlo_opt.ops.device import Device
 from hlo_opt.ops.lowering import Lowering
 
 if TYPE_CHECKING:
@@ -41,7 +42,17 @@ class ShapeError(Exception):
 
 
 class Evaluator(Protocol):
-    """What an `evaluate` face may ask of the interpreter."""
+    """What an `evaluate` face may ask of the interpreter.
+
+    splits_reductions  whether an init value goes in as often as in XLA:CPU, which splits long reductions, or once per result
+    device             the device that it plays
+    """
+
+    @property
+    def splits_reductions(self) -> bool: ...
+
+    @property
+    def device(self) -> Device: ...
 
     def call(self, computation: Computation, arguments: Sequence[ArrayValue]) -> ArrayValue:
         """The value of a computation's root for these arguments."""

@@ -11,7 +11,7 @@ from hlo_opt.ir import Module
 from hlo_opt.passes.explain import ExplainReport, explain_module
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.presets import preset, preset_names
-from hlo_opt.passes.run import Outcome, run
+from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import pass_class, pass_names, pass_options, register_pass
 
 __all__ = [
@@ -47,7 +47,8 @@ def fuse(
     `passes` (as `--passes` spells them) replace the preset. The options are those of `hlo_opt.passes.run.run`.
     Raises UsageError for unknown names and wrong options.
     """
-    outcome = run(
-        module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
-    )
-    return outcome.module, outcome.decide()
+    with collector_paused():
+        outcome = run(
+            module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
+        )
+        return outcome.module, outcome.decide()

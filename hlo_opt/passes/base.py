@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.engine import Memory
 from hlo_opt.ir import Instruction, Module
 
 
@@ -17,7 +18,7 @@ class PassContext:
 
     `step` is asked before every single rewrite ("fuse producer into consumer"); False means that the limit of `--stop-after-step` is reached and the
     rewrite must not happen. `origins` remembers what instructions that were copied under other names were called in the input; `forbidden` the
-    edges (by those names) that a plan refused after they had been fused; `fused_by` which pass moved a producer.
+    edges (by those names) that a plan refused after they had been fused; `fused_by` which pass moved a producer; `memory` what fusion passes know about the module, until another pass changes it.
     """
 
     target: Any
@@ -29,6 +30,7 @@ class PassContext:
     origins: dict[Instruction, str] = field(default_factory=dict)
     forbidden: dict[tuple[str, str], Reason] = field(default_factory=dict)
     fused_by: dict[str, str] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     def step(self) -> bool:
         if self.exhausted:
@@ -49,6 +51,8 @@ class Pass:
 
     name: ClassVar[str]
     preserves: ClassVar[Literal["graph", "meaning"]]
+    keeps_memory: ClassVar[bool] = False
+    """Whether the pass keeps `PassContext.memory` up to date when it changes the module."""
 
     def run(self, module: Module, context: PassContext) -> bool:
         """Rewrite the module in place; True when anything changed."""

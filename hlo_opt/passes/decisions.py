@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from hlo_opt.analysis.cost import estimate_fusion
 from hlo_opt.analysis.facts import FREE, is_boundary_fusion, launches
 from hlo_opt.analysis.performance import Priced
+from hlo_opt.analysis.signature import edge_signature, signature
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
@@ -28,31 +30,29 @@ def decisions(module: Module, pipeline: Pipeline, context: PassContext) -> list[
     fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
     found: list[FusionDecision] = []
     engine = Engine(
-        module, context.target, context.origins, context.disabled_reasons, context.forced_edges, context.forbidden
+        module, context.target, context.origins, context.disabled_reasons, context.forced_edges, context.forbidden, memory=context.memory
     )
     seen: set[tuple[str, str]] = set()
+    costs = _MemberCosts(context.target)
     for computation in executed_computations(module):
         for instruction in computation.instructions:
             if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
-                found.extend(_fused(instruction, computation, context, seen))
+                found.extend(_fused(instruction, computation, context, seen, costs))
             if launches(instruction):
                 found.extend(_left(instruction, computation, engine, fusers, context))
     return found
 
 
 def _fused(
-    fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]]
+    fusion: Instruction,
+    computation: Computation,
+    context: PassContext,
+    seen: set[tuple[str, str]],
+    costs: _MemberCosts,
 ) -> Iterator[FusionDecision]:
     """The edges of the input that ended inside a fusion; one that was copied into several fusions is told once."""
     module = computation.module
     assert module is not None
-    priced: dict[Instruction, Priced] = {}
-
-    def price(instruction: Instruction) -> Priced:
-        if instruction not in priced:
-            priced[instruction] = Priced(instruction, context.target, row_local=True)
-        return priced[instruction]
-
     for member in fusion.called_by("calls").instructions:
         if not launches(member):
             continue
@@ -70,12 +70,34 @@ def _fused(
                 producer_opcode=operand.opcode,
                 consumer_opcode=member.opcode,
                 rule=context.fused_by.get(names[0], "input"),
-                cost=_cost(price(operand), price(member)),
+                cost=costs.of(operand, member),
                 producer_source=source_location(module, operand),
                 consumer_source=source_location(module, member),
                 producer_kernel=fusion.name,
                 consumer_kernel=fusion.name,
             )
+
+
+class _MemberCosts:
+    """Costs of edges inside fusions. Edges whose instructions have the same signatures cost the same."""
+
+    def __init__(self, target: DeviceTarget) -> None:
+        self._target = target
+        self._signatures: dict[Instruction, Hashable] = {}
+        self._costs: dict[Hashable, CostEstimate | None] = {}
+
+    def of(self, producer: Instruction, consumer: Instruction) -> CostEstimate | None:
+        key = edge_signature(producer, consumer, self._signature(producer), self._signature(consumer))
+        if key not in self._costs:
+            above, below = (Priced(i, self._target, row_local=True) for i in (producer, consumer))
+            self._costs[key] = _cost(above, below)
+        return self._costs[key]
+
+    def _signature(self, instruction: Instruction) -> Hashable:
+        found = self._signatures.get(instruction)
+        if found is None:
+            found = self._signatures[instruction] = signature(instruction)
+        return found
 
 
 def _left(

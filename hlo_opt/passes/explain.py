@@ -10,7 +10,7 @@ from hlo_opt.analysis.summary import ModuleSummary, module_summary
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
 from hlo_opt.passes.pipeline import Pipeline
-from hlo_opt.passes.run import Outcome, run
+from hlo_opt.passes.run import Outcome, collector_paused, run
 
 DEAREST = 10
 
@@ -57,17 +57,19 @@ def explain_module(
     stop_after_step: int | None = None,
 ) -> ExplainReport:
     """Fuse a copy of the module and report on every edge. The arguments are those of `hlo_opt.passes.run.run`."""
-    outcome = run(
-        module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
-    )
-    return report_on(module, outcome)
+    with collector_paused():
+        outcome = run(
+            module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
+        )
+        return report_on(module, outcome)
 
 
 def report_on(module: Module, outcome: Outcome) -> ExplainReport:
     """The report on a run that was given the module."""
-    return ExplainReport(
-        outcome,
-        outcome.decide(),
-        module_summary(module, outcome.target),
-        module_summary(outcome.module, outcome.target),
-    )
+    with collector_paused():
+        return ExplainReport(
+            outcome,
+            outcome.decide(),
+            module_summary(module, outcome.target),
+            module_summary(outcome.module, outcome.target),
+        )

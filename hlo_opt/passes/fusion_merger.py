@@ -24,6 +24,9 @@ from hlo_opt.passes.fusion_pass import FusionPass
 class _MergerChoices(InstructionFusionChoices):
     """The per-edge rules of instruction fusion that hold for fusions too; duplication is what the cost decides."""
 
+    def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
+        return False
+
     def checks(self) -> tuple[Check, ...]:
         left_out = (producer_is_fusion, self.duplication, self.memory_traffic)
         return tuple(c for c in super().checks() if c not in left_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
@@ -16,6 +17,8 @@ from hlo_opt.passes.base import Pass, PassContext
 class FusionPass(Pass):
     """A pass over the shared legality and policy layers."""
 
+    keeps_memory: ClassVar[bool] = True
+
     def engine(self, module: Module, context: PassContext) -> Engine:
         return Engine(
             module,
@@ -26,6 +29,7 @@ class FusionPass(Pass):
             context.forbidden,
             rule=self.name,
             fused_by=context.fused_by,
+            memory=context.memory,
         )
 
     def looks_at(self, edge: Edge) -> bool:

@@ -79,10 +79,15 @@ class Pipeline:
 
         def run_group(group: Fixpoint) -> bool:
             changed = False
+            idle = 0
             for _ in range(MOST_ROUNDS):
-                if not run_steps(group.steps):
-                    break
-                changed = True
+                for step in group.steps:
+                    if run_steps((step,)):
+                        changed, idle = True, 0
+                    else:
+                        idle += 1
+                    if idle >= len(group.steps):  # each of them found nothing more to do
+                        return changed
                 if context.exhausted:
                     break
             return changed
@@ -90,6 +95,8 @@ class Pipeline:
         def run_pass(step: Pass) -> bool:
             started = time.perf_counter()
             changed = step.run(module, context)
+            if changed and not step.keeps_memory:
+                context.memory.clear()
             if seconds is not None:
                 seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - started
             if changed and verify is not None:

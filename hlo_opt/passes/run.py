@@ -35,7 +35,7 @@ class Outcome:
     def decide(self) -> list[FusionDecision]:
         """One decision for every edge between kernels, fused or left."""
         started = time.perf_counter()
-        with _collector_paused():
+        with collector_paused():
             found = decisions(self.module, self.pipeline, self.context)
         self.seconds["decisions"] = time.perf_counter() - started
         return found
@@ -86,7 +86,7 @@ def run(
         stop_after_step=stop_after_step,
     )
     seconds: dict[str, float] = {}
-    with _collector_paused():
+    with collector_paused():
         work = edit.clone_module(module)
         for part in _provable_parts(pipeline):
             before = edit.clone_module(work) if part.preserves_graph else None
@@ -100,7 +100,7 @@ def run(
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Graphs are full of cycles that live on; looking for garbage among them takes a quarter of the time and finds next to none."""
     was_on = gc.isenabled()
     gc.disable()

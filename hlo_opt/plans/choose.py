@@ -18,9 +18,10 @@ LARGEST_CONSTANT = 1024
 _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "fusion", "call"})
 
 
-def plan(region: Region, target: Any = None) -> Plan | Reason:
-    """How one kernel computes the region: a row reduction where that fits, else a loop; or why no kernel can."""
-    for instruction in region.computation.instructions:
+def plan(region: Region, target: Any = None, *, lowered: bool = False) -> Plan | Reason:
+    """How one kernel computes the region: a row reduction where that fits, else a loop; or why no kernel can. `lowered` says that the caller has asked
+    for the `lowering_reason` of every instruction already."""
+    for instruction in () if lowered else region.computation.instructions:
         reason = lowering_reason(instruction)
         if reason is not None:
             return reason

@@ -24,6 +24,8 @@ def summary_page(report: ExplainReport) -> Page:
     if before.unknown_trips or after.unknown_trips:
         loops = max(before.unknown_trips, after.unknown_trips)
         page.add(f"  {counted(loops, 'loop')} of an unknown trip count, counted as one round")
+    if before.launches > before.kernels or after.launches > after.kernels:
+        page.add("  launches and times count each round of a loop, kernels and bytes count its body once")
     counts = report.refusals_by_code
     fused, left = len(report.fused), len(report.refused)
     page.add(f"  {counted(fused, 'edge')} fused, {count(left)} refused" + (":" if counts else ""))

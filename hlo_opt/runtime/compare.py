@@ -9,7 +9,7 @@ from typing import Any
 from hlo_opt.diag import CheckError
 from hlo_opt.ir import Module
 from hlo_opt.runtime.differences import Difference, OutputReport, bound_of, compare_output
-from hlo_opt.runtime.executable import compile, entry_inputs
+from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
 from hlo_opt.runtime.inputs import sample_inputs
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.perturb import moved_runs
@@ -59,8 +59,10 @@ def check(
     inputs  one array per entry parameter, tuples flattened; drawn with the seed where none are given
     seed    of the drawn inputs and of the moved runs
 
-    Raises what `compile` raises, EvaluationError for inputs that do not fit, CheckError when the modules do not return as many arrays.
+    Raises what `compile` raises, EvaluationError for inputs that do not fit, CheckError when the modules do not take or return the same
+    arrays.
     """
+    _same_inputs(original, fused)
     executable = compile(fused, backend)
     arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
     expected = Reference(original).run(arrays)
@@ -78,6 +80,17 @@ def check(
         first,
         executable.report(),
     )
+
+
+def _same_inputs(original: Module, fused: Module) -> None:
+    wanted, taken = ([s.without_layout() for s in entry_shapes(m)] for m in (original, fused))
+    if len(wanted) != len(taken):
+        raise CheckError(f"{original.name} takes {len(wanted)} arrays, {fused.name} {len(taken)}", code="HLO702")
+    for number, (first, second) in enumerate(zip(wanted, taken, strict=True)):
+        if first != second:
+            raise CheckError(
+                f"input {number} is {first} for {original.name}, but {second} for {fused.name}", code="HLO702"
+            )
 
 
 def _compare(

@@ -31,9 +31,9 @@ outputs = run(*arrays)   # one NumPy array per entry parameter, tuples flattened
 
 `INPUTS` and `OUTPUTS` in `driver.py` list what it takes and gives. Types that NumPy lacks are raw bits: `uint16` for bf16.
 
-- `kernels/*.cu`: {kernels} CUDA texts, one per distinct kernel; CuPy compiles each when it is first launched
+- `kernels/*.cu`: {kernels}, one CUDA text each; CuPy compiles it when it is first launched
 - `manifest.json`: grid, block and shared memory of each kernel, which instruction launches which, and the library calls
-- {launches} launches and {library} library calls are in the program (those inside loops are counted once)
+- {launches} and {library} are in the program (those inside loops are counted once)
 """
 
 
@@ -43,8 +43,7 @@ def emit(module: Module, directory: str | os.PathLike[str]) -> None:
     Raises UsageError when the folder cannot be used and BackendError when an operation has neither a kernel nor a CuPy call. Then nothing is left behind.
     """
     schedule = build_schedule(module)
-    target = Path(os.path.realpath(directory))
-    _check_target(target)
+    target = check_folder(directory)
     files = kernel_files(schedule.kernels)
     driver = driver_of(schedule, files)
     partial = target.parent / f".{target.name}.{os.getpid()}.partial"
@@ -62,13 +61,18 @@ def emit(module: Module, directory: str | os.PathLike[str]) -> None:
             np.savez(partial / "constants.npz", **driver.constants)  # type: ignore[arg-type]
         manifest = manifest_of(schedule, files)
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        counts = {name: len(rows) for name, rows in manifest.items()}
+        nouns = {"kernels": "distinct kernel", "launches": "kernel launch", "library": "library call"}
+        counts = {name: _counted(len(manifest[name]), noun) for name, noun in nouns.items()}
         (partial / "README.md").write_text(_README.format(**counts), encoding="utf-8")
         _put_in_place(partial, target)
     except OSError as error:
         raise _unusable(target, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
@@ -113,11 +117,12 @@ def kernel_files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
     return files
 
 
-def _check_target(target: Path) -> None:
-    """Raises UsageError for a path that is no folder, or a folder with anything in it that `emit` does not write."""
+def check_folder(directory: str | os.PathLike[str]) -> Path:
+    """The real path of a folder to emit into. Raises UsageError for a path that is no folder, or a folder with anything in it that `emit` does not write."""
+    target = Path(os.path.realpath(directory))
     try:
         if not target.exists():
-            return
+            return target
         if not target.is_dir():
             raise UsageError(f"{target} is not a folder", code="HLO330")
         found = sorted(p.name for p in target.iterdir())
@@ -130,6 +135,7 @@ def _check_target(target: Path) -> None:
             code="HLO331",
             hint="name a new or empty folder",
         )
+    return target
 
 
 def _put_in_place(partial: Path, target: Path) -> None:

@@ -54,7 +54,7 @@ def ulp_of(array: Array) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The size of one ULP at each value, as float64: the distance to the next value away from zero; 0 for NaN and infinities."""
     import ml_dtypes
 
-    info: Any = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+    info: Any = ml_dtypes.finfo(array.dtype)
     values = np.abs(array.astype(np.float64))
     finite = np.isfinite(values)
     _, exponent = np.frexp(np.where(finite, np.maximum(values, float(info.smallest_normal)), 1.0))

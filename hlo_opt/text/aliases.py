@@ -6,7 +6,7 @@ Source: xla/hlo/ir/hlo_input_output_alias_config.cc and hlo_buffer_donor_config.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo_opt.ir import Instruction, Module, Shape
 
@@ -113,7 +113,7 @@ def operand_alias_fault(instruction: Instruction) -> str | None:
         given = subshape(instruction.operands[alias.parameter].shape, alias.index)
         if given is None:
             return f"operand {alias.parameter} has no place {_text(alias.index)}"
-        if not given.same_values(output):
+        if not replace(given, is_buffer=False).same_values(replace(output, is_buffer=False)):
             return f"operand {alias.parameter} is {given.without_layout()}, the output {output.without_layout()}"
     return None
 

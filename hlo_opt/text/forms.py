@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.text.attributes import decode_metadata, decode_padding, decode_slices, decode_window, unquote
-from hlo_opt.text.grammar import grammar
+from hlo_opt.text.grammar import MAXIMUM_DEPTH, USUAL_DEPTH, Grammar, grammar
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import read_shape
 
@@ -345,8 +345,26 @@ def check_form(opcode: str, name: str, text: str, source: Source | None = None, 
         raise
 
 
+def _grammar_for(text: str) -> Grammar:
+    """The grammar that reads brackets as deep as they are in a text."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[()\[\]{}]", text):
+        depth += 1 if bracket in "([{" else -1
+        deepest = max(deepest, depth)
+    return grammar(USUAL_DEPTH if deepest <= USUAL_DEPTH else MAXIMUM_DEPTH)
+
+
+def _is_one(names: tuple[str, ...], text: str) -> bool:
+    return any(_terminal(n).fullmatch(text) for n in names) or any(
+        _grammar_for(text).terminal(n).fullmatch(text) for n in names if n in _NESTING
+    )
+
+
+_NESTING = frozenset({"RAW"})
+
+
 def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
-    if form.terminals and not any(_terminal(name).fullmatch(text) for name in form.terminals):
+    if form.terminals and not _is_one(form.terminals, text):
         raise ParseError(f"expected {form.what}, found {text[:40]!r}")
     if form.words and (text.lower() if form.any_case else text) not in form.words:
         close = nearest(text.lower() if form.any_case else text, form.words)
@@ -355,6 +373,6 @@ def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
     if form.rule:
         quick = _quick(form.rule)
         if quick is None or quick.fullmatch(text) is None:
-            grammar().parse(form.rule, text, source, offset)
+            _grammar_for(text).parse(form.rule, text, source, offset)
     if form.test is not None:
         form.test(text)

@@ -230,7 +230,7 @@ class Grammar:
         else:
             position = len(text.rstrip())
             expected = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
-        fault = bracket_fault(text, position, self.depth) or _unfinished(text, position, expected)
+        fault = bracket_fault(text, position, self.depth) or _unfinished(text, position, expected, self.depth)
         if fault is not None:
             message, position, width = *fault, 1
         else:
@@ -285,11 +285,12 @@ def bracket_fault(text: str, position: int, depth: int = MAXIMUM_DEPTH) -> tuple
     return f"this {text[position]!r} is never closed", position
 
 
-def _unfinished(text: str, position: int, expected: set[str]) -> tuple[str, int] | None:
-    """An opcode without operands, or an attribute without a value: say what is missing after the word rather than before it."""
+def _unfinished(text: str, position: int, expected: set[str], depth: int) -> tuple[str, int] | None:
+    """An opcode without operands, an attribute without a value: say what is missing after the word rather than before it. A layout that is none."""
     word = _IDENTIFIER.match(text, position)
     if word is None:
-        return None
+        is_layout = "OPCODE" in expected and text[position : position + 1] == "{"
+        return ("expected a layout such as {1,0} or an opcode, found '{'", position) if is_layout else None
     if "OPCODE" in expected and text[word.end() : word.end() + 1] != "[":
         return f"expected operands in parentheses after the opcode {word[0][:40]}", word.end()
     if "ATTRIBUTE" in expected:
@@ -297,7 +298,7 @@ def _unfinished(text: str, position: int, expected: set[str]) -> tuple[str, int]
         if text[word.end() : word.end() + 1] != "=":
             return f"expected '=' right after {name[:40]}", word.end()
         value = word.end() + 1 + len(text[word.end() + 1 :]) - len(text[word.end() + 1 :].lstrip())
-        return bracket_fault(text, value) or (f"expected a value for {name[:40]}", value)
+        return bracket_fault(text, value, depth) or (f"expected a value for {name[:40]}", value)
     return None
 
 

@@ -92,11 +92,26 @@ def _of_send(instruction: Instruction) -> Shape:
     return Shape.tuple_of(instruction.operands[0].shape, u32, token) if instruction.operands else instruction.shape
 
 
+def _of_token(instruction: Instruction) -> Shape:
+    return Shape(ELEMENT_TYPES["token"])
+
+
+def _of_first(instruction: Instruction) -> Shape:
+    return instruction.operands[0].shape if instruction.operands else instruction.shape
+
+
 def _of_recv_done(instruction: Instruction) -> Shape:
     elements = instruction.operands[0].shape.elements if instruction.operands else None
     token = Shape(ELEMENT_TYPES["token"])
     return Shape.tuple_of(elements[0], token) if elements else instruction.shape
 
 
-GIVEN_BY_OPERAND: dict[str, Callable[[Instruction], Shape]] = {"send": _of_send, "recv-done": _of_recv_done}
-"""Opcodes whose shape XLA takes from the operand, whatever the text says (HloInstruction::CreateSend, CreateRecvDone)."""
+GIVEN_BY_OPERAND: dict[str, Callable[[Instruction], Shape]] = {
+    "add-dependency": _of_first,
+    "after-all": _of_token,
+    "outfeed": _of_token,
+    "recv-done": _of_recv_done,
+    "send": _of_send,
+    "send-done": _of_token,
+}
+"""Opcodes whose shape XLA takes from the operands, whatever the text says (HloInstruction::CreateSend, CreateRecvDone, ...)."""

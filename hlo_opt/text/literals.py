@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import ElementType, Literal, Shape
-from hlo_opt.text.grammar import grammar
+from hlo_opt.text.grammar import MAXIMUM_DEPTH, grammar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,6 +78,8 @@ def _split_tuple(text: str) -> list[str]:
             continue
         known = _patterns()
         found = known.balanced.match(inner, position, end) or known.token.match(inner, position, end)
+        if found is None and inner[position] == "(":
+            found = grammar(MAXIMUM_DEPTH).terminal("BALANCED").match(inner, position, end)
         if found is None:
             raise _fault(text)
         parts.append(found[0])
@@ -179,7 +181,7 @@ _BOOLEAN = {"true": True, "false": False}
 def _limits(dtype: np.dtype[Any]) -> Any:
     import ml_dtypes
 
-    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(dtype)
 
 
 def _to_float(element_type: ElementType, tokens: list[str], has_payloads: bool) -> Array:
@@ -240,6 +242,8 @@ def _to_integer(element_type: ElementType, tokens: list[str], text: str) -> Arra
         wrong = next((t for t in tokens if not re.fullmatch(r"-?\d{1,20}", t)), text.strip())
         raise ParseError(f"expected an integer for {element_type}, found {wrong[:40]!r}")
     signed = element_type.kind == "signed"
+    if signed or element_type.bits == 64:  # XLA takes 64 bits as they come, with or without a sign
+        tokens = [str(_wrapped(int(t), signed)) for t in tokens] if _out_of_64(tokens, signed) else tokens
     low = -(1 << (element_type.bits - 1)) if signed else 0
     high = (1 << (element_type.bits - (1 if signed else 0))) - 1
     integers = list(map(int, tokens))
@@ -247,6 +251,17 @@ def _to_integer(element_type: ElementType, tokens: list[str], text: str) -> Arra
         wrong = next(t for t in tokens if not low <= int(t) <= high)
         raise ParseError(f"{wrong} is out of range for {element_type}, namely [{low}, {high}]")
     return np.array(integers, dtype=np.int64 if signed else np.uint64).astype(element_type.dtype)
+
+
+def _out_of_64(tokens: list[str], signed: bool) -> bool:
+    return any(len(t) >= 19 for t in tokens) if signed else any(t[0] == "-" for t in tokens)
+
+
+def _wrapped(number: int, signed: bool) -> int:
+    """A number of 64 bits read with the other sign, where it is one."""
+    if signed and 1 << 63 <= number < 1 << 64:
+        return number - (1 << 64)
+    return number + (1 << 64) if not signed and -(1 << 63) <= number < 0 else number
 
 
 def format_literal(literal: Literal) -> str:

@@ -1,17 +1,19 @@
 """Module to text.
 
-Styles: `canonical` is how XLA prints by default; `as-read` keeps the conventions of the text that was read (percent signs, signatures, types of
-operands), so that a diff against it shows what changed; `short` is for people: no percent signs, signatures, metadata or backend configuration.
+Styles: `canonical` is how XLA prints by default, down to the order of attributes, so that a diff against XLA's dumps shows what changed; `as-read` keeps
+the conventions of the text that was read (percent signs, signatures, types of operands, order of attributes), so that a diff against it does;
+`short` is for people: no percent signs, signatures, metadata or backend configuration. The values of attributes and constants stay as they were read.
 Source: xla/hlo/ir/hlo_print_options.h, HloPrintOptions::Default and ShortParsable.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hlo_opt.diag import UsageError, nearest
-from hlo_opt.ir import Called, Computation, Instruction, Module
+from hlo_opt.ir import Called, Computation, Instruction, Module, Shape
+from hlo_opt.text.canonical import ShapeTexts, listed, ordered, ordered_header
 from hlo_opt.text.literals import format_literal
 
 
@@ -23,13 +25,27 @@ class PrintOptions:
     signature: bool = True
     operand_types: bool = False
     control: bool = True
+    is_ordered: bool = True
+    is_noted: bool = True
+    are_operands_noted: bool = True
     hidden: frozenset[str] = frozenset()
+    shapes: dict[Shape, str] = field(default_factory=ShapeTexts, compare=False)
+
+    def shape(self, shape: Shape) -> str:
+        """The text of a shape."""
+        return self.shapes[shape] if self.is_noted else str(shape)
 
 
 STYLES = ("canonical", "as-read", "short")
 _SHORT = PrintOptions(
-    percent=False, signature=False, control=False, hidden=frozenset({"metadata", "backend_config", "origin"})
+    percent=False,
+    signature=False,
+    control=False,
+    is_noted=False,
+    are_operands_noted=False,
+    hidden=frozenset({"metadata", "backend_config", "origin"}),
 )
+_NOTED_OPERAND = re.compile(r"/\*index=5\*/(?:[^()=\n]* )?%?[A-Za-z_][A-Za-z0-9_.-]*[,)]")
 _TYPED_OPERAND = re.compile(r"= .*?\(\s*\(*[a-z][a-z0-9]*\[")
 
 
@@ -39,7 +55,7 @@ def print_module(module: Module, style: str = "canonical") -> str:
         close = nearest(style, STYLES)
         raise UsageError(f"there is no print style {style!r}", hint=f"did you mean {close}?" if close else None)
     options = PrintOptions() if style == "canonical" else _SHORT if style == "short" else _conventions(module)
-    parts = [_header(module)]
+    parts = [_header(module, options)]
     if module.tables and "metadata" not in options.hidden:
         parts.append(module.tables + "\n")
     entry = module._entry
@@ -55,18 +71,28 @@ def print_instruction(instruction: Instruction, options: PrintOptions | None = N
         inner = format_literal(instruction.literal)
     elif instruction.parameter_number is not None:
         inner = str(instruction.parameter_number)
-    elif options.operand_types:
-        inner = ", ".join(f"{o.shape} {sign}{o.name}" for o in instruction.operands)
     else:
-        inner = ", ".join([sign + o.name for o in instruction.operands])
-    text = f"{sign}{instruction.name} = {instruction.shape} {instruction.opcode}({inner})"
-    for name, value in instruction.attributes.items():
-        if name not in options.hidden:
-            text += f", {name}={_called(value, sign) if isinstance(value, Called) else value.text}"
+        types = [options.shape(o.shape) + " " if options.operand_types else "" for o in instruction.operands]
+        operands = [f"{t}{sign}{o.name}" for t, o in zip(types, instruction.operands, strict=True)]
+        inner = listed(operands, options.are_operands_noted)
+    text = f"{sign}{instruction.name} = {options.shape(instruction.shape)} {instruction.opcode}({inner})"
+    attributes = instruction.attributes
+    names: list[str] = list(attributes)
     if instruction.control_predecessors and options.control:
-        names = ", ".join(f"{sign}{p.name}" for p in instruction.control_predecessors)
-        text += f", control-predecessors={{{names}}}"
+        names.append(_CONTROL)
+    if options.is_ordered and len(names) > 1:
+        names = ordered(instruction.opcode, names)
+    for name in names:
+        if name == _CONTROL:
+            predecessors = ", ".join(f"{sign}{p.name}" for p in instruction.control_predecessors)
+            text += f", {_CONTROL}={{{predecessors}}}"
+        elif name not in options.hidden:
+            value = attributes[name]
+            text += f", {name}={_called(value, sign) if isinstance(value, Called) else value.text}"
     return text
+
+
+_CONTROL = "control-predecessors"
 
 
 def _called(value: Called, sign: str) -> str:
@@ -74,16 +100,17 @@ def _called(value: Called, sign: str) -> str:
     return f"{{{names}}}" if value.is_list else names
 
 
-def _header(module: Module) -> str:
-    return f"HloModule {module.name}" + "".join(f", {name}={value.text}" for name, value in module.attributes.items())
+def _header(module: Module, options: PrintOptions) -> str:
+    names = ordered_header(module.attributes) if options.is_ordered else list(module.attributes)
+    return f"HloModule {module.name}" + "".join(f", {name}={module.attributes[name].text}" for name in names)
 
 
 def _computation(computation: Computation, options: PrintOptions, is_entry: bool) -> str:
     sign = "%" if options.percent else ""
     head = f"{'ENTRY ' if is_entry else ''}{sign}{computation.name}"
     if options.signature:
-        parameters = ", ".join(f"{p.name}: {p.shape.without_layout()}" for p in computation.parameters)
-        head += f" ({parameters}) -> {computation.root.shape.without_layout()}"
+        parameters = ", ".join(f"{p.name}: {options.shape(p.shape.without_layout())}" for p in computation.parameters)
+        head += f" ({parameters}) -> {options.shape(computation.root.shape.without_layout())}"
     root = computation.root
     lines = [
         f"  {'ROOT ' if instruction is root else ''}{print_instruction(instruction, options)}"
@@ -107,5 +134,8 @@ def _conventions(module: Module) -> PrintOptions:
                     percent=written.removeprefix("ROOT").lstrip().startswith("%"),
                     signature="->" in head,
                     operand_types=_TYPED_OPERAND.match(written, written.index("=")) is not None,
+                    is_ordered=False,
+                    is_noted="/*index=5*/" in text,
+                    are_operands_noted=_NOTED_OPERAND.search(text) is not None,
                 )
     return PrintOptions()

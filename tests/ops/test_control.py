@@ -141,7 +141,6 @@ def test_tuple_constants() -> None:
         ("i = s32[] constant(0)\n  ROOT c = f32[2] conditional(i, x), branch_computations={up, down}", "2 branches, 1"),
         ("i = s32[] constant(0)\n  ROOT c = f32[2] call(i), to_apply=up", "parameter 0 of computation"),
         ("ROOT c = f32[2] fusion(x, x), kind=kLoop, calls=up", "takes 1 parameters, expected 2"),
-        ("ROOT a = token[] after-all(x)", "no token"),
         ("ROOT a = ((s32[]), f32[2]) async-start(x), calls=up", "first element"),
     ],
 )

@@ -71,7 +71,7 @@ def test_regular_rules_agree_with_the_lalr_parser(rule, texts):
                 grammar().parse(rule, broken)
 
 
-@pytest.mark.parametrize("rule", ["shape", "literal", "computation"])
+@pytest.mark.parametrize("rule", ["shape", "literal", "typed_literal"])
 def test_regular_refuses_rules_that_come_back_to_themselves(rule):
     with pytest.raises(ValueError, match="comes back to itself"):
         grammar().regular(rule)

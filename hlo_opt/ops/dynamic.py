@@ -1,0 +1,263 @@
+"""Values with dynamic dimensions, and operations on them.
+
+An array type such as `f32[<=4,3]` bounds a size that is known only at run time. A `Dynamic` value carries the array at its bound with the sizes
+in use. An operation on such values means what it means on arrays of exactly the sizes in use, which is also what XLA makes of it when it turns
+dynamic shapes into padded static ones (xla/service/dynamic_padder.cc, xla/service/dynamic_dimension_inference.cc).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import Instruction, Shape, SliceDimension
+from hlo_opt.ir.attribute import Attribute
+from hlo_opt.ops.regroup import groups
+from hlo_opt.ops.spec import Evaluator, OpKind, ShapeError, find
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Value = Any
+Evaluate = Callable[[Any, Instruction, list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dynamic:
+    """`padded` is the array at its bound; `sizes` are the run-time sizes as they were given, which nobody promises to lie between 0 and the bound."""
+
+    padded: Array
+    sizes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes in use, within the bound."""
+        return tuple(max(0, min(size, bound)) for size, bound in zip(self.sizes, self.padded.shape, strict=True))
+
+    @property
+    def used(self) -> Array:
+        """The elements in use."""
+        return self.padded[tuple(map(slice, self.shape))]
+
+    def buffer(self) -> Array:
+        """An array of the bound: the elements in use come first in row-major order, zeros follow.
+
+        XLA:CPU returns such a buffer (SliceToDynamic), where it leaves what follows as it is in memory.
+        """
+        if self.shape == self.padded.shape:
+            return self.padded
+        made = np.zeros(self.padded.size, self.padded.dtype)
+        used = self.used
+        made[: used.size] = used.reshape(-1)
+        return made.reshape(self.padded.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.buffer(), dtype=dtype)
+
+
+def is_dynamic(shape: Shape) -> bool:
+    """Whether one of the arrays of a shape has a dynamic dimension."""
+    return any(any(leaf.dynamic) for leaf in shape.leaves())
+
+
+def takes_dynamic(instruction: Instruction) -> bool:
+    """Whether the instruction takes or gives arrays with dynamic dimensions."""
+    return is_dynamic(instruction.shape) or any(is_dynamic(o.shape) for o in instruction.operands)
+
+
+_SIZES = frozenset({"set-dimension-size", "get-dimension-size", "dynamic-reshape", "custom-call", "copy"})
+"""Operations that look at the sizes themselves, or hand values on."""
+
+
+def on_used_elements(evaluate: Evaluate, instruction: Instruction) -> Evaluate:
+    """The `evaluate` face for an instruction on dynamic arrays: runs the operation on the elements in use, at their sizes."""
+    spec = find(instruction.opcode)
+    opcode = instruction.opcode
+    passes = spec is None or spec.kind in (OpKind.CONTROL, OpKind.COLLECTIVE) or opcode in _SIZES
+    if passes:
+        return evaluate
+
+    def run(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+        if not any(isinstance(v, Dynamic) for v in values) and not _has_open_sizes(instruction):
+            return evaluate(evaluator, instruction, values)
+        used = _same_sizes(instruction, [v.used if isinstance(v, Dynamic) else np.asarray(v) for v in values])
+        small = resized(instruction, [u.shape for u in used])
+        return _bounded(instruction.shape, evaluate(evaluator, small, used), _given(instruction, values))
+
+    return run
+
+
+def _has_open_sizes(instruction: Instruction) -> bool:
+    return any(-1 in leaf.dimensions for shape in _shapes(instruction) for leaf in shape.leaves())
+
+
+def _shapes(instruction: Instruction) -> list[Shape]:
+    return [instruction.shape, *(o.shape for o in instruction.operands)]
+
+
+def _given(instruction: Instruction, values: Sequence[Value]) -> tuple[int, ...] | None:
+    """The sizes of an elementwise operation's operands as they were given."""
+    spec = find(instruction.opcode)
+    if spec is None or spec.kind is not OpKind.ELEMENTWISE:
+        return None
+    return next((v.sizes for v in values if isinstance(v, Dynamic) and v.padded.ndim), None)
+
+
+def _same_sizes(instruction: Instruction, values: list[Array]) -> list[Array]:
+    """Operands that must agree in size, cut to the least: an operand without dynamic dimensions may go with one that has some."""
+    spec = find(instruction.opcode)
+    if instruction.opcode == "concatenate":
+        free = set(instruction.ints("dimensions"))
+    elif (spec is not None and spec.kind is OpKind.ELEMENTWISE) or instruction.opcode in ("sort", "map"):
+        free = set()
+    else:
+        return values
+    rank = max(v.ndim for v in values)
+    full = [v for v in values if v.ndim == rank]
+    sizes = [min(v.shape[d] for v in full) for d in range(rank)]
+    cut = tuple(slice(None) if d in free else slice(0, sizes[d]) for d in range(rank))
+    return [v[cut] if v.ndim == rank else v for v in values]
+
+
+def resized(instruction: Instruction, sizes: Sequence[tuple[int, ...]]) -> Instruction:
+    """The same operation on operands of these sizes, without dynamic dimensions. Raises ShapeError where its result's sizes do not follow."""
+    operands = [
+        Instruction(o.name, "parameter", Shape(o.shape.type, tuple(size)))
+        for o, size in zip(instruction.operands, sizes, strict=True)
+    ]
+    attributes = dict(instruction.attributes)
+    shape = _static(instruction.shape)
+    small = Instruction(instruction.name, instruction.opcode, shape, operands, attributes)
+    small.parent = instruction.parent
+    prepare = _PREPARE.get(instruction.opcode)
+    if prepare is not None:
+        prepare(instruction, small)
+    spec = find(instruction.opcode)
+    if spec is not None and spec.infer is not None:
+        small.shape = spec.infer(small)
+    return small
+
+
+def _static(shape: Shape) -> Shape:
+    if shape.elements is not None:
+        return Shape.tuple_of(*(_static(e) for e in shape.elements))
+    return Shape(shape.element_type, shape.dimensions)
+
+
+def _prepare_broadcast(instruction: Instruction, small: Instruction) -> None:
+    sizes = list(instruction.shape.dimensions)
+    for number, to in enumerate(instruction.ints("dimensions")):
+        sizes[to] = small.operands[0].shape.dimensions[number]
+    small.shape = Shape(instruction.shape.element_type, tuple(sizes))
+
+
+def _prepare_reshape(instruction: Instruction, small: Instruction) -> None:
+    """Dimensions that go together at the bound go together at the sizes in use; in each group one dimension of the result may be dynamic."""
+    source, shape = instruction.operands[0].shape, instruction.shape
+    used = small.operands[0].shape.dimensions
+    sizes = list(shape.dimensions)
+    bounded = -1 not in (*source.dimensions, *shape.dimensions) and shape.element_count > 0
+    parts = groups(source.dimensions, shape.dimensions) if bounded else [(0, source.rank, 0, shape.rank)]
+    for left, left_end, right, right_end in parts:
+        count = math.prod(used[left:left_end])
+        if count == math.prod(sizes[right:right_end]) and -1 not in sizes[right:right_end]:
+            continue
+        open_ = [d for d in range(right, right_end) if shape.dynamic and shape.dynamic[d]]
+        if not open_:
+            open_ = [d for d in range(right, right_end) if shape.dimensions[d] != 1][:1]
+        rest = math.prod(sizes[d] for d in range(right, right_end) if d not in open_[:1])
+        if len(open_) != 1 or (rest and count % rest):
+            raise ShapeError(f"{count} elements in use do not tell the sizes of {shape}")
+        sizes[open_[0]] = count // rest if rest else 0
+    small.shape = Shape(shape.element_type, tuple(sizes))
+
+
+def _prepare_slice(instruction: Instruction, small: Instruction) -> None:
+    found = instruction.value("slice", ())
+    parts = found if isinstance(found, tuple) else ()
+    kept = []
+    for part, size in zip(parts, small.operands[0].shape.dimensions, strict=True):
+        if not isinstance(part, SliceDimension):
+            raise ShapeError("slice is malformed")
+        limit = min(part.limit, size)
+        kept.append(SliceDimension(min(part.start, limit), limit, part.stride))
+    small.attributes["slice"] = Attribute.of(tuple(kept))
+
+
+def _prepare_sizes(name: str) -> Callable[[Instruction, Instruction], None]:
+    def prepare(instruction: Instruction, small: Instruction) -> None:
+        bounds = instruction.operands[0].shape.dimensions
+        kept = [
+            min(size, used) if size in (bound, -1) else size
+            for size, bound, used in zip(
+                instruction.ints(name), bounds, small.operands[0].shape.dimensions, strict=True
+            )
+        ]
+        small.attributes[name] = Attribute.of(tuple(kept))
+
+    return prepare
+
+
+def _prepare_fixed(instruction: Instruction, small: Instruction) -> None:
+    """The declared result, whose open sizes are those of the first operand."""
+    sizes = instruction.shape.dimensions
+    if instruction.shape.is_array and small.operands and len(sizes) == small.operands[0].shape.rank:
+        small.shape = Shape(instruction.shape.element_type, small.operands[0].shape.dimensions)
+
+
+_PREPARE: dict[str, Callable[[Instruction, Instruction], None]] = {
+    "broadcast": _prepare_broadcast,
+    "convert": _prepare_fixed,
+    "bitcast": _prepare_reshape,
+    "reshape": _prepare_reshape,
+    "slice": _prepare_slice,
+    "gather": _prepare_sizes("slice_sizes"),
+    "dynamic-slice": _prepare_sizes("dynamic_slice_sizes"),
+}
+
+
+def _bounded(shape: Shape, value: Value, given: tuple[int, ...] | None) -> Value:
+    """The value at the bound that its type declares; as it is where there is none."""
+    if shape.elements is not None:
+        return tuple(_bounded(e, v, given) for e, v in zip(shape.elements, value, strict=True))
+    return at_bound(shape, np.asarray(value), given)
+
+
+def at_bound(shape: Shape, value: Array, given: tuple[int, ...] | None = None) -> Value:
+    """An array of the sizes in use as a value of its type: padded with zeros up to the bound. Raises ValueError when it does not fit."""
+    if value.ndim != shape.rank:
+        raise ValueError(f"a value of {value.ndim} dimensions for {shape}")
+    bound = tuple(max(b, size) if b < 0 else b for b, size in zip(shape.dimensions, value.shape, strict=True))
+    if any(size > b for size, b in zip(value.shape, bound, strict=True)):
+        raise ValueError(f"sizes {value.shape} do not fit into {shape}")
+    if value.shape == bound and (given is None or given == bound):
+        return value
+    padded = value
+    if value.shape != bound:
+        padded = np.zeros(bound, value.dtype)
+        padded[tuple(map(slice, value.shape))] = value
+    return Dynamic(padded, given if given is not None and len(given) == value.ndim else value.shape)
+
+
+def with_size(value: Value, along: int, size: int) -> Value:
+    """The value with another size in one dimension: more brings back what lies in the padding."""
+    found = value if isinstance(value, Dynamic) else Dynamic(np.asarray(value), np.shape(value))
+    sizes = (*found.sizes[:along], size, *found.sizes[along + 1 :])
+    return found.padded if sizes == found.padded.shape else Dynamic(found.padded, sizes)
+
+
+def size_of(value: Value, along: int) -> int:
+    """The size in use of a dimension, as it was given."""
+    return int(value.sizes[along] if isinstance(value, Dynamic) else np.shape(value)[along])
+
+
+def reshaped(value: Value, shape: Shape, sizes: Sequence[int]) -> Value:
+    """The elements in use, in row-major order, in other sizes. Raises ValueError when there are more or fewer."""
+    used = value.used if isinstance(value, Dynamic) else np.asarray(value)
+    within = tuple(max(0, size) for size in sizes)
+    if math.prod(within) != used.size:
+        raise ValueError(f"{used.size} elements in use do not fill {'x'.join(map(str, within)) or 'a scalar'}")
+    return at_bound(shape, used.reshape(within))
+
