@@ -292,8 +292,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="save texts that end in another way in this folder")
     options = parser.parse_args()
 
-    import hlo_opt.text.verifier  # noqa: F401 - loaded once, before the children
-
+    outcome(FORMS)  # what is loaded on first use is loaded here, once for all children
     counts: collections.Counter[str] = collections.Counter()
     slowest = (0.0, -1)
     number = 0

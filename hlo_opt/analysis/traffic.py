@@ -1,6 +1,6 @@
 """Bytes that an instruction accesses, as XLA's device-independent cost analysis counts them: each operand once, however often a kernel reads it.
 
-Source: xla/service/hlo_cost_analysis.cc.
+Source: xla/service/hlo_cost_analysis.cc. A custom call counts with its operands and results, which XLA calls unknown.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from hlo_opt.analysis.transposes import moves_data
 from hlo_opt.ir import Computation, Instruction, Module
 
 _PART = frozenset({"slice", "dynamic-slice", "gather"})
+_FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2}
+POINTER = 8
+"""Bytes of an element in a tuple's index table, as XLA's cost analysis counts them (HandleTuple)."""
 _NO_MOVE = frozenset({"get-tuple-element", "bitcast", "tuple"})
 
 
@@ -31,6 +34,8 @@ def _read(instruction: Instruction, number: int) -> float:
         return float(byte_size(instruction.shape))
     if number == 0 and opcode == "dynamic-update-slice":
         return 0.0
+    if number > _FIRST_INDEX.get(opcode, number):
+        return 0.0  # of the start indices XLA counts the first
     if opcode == "scatter" and number < len(instruction.operands) // 2:
         return float(byte_size(instruction.operands[-1].shape))
     return float(byte_size(operand))
@@ -45,7 +50,7 @@ def _written(instruction: Instruction) -> float:
 
 
 def _of_fusion(fusion: Instruction) -> float:
-    """A parameter counts with its slices and, where anything else reads it, with all of it; a root that updates in place counts with its update
+    """A parameter counts with its slices, whole for each broadcast or reshape of it, and whole once where anything else reads it; a root that updates in place counts with its update
     (FusionParameterReadBytes)."""
     body = fusion.called_by("calls")
     total = 0.0
@@ -57,6 +62,8 @@ def _of_fusion(fusion: Instruction) -> float:
                 total += byte_size(user.shape)
             elif first and user.opcode == "dynamic-update-slice":
                 continue
+            elif user.opcode in ("broadcast", "reshape"):
+                total += byte_size(parameter.shape)
             else:
                 whole = True
         total += byte_size(parameter.shape) if whole else 0
@@ -84,6 +91,8 @@ def module_bytes(module: Module) -> float:
                 total += max((totals[c] for c in instruction.called()), default=0.0)
             elif instruction.opcode in ("while", "call"):
                 total += sum(totals[c] for c in instruction.called())
+            elif instruction.opcode == "tuple":
+                total += POINTER * len(instruction.operands)
             else:
                 total += bytes_accessed(instruction) if launches(instruction) else 0.0
         totals[computation] = total

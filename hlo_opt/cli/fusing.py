@@ -14,6 +14,7 @@ from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport, pass_class, run
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.explain import report_on
+from hlo_opt.passes.run import collector_paused
 
 EVERY = "all"
 
@@ -44,18 +45,19 @@ class Fusing:
 
     def run(self, module: Module, *, print_after: Sequence[str] = ()) -> ExplainReport:
         """Fuse a copy of the module and report on every edge. Raises UsageError for names that do not exist, ProofError."""
-        outcome = run(
-            module,
-            self.preset,
-            self.passes,
-            self.target,
-            self.simplify,
-            what_if=[code.upper() for code in self.what_if],
-            force=[_edge(text) for text in self.force],
-            stop_after_step=self.stop_after_step,
-            observer=_printer(print_after),
-        )
-        return report_on(module, outcome)
+        with collector_paused():
+            outcome = run(
+                module,
+                self.preset,
+                self.passes,
+                self.target,
+                self.simplify,
+                what_if=[code.upper() for code in self.what_if],
+                force=[_edge(text) for text in self.force],
+                stop_after_step=self.stop_after_step,
+                observer=_printer(print_after),
+            )
+            return report_on(module, outcome)
 
 
 def _edge(text: str) -> tuple[str, str]:

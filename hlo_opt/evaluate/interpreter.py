@@ -29,7 +29,7 @@ class Interpreter:
     observe      is called with every instruction and its value, in order
     call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
     memory_limit bytes that the values alive in one computation may hold together; None: any number
-    splits_reductions  reductions use their init value as often as XLA:CPU does, not once per result
+    as_xla_cpu   where HLO leaves the outcome open, it is that of XLA:CPU; else the plainest: see `hlo_opt.evaluate`
     device       the device to play; None: the only one
     """
 
@@ -39,13 +39,13 @@ class Interpreter:
         observe: Observer | None = None,
         call_limit: int | None = None,
         memory_limit: int | None = None,
-        splits_reductions: bool = False,
+        as_xla_cpu: bool = False,
         device: Device | None = None,
     ) -> None:
         self.observe = observe
         self.call_limit = call_limit
         self.memory_limit = memory_limit
-        self.splits_reductions = splits_reductions
+        self.as_xla_cpu = as_xla_cpu
         self.device: Device = OnlyDevice() if device is None else device
         self.calls = 0
         self._depth = 0
@@ -56,7 +56,9 @@ class Interpreter:
         """The value of the root. Raises EvaluationError for operations without meaning here, and where a limit is passed."""
         program = self._programs.get(computation)
         if program is None:
-            program = self._programs[computation] = compile_computation(computation, whole=self.observe is not None)
+            program = self._programs[computation] = compile_computation(
+                computation, whole=self.observe is not None, as_xla_cpu=self.as_xla_cpu
+            )
         if self._depth:
             return self._run(program, computation, arguments)
         with np.errstate(all="ignore"):

@@ -22,7 +22,7 @@ def evaluate(
     observe: Observer | None = None,
     call_limit: int | None = CALLS,
     memory_limit: int | None = None,
-    splits_reductions: bool = True,
+    as_xla_cpu: bool = True,
 ) -> list[Array]:
     """The entry's results, tuples flattened in order.
 
@@ -30,12 +30,12 @@ def evaluate(
     observe       called with every instruction and its value, for traces and checks
     call_limit    how many computations may be run; None: any number
     memory_limit  bytes that the values alive in one computation may hold; None: any number
-    splits_reductions  whether an init value that is no identity of its reducer, which HLO leaves open, counts as often as in XLA:CPU; kernels take
-                  it once per result
+    as_xla_cpu    what is open in HLO comes out as on XLA:CPU: how often the init value of a reduction goes in that is no identity of its reducer, the order
+                  of equal elements in an unstable sort, which roundings to bf16 a conversion to f32 undoes. Otherwise as in kernels: once, stable, none
     Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402).
     """
     entry = module.entry
     arguments = unflatten([p.shape for p in entry.parameters], checked(module, inputs))
-    interpreter = Interpreter(observe=observe, call_limit=call_limit, memory_limit=memory_limit, splits_reductions=splits_reductions)
+    interpreter = Interpreter(observe=observe, call_limit=call_limit, memory_limit=memory_limit, as_xla_cpu=as_xla_cpu)
     value = interpreter.call(entry, arguments)
     return [np.array(array, order="C") for array in flatten(value)]

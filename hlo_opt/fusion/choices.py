@@ -178,9 +178,7 @@ def _reusing_user(edge: Edge) -> Node | None:
 
 def transpose_before_reduction(edge: Edge) -> Reason | None:
     """A reduction reads its operand in the order of memory; a transpose in between makes it jump."""
-    emitter, hero = (
-        emitter_of(edge.state.cluster(edge.consumer)) if edge.below.reduces else ("loop", None)
-    )
+    emitter, hero = emitter_of(edge.state.cluster(edge.consumer)) if edge.below.reduces else ("loop", None)
     if emitter != "reduction" or hero is None:
         return None
     for node in edge.state.cluster(edge.producer).members:

@@ -97,6 +97,9 @@ def control_dependencies(edge: Edge) -> Reason | None:
     for instruction in (edge.producer, edge.consumer):
         if instruction.control_predecessors or instruction in waited_for:
             return Reason.of("FUS103", instruction=instruction.name)
+        inside = edge.state.waits_inside(instruction) if instruction.opcode == "fusion" else None
+        if inside is not None:
+            return Reason.of("FUS103", instruction=inside.name)
     return None
 
 
@@ -165,7 +168,6 @@ def can_be_planned(edge: Edge) -> bool:
 
 def needs_plan(edge: Edge) -> bool:
     """Whether merging may change the kind of kernel or nest too deep; without reductions a loop takes everything up to a depth."""
-    state = edge.state
     if not can_be_planned(edge):
         return False
     if edge.above.reduces or edge.below.reduces:

@@ -52,7 +52,11 @@ class FusionState:
 
     def settle(self, fusion: Instruction) -> None:
         """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay right."""
-        kept = {name: self._caches[name][fusion] for name in ("traits", "lowering") if fusion in self._caches.get(name, {})}
+        kept = {
+            name: self._caches[name][fusion]
+            for name in ("traits", "lowering", "waits")
+            if fusion in self._caches.get(name, {})
+        }
         self.forget(fusion)
         for name, value in kept.items():
             self._caches[name][fusion] = value
@@ -86,6 +90,14 @@ class FusionState:
             found = frozenset(p for i in computation.instructions for p in i.control_predecessors)
             self._waited_for[computation] = found
         return found
+
+    def waits_inside(self, fusion: Instruction) -> Instruction | None:
+        """A member of a fusion that waits for another; only fusions that came with the input hold any."""
+        return self._cached(
+            "waits",
+            fusion,
+            lambda f: next((i for i in f.called_by("calls").instructions if i.control_predecessors), None),
+        )
 
     def traits(self, instruction: Instruction) -> Traits:
         """What the members of the instruction add up to."""
@@ -140,6 +152,7 @@ class FusionState:
             self.forget(producer)
             self._caches["traits"][fusion] = traits
             self._caches.setdefault("lowering", {})[fusion] = None
+            self._caches.setdefault("waits", {})[fusion] = None
             if planned is not None and planned[:2] == (producer, consumer):
                 self._caches.setdefault("rows", {})[fusion] = planned[2]
             if emissions is not None:

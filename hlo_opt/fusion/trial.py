@@ -45,5 +45,7 @@ def trial_plan(module: Module, cluster: Cluster, target: DeviceTarget) -> Plan |
     """The plan that a cluster would have as one kernel, or the reason why there is none. Its members have a lowering, each by itself."""
     fusion = as_fusion(cluster)
     region = region_of(module, fusion)
-    is_itself = region.computation is fusion.called_by("calls")  # else operations were expanded, and what they became must be looked at
+    is_itself = region.computation is fusion.called_by(
+        "calls"
+    )  # else operations were expanded, and what they became must be looked at
     return plan(region, target, lowered=is_itself)

@@ -260,4 +260,3 @@ def reshaped(value: Value, shape: Shape, sizes: Sequence[int]) -> Value:
     if math.prod(within) != used.size:
         raise ValueError(f"{used.size} elements in use do not fill {'x'.join(map(str, within)) or 'a scalar'}")
     return at_bound(shape, used.reshape(within))
-

@@ -9,6 +9,7 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ops.folding import combine_at
+from hlo_opt.ops.introsort import THRESHOLD, Less, Undecided, introsort
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer, window
 from hlo_opt.ops.spec import Evaluator
@@ -51,20 +52,67 @@ def _key(comparator: Computation, values: list[Array]) -> Array | None:
 
 
 def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Always stable."""
+    """Stable, except where the order of equal elements is open and asked for as XLA:CPU leaves it."""
     comparator = instruction.called_by("to_apply")
     axis = sorted_dimension(instruction)
     key = _key(comparator, values)
     arrays = [np.asarray(v) for v in values]
-    if key is not None:
+    order = None
+    if evaluator.as_xla_cpu and not flag(instruction, "is_stable") and arrays[0].size <= LONGEST:
+        order = _as_library(evaluator, comparator, arrays, key, axis)
+    if order is None and key is not None:
         order = np.argsort(key, axis=axis, kind="stable")
-    else:
-        lines = [np.moveaxis(a, axis, -1).reshape(-1, a.shape[axis]) for a in arrays]
-        order = _merge_sort(evaluator, comparator, lines)
-        moved = np.moveaxis(arrays[0], axis, -1).shape
-        order = np.moveaxis(order.reshape(moved), -1, axis)
+    elif order is None:
+        order = _back(_merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays]), arrays[0], axis)
     made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
     return tuple(made) if instruction.shape.is_tuple else made[0]
+
+
+LONGEST = 1 << 14
+"""Elements up to which an unstable sort runs as the C++ library would: comparison by comparison."""
+
+
+def _rows(array: Array, axis: int) -> Array:
+    return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
+
+
+def _back(rows: Array, like: Array, axis: int) -> Array:
+    return np.moveaxis(rows.reshape(np.moveaxis(like, axis, -1).shape), -1, axis)
+
+
+def _as_library(
+    evaluator: Evaluator, comparator: Computation, arrays: list[Array], key: Array | None, axis: int
+) -> Array | None:
+    """The order that `std::sort` gives every row; None where any order of equals gives the same, or the library's outcome is undefined."""
+    count = arrays[0].shape[axis]
+    if count <= THRESHOLD or (key is not None and len(arrays) == 1):
+        return None
+    lines = [_rows(a, axis) for a in arrays]
+    found = []
+    try:
+        if key is not None:
+            for keys in _rows(key, axis):
+                found.append(introsort(count, _by_key(keys.tolist())))
+        else:
+            for row in range(len(lines[0])):
+                found.append(introsort(count, _comparison(evaluator, comparator, [line[row] for line in lines])))
+    except Undecided:
+        return None
+    return _back(np.array(found, dtype=np.int64), arrays[0], axis)
+
+
+def _by_key(keys: list[Any]) -> Less:
+    def less(i: int, j: int) -> bool:
+        return bool(keys[i] < keys[j])
+
+    return less
+
+
+def _comparison(evaluator: Evaluator, comparator: Computation, row: list[Array]) -> Less:
+    def less(i: int, j: int) -> bool:
+        return bool(evaluator.map_elements(comparator, [v for line in row for v in (line[i], line[j])])[0])
+
+    return less
 
 
 def _merge_sort(evaluator: Evaluator, comparator: Computation, lines: list[Array]) -> Array:

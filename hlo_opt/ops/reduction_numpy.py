@@ -31,7 +31,7 @@ def _narrowed(value: Array, element_type: ElementType) -> Array:
 def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     """Plain reducers by NumPy; others one reduced element after another, all results at once.
 
-    XLA takes the init value to be an identity of the reducer: HLO leaves open how often it goes in. An evaluator that has `splits_reductions` uses
+    XLA takes the init value to be an identity of the reducer: HLO leaves open how often it goes in. An evaluator that has `as_xla_cpu` uses
     it where XLA:CPU does (see `levels`), any other once per result.
     """
     half = len(values) // 2
@@ -40,7 +40,7 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
     leaf = next(instruction.shape.leaves())
     ufunc = ufunc_of(reducer, leaf.type)
     axes = reduced(instruction)
-    splits = evaluator.splits_reductions
+    splits = evaluator.as_xla_cpu
     if splits and inputs[0].size == leaf.element_count:
         leaves = instruction.shape.leaves()
         return _packed(
@@ -53,7 +53,10 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         if not inputs[0].size:
             return _packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
         if steps:
-            uses = 1 + sum(math.prod(_windows(size, w) for size, w in zip(sizes, step, strict=True) if w > 1) for sizes, step in steps)
+            uses = 1 + sum(
+                math.prod(_windows(size, w) for size, w in zip(sizes, step, strict=True) if w > 1)
+                for sizes, step in steps
+            )
             init = ufunc.reduce(np.full(uses, init))
         source = (
             inputs[0] if inputs[0].dtype == wide or (ufunc is np.add and wide.kind == "f") else inputs[0].astype(wide)
@@ -121,7 +124,7 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
     reducer = instruction.called_by("to_apply")
     leaves = list(instruction.shape.leaves())
-    if not inputs[0].ndim and evaluator.splits_reductions:
+    if not inputs[0].ndim and evaluator.as_xla_cpu:
         return _packed(instruction, [_narrowed(i, leaf.type) for i, leaf in zip(inputs, leaves, strict=True)])
     ufunc = ufunc_of(reducer, leaves[0].type)
     types = [leaf.type.dtype for leaf in leaves]

@@ -44,12 +44,12 @@ class ShapeError(Exception):
 class Evaluator(Protocol):
     """What an `evaluate` face may ask of the interpreter.
 
-    splits_reductions  whether an init value goes in as often as in XLA:CPU, which splits long reductions, or once per result
-    device             the device that it plays
+    as_xla_cpu  whether what is open in HLO comes out as on XLA:CPU
+    device      the device that it plays
     """
 
     @property
-    def splits_reductions(self) -> bool: ...
+    def as_xla_cpu(self) -> bool: ...
 
     @property
     def device(self) -> Device: ...

@@ -30,7 +30,13 @@ def decisions(module: Module, pipeline: Pipeline, context: PassContext) -> list[
     fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
     found: list[FusionDecision] = []
     engine = Engine(
-        module, context.target, context.origins, context.disabled_reasons, context.forced_edges, context.forbidden, memory=context.memory
+        module,
+        context.target,
+        context.origins,
+        context.disabled_reasons,
+        context.forced_edges,
+        context.forbidden,
+        memory=context.memory,
     )
     seen: set[tuple[str, str]] = set()
     costs = _MemberCosts(context.target)

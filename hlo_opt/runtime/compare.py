@@ -85,7 +85,10 @@ def check(
 def _same_inputs(original: Module, fused: Module) -> None:
     wanted, taken = ([s.without_layout() for s in entry_shapes(m)] for m in (original, fused))
     if len(wanted) != len(taken):
-        raise CheckError(f"{original.name} takes {len(wanted)} arrays, {fused.name} {len(taken)}", code="HLO702")
+        raise CheckError(
+            f"{original.name} takes {len(wanted)} {'array' if len(wanted) == 1 else 'arrays'}, {fused.name} {len(taken)}",
+            code="HLO702",
+        )
     for number, (first, second) in enumerate(zip(wanted, taken, strict=True)):
         if first != second:
             raise CheckError(

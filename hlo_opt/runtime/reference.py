@@ -21,7 +21,7 @@ class Reference:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's outputs, tuples flattened."""
-        return evaluate(self._module, inputs, splits_reductions=False)
+        return evaluate(self._module, inputs, as_xla_cpu=False)
 
     def leaves_of(self, instruction: Instruction, operands: Sequence[Array | None]) -> list[Array | None]:
         """The leaves of an instruction's value for the leaves of its operands; None stands for a token."""

@@ -17,7 +17,7 @@ from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.text.attributes import decode_metadata, decode_padding, decode_slices, decode_window, unquote
 from hlo_opt.text.grammar import MAXIMUM_DEPTH, USUAL_DEPTH, Grammar, grammar
 from hlo_opt.text.literals import lazy_literal
-from hlo_opt.text.shapes import read_shape
+from hlo_opt.text.shapes import read_entry_layout, read_shape, read_shapes
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,9 @@ FORMS: dict[str, Form] = {
     "distribution": _words("a distribution", "rng_uniform rng_normal", any_case=True),
     "domain": Form("a domain", rule="domain", test=_check_domain),
     "dynamic_slice_sizes": INTEGERS,
-    "entry_computation_layout": Form("shapes such as {(f32[2]{0})->f32[2]{0}}", rule="entry_layout"),
+    "entry_computation_layout": Form(
+        "shapes such as {(f32[2]{0})->f32[2]{0}}", rule="entry_layout", test=read_entry_layout
+    ),
     "epsilon": NUMBER,
     "execution_thread": STRING,
     "exponent_bits": INTEGER,
@@ -255,12 +257,12 @@ FORMS: dict[str, Form] = {
     "num_partitions": INTEGER,
     "offset_dims": INTEGERS,
     "operand_batching_dims": INTEGERS,
-    "operand_layout_constraints": Form("shapes such as {f32[2]{0}}", rule="shapes"),
+    "operand_layout_constraints": Form("shapes such as {f32[2]{0}}", rule="shapes", test=read_shapes),
     "operand_precision": PRECISIONS,
     "origin": Form('an origin such as {{"add.1"}}', rule="origin"),
     "origin_recovery_table": Form('origins such as {{"a"}:{"b"},"HloModule.."}', rule="recovery"),
     "outfeed_config": STRING,
-    "outfeed_shape": Form("a shape", rule="shape"),
+    "outfeed_shape": Form("a shape", rule="shape", test=read_shape),
     "output_to_operand_aliasing": OPERAND_ALIASES,
     "padding": Form("padding such as 0_1x2_0_1", rule="padding", test=decode_padding),
     "padding_type": _words("a type of padding", "PADDING_INVALID PADDING_VALID PADDING_SAME"),

@@ -230,7 +230,8 @@ class Grammar:
         else:
             position = len(text.rstrip())
             expected = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
-        fault = bracket_fault(text, position, self.depth) or _unfinished(text, position, expected, self.depth)
+        fault = bracket_fault(text, position, self.depth) or _deep_result(text, position, expected, self.depth)
+        fault = fault or _unfinished(text, position, expected, self.depth)
         if fault is not None:
             message, position, width = *fault, 1
         else:
@@ -283,6 +284,15 @@ def bracket_fault(text: str, position: int, depth: int = MAXIMUM_DEPTH) -> tuple
         if not still_open:
             return (f"{_DEEP} {depth} levels", position) if is_deep else None
     return f"this {text[position]!r} is never closed", position
+
+
+def _deep_result(text: str, position: int, expected: set[str], depth: int) -> tuple[str, int] | None:
+    """The result type of a signature, where it nests too deep."""
+    arrow = text.find("->", position) if "SIGNATURE" in expected else -1
+    if arrow < 0:
+        return None
+    fault = bracket_fault(text, arrow + 2 + len(text[arrow + 2 :]) - len(text[arrow + 2 :].lstrip()), depth)
+    return fault if fault is not None and fault[0].startswith(_DEEP) else None
 
 
 def _unfinished(text: str, position: int, expected: set[str], depth: int) -> tuple[str, int] | None:

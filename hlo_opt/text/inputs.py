@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
+from collections.abc import Iterator
 
 from hlo_opt.diag import ParseError, Source, Span
 from hlo_opt.ir import Module
@@ -79,12 +82,25 @@ def parse_file_parts(text: str, filename: str = "<string>", max_errors: int = 1)
 
 
 def _read(source: Source, max_errors: int) -> Module:
+    with _no_collection():
+        try:
+            return _reader(source, max_errors, USUAL_DEPTH).module()
+        except ParseError as error:
+            if all(e.code != TOO_DEEP for e in error.errors):
+                raise
+        return _reader(source, max_errors, MAXIMUM_DEPTH).module()
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's cycle collector: it would look through all that was read again and again, and nothing of it is garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
     try:
-        return _reader(source, max_errors, USUAL_DEPTH).module()
-    except ParseError as error:
-        if all(e.code != TOO_DEEP for e in error.errors):
-            raise
-    return _reader(source, max_errors, MAXIMUM_DEPTH).module()
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _reader(source: Source, max_errors: int, depth: int) -> Reader:

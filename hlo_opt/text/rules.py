@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hlo_opt.ir import Instruction
 from hlo_opt.text.aliases import operand_alias_fault
-from hlo_opt.text.shapes import ShapeTable, compatible
+from hlo_opt.text.shapes import compatible, read_shapes
 
 Fault = tuple[str, str]
 """A message, and the attribute that it is about (or nothing)."""
@@ -75,8 +75,7 @@ def _conditional(instruction: Instruction) -> Fault | None:
 def _custom_call(instruction: Instruction) -> Fault | None:
     name = "operand_layout_constraints"
     if name in instruction.attributes:
-        inner = instruction.attributes[name].text.strip()[1:-1]
-        shapes = ShapeTable()[f"({inner})"].elements or ()
+        shapes = read_shapes(instruction.attributes[name].text)
         operands = instruction.operands
         if len(shapes) != len(operands):
             return f"{name} has {len(shapes)} shapes for {len(operands)} operands", name

@@ -42,6 +42,18 @@ def read_shape(text: str, source: Source | None = None, offset: int = 0) -> Shap
     raise ParseError(f"{text[:40]!r} is not a shape", span=_span(source, offset, len(text)))
 
 
+def read_shapes(text: str) -> tuple[Shape, ...]:
+    """The shapes of a list such as `{f32[2]{0}, s32[]}`. Raises ParseError."""
+    return read_shape(f"({text.strip()[1:-1]})").elements or ()
+
+
+def read_entry_layout(text: str) -> tuple[tuple[Shape, ...], Shape]:
+    """Parameters and result of `{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises ParseError."""
+    inner = _without_space(text)[1:-1]
+    parameters, _, result = inner.rpartition("->")
+    return read_shape(re.sub(r",\)$", ")", parameters)).elements or (), read_shape(result)
+
+
 def compatible(declared: Shape, actual: Shape) -> bool:
     """Whether a written type may stand for a value's: equal up to layouts and to which dimensions are dynamic, as XLA's Shape::Compatible."""
     if declared.same_values(actual):
@@ -67,7 +79,7 @@ def _array(found: re.Match[str], source: Source | None, offset: int) -> Shape:
     if element_type is None:
         close = nearest(name, ELEMENT_TYPES)
         raise ParseError(
-            f"unknown element type {name!r}",
+            f"unknown element type {name[:40]!r}",
             span=_span(source, offset + found.start(1), len(name)),
             hint=f"did you mean {close}?" if close else None,
         )

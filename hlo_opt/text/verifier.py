@@ -17,7 +17,7 @@ from hlo_opt.text.aliases import alias_fault
 from hlo_opt.text.chains import ChainError, base_opcode, check_link, link, wrapped
 from hlo_opt.text.forms import check_form
 from hlo_opt.text.rules import instruction_fault
-from hlo_opt.text.shapes import ShapeTable, compatible
+from hlo_opt.text.shapes import compatible, read_entry_layout
 
 HEADER_ATTRIBUTES = frozenset(
     {
@@ -131,7 +131,7 @@ class _Verifier:
         name = "entry_computation_layout"
         if name not in module.attributes:
             return
-        parameters, result = entry_layout(module.attributes[name].text)
+        parameters, result = read_entry_layout(module.attributes[name].text)
         ours = [p.shape for p in module.entry.parameters]
         if len(parameters) != len(ours):
             self.fail(module, f"{name} has {len(parameters)} parameters, {module.entry.name} has {len(ours)}", at=name)
@@ -318,7 +318,12 @@ class _Verifier:
             case "call" | "fusion":
                 for callee in instruction.called():
                     self.callee(instruction, callee, operands, shape)
-            case "map":
+            case "async-start":
+                for callee in instruction.called():
+                    elements = shape.elements or ()
+                    self.callee(instruction, callee, operands, elements[1] if len(elements) > 1 else None)
+            case "map" | "all-reduce" | "all-reduce-start" | "reduce-scatter":
+                operands = operands if opcode == "map" else operands[:1] * 2
                 for callee in instruction.called():
                     if len(callee.parameters) != len(operands):
                         self.callee_count(instruction, callee, len(operands))
@@ -364,13 +369,3 @@ class _Verifier:
                 instruction,
                 f"{instruction.name} is declared {result.without_layout()}, but {callee.name} gives {callee.root.shape.without_layout()}",
             )
-
-
-def entry_layout(text: str) -> tuple[tuple[Shape, ...], Shape]:
-    """Parameters and result of `{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises ParseError for anything else."""
-    check_form("", "entry_computation_layout", text)
-    inner = text.strip()[1:-1]
-    arrow = inner.rindex("->")
-    parameters = re.sub(r",\s*\)\s*$", ")", inner[:arrow])
-    shapes = ShapeTable()
-    return shapes[parameters.strip()].elements or (), shapes[inner[arrow + 2 :].strip()]

@@ -139,3 +139,24 @@ def test_bad_usage_of_the_command(arguments, capfd):
 def test_every_verb_has_help(verb, capfd):
     assert run([verb, "--help"]) == 0
     assert capfd.readouterr().out.startswith(f"Usage: hlo-opt {verb} ")
+
+
+def test_a_closed_stdout_is_one_error(monkeypatch, capfd):
+    monkeypatch.setattr("sys.stdout", None)
+    assert run(["passes"]) == 2
+    assert capfd.readouterr().err == "hlo-opt: stdout is closed\n"
+
+
+@pytest.mark.parametrize("second", ["--stats", "--emit"])
+def test_outputs_in_one_place_are_refused(second, tmp_path, capfd):
+    path = write(tmp_path, GOOD)
+    assert run(["fuse", str(path), "-o", f"{tmp_path}/o", second, f"{tmp_path}/./o"]) == 2
+    assert "need different places" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_foreign_folder_is_told_before_any_work(tmp_path, capfd):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "mine.txt").write_text("x")
+    assert run(["fuse", str(tmp_path / "missing.hlo"), "--emit", str(tmp_path / "d")]) == 2
+    assert errors(capfd.readouterr().err) == [f"HLO331 {tmp_path}/d holds mine.txt, which hlo-opt did not write"]

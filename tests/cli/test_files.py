@@ -1,5 +1,7 @@
+import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +78,29 @@ def test_outputs_that_cannot_be_written_are_found_first(tmp_path):
             files.check_writable(str(name))
     files.check_writable("-")
     files.check_writable(None)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_names_the_file():
+    with pytest.raises(UsageError) as raised:
+        files.write_text("/dev/full", "text")
+    assert str(raised.value).startswith("/dev/full: HLO300 cannot write: ")
+
+
+def test_a_folder_that_refuses_names_the_file_and_not_the_partial_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "replace", refuse)
+    name = str(tmp_path / "o.hlo")
+    with pytest.raises(UsageError) as raised:
+        files.write_text(name, "text")
+    assert str(raised.value) == f"{name}: HLO300 cannot write: Read-only file system"
+    assert list(tmp_path.iterdir()) == []
+
+
+def refuse(*_):
+    raise OSError(errno.EROFS, "Read-only file system", "partial")
+
+
+def test_a_closed_stdin_is_told(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UsageError, match="<stdin>: HLO300 is closed"):
+        files.read_text("-")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen import Kernel, emit_kernel
-from hlo_opt.evaluate import evaluate
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Shape
 from hlo_opt.plans import Plan, Region, plan
 from hlo_opt.plans.region import array_roots, inlined
 from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.reference import Reference
 from hlo_opt.text import parse
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -78,7 +78,7 @@ class Tool:
             given = [
                 np.rint(a.astype(np.float32) * 2).astype(a.dtype) if a.dtype.kind not in "biu" else a for a in given
             ]
-        for got, want in zip(self.run(text, given), evaluate(module, given), strict=True):
+        for got, want in zip(self.run(text, given), Reference(module).run(given), strict=True):
             assert got.dtype == want.dtype
             if relative and want.dtype.kind not in "biu":
                 np.testing.assert_allclose(

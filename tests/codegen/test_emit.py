@@ -11,13 +11,13 @@ import pytest
 
 from hlo_opt.codegen import Kernel, emit_kernel
 from hlo_opt.codegen.emit import EMITTERS
-from hlo_opt.evaluate import evaluate
 from hlo_opt.ir import Attribute, Raw, edit
 from hlo_opt.ops import OpSpec, register, unregister
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import Arity, OpKind
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.limits import DEEPEST
+from hlo_opt.runtime.reference import Reference
 from hlo_opt.text import parse
 
 
@@ -160,7 +160,7 @@ def test_constants_keep_their_bits(tool: Any, constant: str) -> None:
     lines.append(f"  q = {element_type}[5]{{0}} concatenate(b0, b1, b2, b3, b4), dimensions={{0}}")
     lines.append(f"  ROOT r = ({element_type}[5]{{0}}, {element_type}[5]{{0}}) tuple(p, q)")
     text = "HloModule m\n\nENTRY e {\n" + "\n".join(lines) + "\n}\n"
-    for got, want in zip(tool.run(text, []), evaluate(parse(text), []), strict=True):
+    for got, want in zip(tool.run(text, []), Reference(parse(text)).run([]), strict=True):
         nan = want != want
         np.testing.assert_array_equal(got != got, nan)
         assert got[~nan].tobytes() == want[~nan].tobytes()
@@ -205,3 +205,16 @@ ENTRY e {
     assert [(s.roots, s.blocks) for s in found.segments] == [((0,), 1), ((1, 2), 3)]
     assert found.launch.grid == 4
     tool.agrees(text)
+
+
+def test_nvrtc_joins_the_loads_of_a_thread(tool: Any) -> None:
+    """Up to 16 bytes at a time, because the kernel promises how its buffers are aligned."""
+    nvrtc = pytest.importorskip("cupy.cuda").nvrtc
+    for element_type, width in (("f32", "v4.f32"), ("s8", "v4.u8"), ("f64", "v2.f64")):
+        shape = f"{element_type}[1048576]{{0}}"
+        kernel = tool.kernel(chain(["negate({0})"], shape))
+        program = nvrtc.createProgram(kernel.source, "k.cu", (), ())
+        nvrtc.compileProgram(program, ("-arch=compute_90",))
+        text = nvrtc.getPTX(program).decode()
+        assert f"ld.global.{width}" in text and f"st.global.{width}" in text, text
+    assert "assume_aligned" not in tool.kernel(chain(["negate({0})"], "f32[64]{0}")).source

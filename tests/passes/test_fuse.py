@@ -1,9 +1,6 @@
 """Whole runs: on our dumps, on random graphs, twice the same."""
 
-import importlib.util
-import time
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,47 +8,52 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hlo_opt
-from hlo_opt.passes import explain_module
+from hlo_opt.analysis.summary import module_summary
+from hlo_opt.passes import explain_module, run
+from hlo_opt.passes.fusion_pass import FusionPass
 
 ROOT = Path(__file__).parents[2]
 DUMPS = sorted((ROOT / "testdata" / "dumps").glob("*.hlo"))
-JUDGE = ROOT.parent / "shared" / "accept" / "judge.py"
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
 def test_dumps_are_fused_and_proved(path: Path):
     text = path.read_text()
     module = hlo_opt.parse(text, filename=path.name)
-    started = time.process_time()
-    fused, decisions = hlo_opt.fuse(module)
-    seconds = time.process_time() - started
+    outcome = run(module)
+    fused, decisions = outcome.module, outcome.decide()
     hlo_opt.verify(fused)
     printed = str(fused)
-    assert seconds < 8, f"{seconds:.1f} s"  # a loose limit: the machine may be busy
     assert str(hlo_opt.parse(printed)) == printed
     assert str(module) == str(hlo_opt.parse(text, filename=path.name))
+    before, after = (module_summary(m, outcome.target) for m in (module, fused))
+    assert after.kernels <= before.kernels
+    assert after.bytes <= before.bytes
+    assert after.est_us <= before.est_us
     for decision in decisions:
         assert decision.rule
         assert len({str(r) for r in decision.reasons}) == len(decision.reasons)
 
 
-def judge() -> ModuleType:
-    if not JUDGE.exists():
-        pytest.skip("the outside judge is not beside this checkout")
-    pytest.importorskip("jaxlib._hlo")
-    spec = importlib.util.spec_from_file_location("judge", JUDGE)
-    assert spec is not None and spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
 @pytest.mark.parametrize("path", DUMPS[::6], ids=lambda p: p.stem)
-def test_an_outside_judge_sees_the_same_graph(path: Path):
-    outside = judge()
-    text = path.read_text()
-    fused, _ = hlo_opt.fuse(hlo_opt.parse(text, filename=path.name))
-    assert outside.same_graph(text, str(fused)) is None
+def test_xla_reads_what_is_printed(path: Path):
+    xla = pytest.importorskip("jaxlib._hlo")
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(path.read_text(), filename=path.name))
+    names = [c.name for c in xla.hlo_module_from_text(str(fused)).computations()]
+    assert sorted(names) == sorted(c.name for c in fused.computations)
+
+
+@pytest.mark.parametrize("name", ["cache_update", "embed_gradient", "layer_norm_gradient", "nested", "running_sums"])
+def test_xla_computes_the_same_from_both(name: str):
+    pytest.importorskip("jaxlib")
+    from scripts.xla_cpu import Program, sample_inputs
+
+    text = (ROOT / "testdata" / "dumps" / f"{name}.hlo").read_text()
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    original = Program(text)
+    inputs = sample_inputs(original.parameters, 0)
+    for a, b in zip(original(inputs), Program(str(fused))(inputs), strict=True):
+        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize("name", ["softmax", "adam_one", "cartpole_scan"])
@@ -137,6 +139,19 @@ def test_random_graphs_keep_their_values(text: str):
     found = hlo_opt.evaluate(hlo_opt.parse(str(fused)), inputs)
     for a, b in zip(wanted, found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@settings(max_examples=25, deadline=None)
+@given(programs())
+def test_what_passes_hand_on_changes_nothing(text: str):
+    """Fusion passes share what they know about a module; with nothing shared, all comes out the same."""
+    module = hlo_opt.parse(text)
+    fused, decisions = hlo_opt.fuse(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FusionPass, "keeps_memory", False)
+        alone, found = hlo_opt.fuse(module)
+    assert str(fused) == str(alone)
+    assert decisions == found
 
 
 @settings(max_examples=15, deadline=None)

@@ -6,6 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import CheckError
 from hlo_opt.runtime import kernels
 from hlo_opt.runtime.compare import check
 
@@ -92,3 +93,19 @@ def test_given_inputs_are_used() -> None:
     assert result.ok and result.inputs == "given"
     with pytest.raises(hlo_opt.EvaluationError):
         check(module, module, inputs=[np.zeros(3, np.float32)], backend="host")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (["s32[4]{0}", "f32[4]{0}"], "input 0 is f32\\[4\\] for a, but s32\\[4\\] for b"),
+        (["f32[4]{0}"], "a takes 2 arrays, b 1"),
+    ],
+)
+def test_modules_that_take_other_arrays_are_not_run(parameters: list[str], message: str) -> None:
+    def taking(name: str, shapes: list[str]) -> hlo_opt.ir.Module:  # type: ignore[name-defined]
+        lines = [f"  p{n} = {shape} parameter({n})" for n, shape in enumerate(shapes)]
+        return hlo_opt.parse("\n".join([f"HloModule {name}", "ENTRY e {", *lines, "  ROOT r = f32[] constant(1)", "}"]))
+
+    with pytest.raises(CheckError, match=f"HLO702 {message}"):
+        check(taking("a", ["f32[4]{0}", "f32[4]{0}"]), taking("b", parameters), backend="numpy")

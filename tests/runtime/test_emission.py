@@ -95,3 +95,10 @@ def test_a_failed_emission_keeps_the_old_folder(tmp_path: Path) -> None:
             tmp_path / "o",
         )
     assert listing(tmp_path / "o") == before
+
+
+def test_the_page_counts_in_words(tmp_path: Path) -> None:
+    hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
+    page = (tmp_path / "o" / "README.md").read_text()
+    assert "`kernels/*.cu`: 1 distinct kernel, one CUDA text each" in page
+    assert "- 2 kernel launches and 1 library call are in the program" in page

@@ -140,7 +140,9 @@ def test_values_survive_printing_bit_by_bit(name, dimensions, seed):
     assert again.shape == array.shape and again.dtype == array.dtype
     if element_type.is_complex or (element_type.is_float and name == "f8e4m3fn"):
         wide = complex if element_type.is_complex else float
-        np.testing.assert_array_equal(again.astype(wide), array.astype(wide))  # NaNs of these have no bits of their own in the text
+        np.testing.assert_array_equal(
+            again.astype(wide), array.astype(wide)
+        )  # NaNs of these have no bits of their own in the text
     else:
         assert again.tobytes() == array.tobytes()
 

@@ -1,0 +1,66 @@
+"""What fusion passes rely on: every name is the only one of its kind in the module, and every fusion has a computation of its own.
+
+Texts that XLA prints are so already (HloModule makes names unique, HloVerifier refuses shared fusion computations); texts that people write need not be.
+"""
+
+from __future__ import annotations
+
+from hlo_opt.analysis.inlining import GROWTH_LIMIT
+from hlo_opt.diag import VerifyError
+from hlo_opt.ir import Called, Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import executed_computations
+
+
+def separate(module: Module) -> None:
+    """Rename what has a name that something else has, entry first, and copy computations that several launched fusions call.
+
+    Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
+    """
+    _separate_names(module)
+    _separate_bodies(module)
+
+
+def _separate_names(module: Module) -> None:
+    taken: set[str] = set()
+    twice: list[Instruction] = []
+    for computation in (module.entry, *(c for c in module.computations if c is not module.entry)):
+        for instruction in computation.instructions:
+            if instruction.name in taken:
+                twice.append(instruction)
+            taken.add(instruction.name)
+    for instruction in twice:
+        instruction.name = module.unique_name(instruction.name)
+
+
+def _separate_bodies(module: Module) -> None:
+    seen: set[Computation] = set()
+    made = 0
+    for computation in list(executed_computations(module)):
+        for instruction in computation.instructions:
+            if instruction.opcode != "fusion":
+                continue
+            body = instruction.called_by("calls")
+            if body not in seen:
+                seen.add(body)
+                continue
+            made += len(body.instructions)
+            if made > GROWTH_LIMIT:
+                raise VerifyError(
+                    f"fusions share computations that are more than {GROWTH_LIMIT} instructions when each has its own",
+                    span=module.span(instruction),
+                )
+            edit.set_attribute(instruction, "calls", Called(_copy(module, body)))
+    if made:
+        edit.sort_computations(module)
+
+
+def _copy(module: Module, body: Computation) -> Computation:
+    made = edit.new_computation(module, body.name)
+    made.attributes = dict(body.attributes)
+    copies: dict[Instruction, Instruction] = {}
+    for member in body.instructions:
+        copy = edit.clone_into(made, member, [copies[o] for o in member.operands])
+        copy.control_predecessors = [copies[p] for p in member.control_predecessors]
+        copies[member] = copy
+    edit.set_root(made, copies[body.root])
+    return made
