@@ -513,6 +513,7 @@ class Reader:
         return Called(*result, is_list=True)
 
 
+_OPENING = re.compile(r"[(\[{]")
 _LINE = re.compile(r"^[ \t]*+(?=[%A-Za-z_])", re.MULTILINE)
 
 _RAW = frozenset({"backend_config", "frontend_attributes"})
@@ -521,10 +522,8 @@ _RAW = frozenset({"backend_config", "frontend_attributes"})
 
 def _nesting_fault(value: str) -> tuple[str, int] | None:
     """A bracket in an attribute's value that is closed by one of another kind, and where."""
-    for position, char in enumerate(value):
-        if char in "([{":
-            return bracket_fault(value, position)
-    return None
+    found = None if value[0] in "\"'" else _OPENING.search(value)
+    return None if found is None else bracket_fault(value, found.start())
 
 
 def _foreign(text: str) -> str | None:

@@ -148,8 +148,8 @@ class Family:
         return made, made.entry.root
 
     def run(self, text: str, *inputs: object) -> list[Array]:
-        """What the line's operation gives for these inputs; Python lists are converted."""
-        return hlo_opt.evaluate(self.module(text)[0], inputs)
+        """What the line's operation gives for these inputs, what is open in HLO as in kernels; Python lists are converted."""
+        return hlo_opt.evaluate(self.module(text)[0], inputs, as_xla_cpu=False)
 
     def together(self, texts: list[str], *, fused: bool) -> str:
         """One module with all lines, each on parameters of its own; as fusions where asked."""
@@ -191,7 +191,7 @@ class Family:
         module = hlo_opt.parse(self.together(texts, fused=True))
         inputs = module_inputs(module, 2)
         executable = hlo_opt.compile(module, backend="host")
-        same(executable(*inputs), hlo_opt.evaluate(module, inputs), tolerance)
+        same(executable(*inputs), hlo_opt.evaluate(module, inputs, as_xla_cpu=False), tolerance)
         assert executable.report()["fallbacks"] == {}
 
     def infers(self, text: str) -> None:

@@ -179,6 +179,7 @@ def test_computations_written_inline_come_before_their_caller():
         ("dim_labels=?b01f_0?1io->b01?f", "?b01f_0?1io->b01?f"),
         ("padding=-1_0x0_1_2", "-1_0x0_1_2"),
         ('custom_call_target= "a\nb"', '"a\nb"'),
+        ('custom_call_target="{"', '"{"'),
         ('frontend_attributes={k="v",j={"x":1}}', '{k="v",j={"x":1}}'),
         ("backend_config={x = 1 : i64, {y}}", "{x = 1 : i64, {y}}"),
         ('sharding={devices=[2,1]<=[2] metadata={op_name="}"}}', '{devices=[2,1]<=[2] metadata={op_name="}"}}'),
