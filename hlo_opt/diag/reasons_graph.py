@@ -154,8 +154,8 @@ register_reason(
     ReasonSpec(
         "FUS108",
         "not-into-all-users",
-        "`{producer}` would have to stay: its user `{user}` ({opcode}) cannot take it",
-        "merging would pay once `{user}` can take `{producer}` too",
+        "`{producer}` would have to stay: its user `{user}` ({opcode}) cannot take it ({why})",
+        "merging becomes possible once `{user}` takes `{producer}` too, or does without it",
         "Fusion merging repeats the work of a fusion in each of its users. That pays only when the fusion itself disappears, so all users must take it "
         "or none does. Source: FusionMerger, and xla/backends/gpu/transforms/priority_fusion.cc.",
         """\

@@ -24,7 +24,7 @@ def _exchange(evaluator: Evaluator, instruction: Instruction, values: Sequence[V
     group = participants(instruction, device.replica, device.partition, device.replicas, device.partitions)
     given = device.exchange(instruction, values, group)
     if len(given) < 2:
-        return given, 0
+        return given, len(given) - 1
     return given, group.index(device.number) if device.number in group else -1
 
 

@@ -114,6 +114,7 @@ def _left(
     context: PassContext,
 ) -> Iterator[FusionDecision]:
     module = engine.module
+    seen: set[tuple[str, str]] = set()
     for operand in dict.fromkeys(consumer.operands):
         producer = operand
         while (
@@ -124,11 +125,15 @@ def _left(
             continue
         edge = engine.edge(producer, consumer)
         through = engine.edge(operand, consumer)
-        reasons, rule = _reasons(edge, through, engine, fusers, context)
         reader = _reader(through)
+        names = (edge.producer_name, reader or edge.consumer_name)
+        if names in seen:  # two elements of one producer's result
+            continue
+        seen.add(names)
+        reasons, rule = _reasons(edge, through, engine, fusers, context)
         yield FusionDecision(
-            producer=edge.producer_name,
-            consumer=reader or edge.consumer_name,
+            producer=names[0],
+            consumer=names[1],
             computation=computation.name,
             producer_opcode=_root(producer).opcode,
             consumer_opcode=_member(consumer, through, reader).opcode,

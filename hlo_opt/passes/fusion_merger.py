@@ -95,7 +95,9 @@ class FusionMerger(FusionPass):
         """What keeps one user from taking a fusion; the user is no kernel, or the edge is refused."""
         edge = engine.edge(producer, user)
         if not launches(user):
-            return _cannot_take(edge)
+            return _cannot_take(
+                edge, "it is how the value leaves" if user.is_root else f"`{user.opcode}` launches no kernel"
+            )
         return next(engine.reasons(edge, self._choices()), None)
 
     def _copies(self, engine: Engine, producer: Instruction) -> Reason | None:
@@ -141,9 +143,13 @@ class FusionMerger(FusionPass):
         """What keeps a fusion from being merged into all its users: the first user that cannot take it, and the cost."""
         if "FUS108" not in engine.disabled:
             for user in producer.users:
-                if self._obstacle(engine, producer, user) is not None:
-                    yield user, _cannot_take(engine.edge(producer, user))
-                    break
+                obstacle = self._obstacle(engine, producer, user)
+                if obstacle is None:
+                    continue
+                if obstacle.code != "FUS108":
+                    obstacle = _cannot_take(engine.edge(producer, user), f"{obstacle.code} {obstacle.slug}")
+                yield user, obstacle
+                break
         copies = self._copies(engine, producer)
         if copies is not None:
             yield None, copies
@@ -153,5 +159,7 @@ class FusionMerger(FusionPass):
             yield None, slower
 
 
-def _cannot_take(edge: Edge) -> Reason:
-    return Reason.of("FUS108", producer=edge.producer_name, user=edge.consumer.name, opcode=edge.consumer.opcode)
+def _cannot_take(edge: Edge, why: str) -> Reason:
+    return Reason.of(
+        "FUS108", producer=edge.producer_name, user=edge.consumer.name, opcode=edge.consumer.opcode, why=why
+    )
