@@ -153,7 +153,7 @@ def evaluate_devices(
 
     inputs        per device what `evaluate` takes: one array per array of the entry's parameters. One list alone goes to all devices
     call_limit    how many computations each device may run; None: any number
-    memory_limit  bytes that the values alive in one computation of one device may hold; None: any number
+    memory_limit  bytes that each device may hold at once, found before it computes anything; None: any number
     as_xla_cpu    as for `evaluate`
     Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
     for each other for ever or meet in different collectives (HLO405).

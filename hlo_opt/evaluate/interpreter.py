@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
-from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error, own_bytes
+from hlo_opt.evaluate.memory import check_memory
+from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import ShapeError
 from hlo_opt.ops.device import Device, OnlyDevice
@@ -28,7 +29,7 @@ class Interpreter:
 
     observe      is called with every instruction and its value, in order
     call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
-    memory_limit bytes that the values alive in one computation may hold together; None: any number
+    memory_limit bytes that a run may hold, which is found before it starts; None: any number
     as_xla_cpu   where HLO leaves the outcome open, it is that of XLA:CPU; else the plainest: see `hlo_opt.evaluate`
     device       the device to play; None: the only one
     """
@@ -54,15 +55,21 @@ class Interpreter:
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The value of the root. Raises EvaluationError for operations without meaning here, and where a limit is passed."""
+        program = self._program(computation)
+        if self._depth:
+            return self._run(program, computation, arguments)
+        if self.memory_limit is not None:
+            check_memory(computation, self._program, self.memory_limit)
+        with np.errstate(all="ignore"):
+            return self._run(program, computation, arguments)
+
+    def _program(self, computation: Computation) -> Program:
         program = self._programs.get(computation)
         if program is None:
             program = self._programs[computation] = compile_computation(
                 computation, whole=self.observe is not None, as_xla_cpu=self.as_xla_cpu
             )
-        if self._depth:
-            return self._run(program, computation, arguments)
-        with np.errstate(all="ignore"):
-            return self._run(program, computation, arguments)
+        return program
 
     def map_elements(self, computation: Computation, arguments: Sequence[Value]) -> list[Value]:
         """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root."""
@@ -103,17 +110,16 @@ class Interpreter:
         for slot, argument in zip(program.parameters, arguments, strict=True):
             if slot >= 0:
                 values[slot] = argument
-        plain = self.observe is None and self.memory_limit is None
         self._depth += 1
         step = None
         try:
-            if plain:
+            if self.observe is None:
                 for step in program.steps:
                     values[step.slot] = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
                     for slot in step.frees:
                         values[slot] = None
             else:
-                self._watched(program, values)
+                self._watched(program, values, self.observe)
         except _FAULTS as fault:
             if step is None:
                 raise
@@ -122,31 +128,17 @@ class Interpreter:
             self._depth -= 1
         return values[program.root]
 
-    def _watched(self, program: Program, values: list[Value]) -> None:
-        """As the plain loop, with the observer and the memory limit."""
-        alive = 0
-        sizes: dict[int, int] = {}
+    def _watched(self, program: Program, values: list[Value], observe: Observer) -> None:
+        """As the plain loop, with the observer."""
         for step in program.steps:
-            if self.memory_limit is not None:
-                size = own_bytes(step.instruction)
-                if alive + size > self.memory_limit:
-                    raise error(
-                        step.instruction,
-                        f"{alive + size} bytes would be alive, the limit is {self.memory_limit}",
-                        code="HLO402",
-                    )
-                alive += size
-                sizes[step.slot] = size
             try:
                 made = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
             except _FAULTS as fault:
                 raise error(step.instruction, _said(fault)) from fault
             values[step.slot] = made
-            if self.observe is not None:
-                self.observe(step.instruction, made)
+            observe(step.instruction, made)
             for slot in step.frees:
                 values[slot] = None
-                alive -= sizes.pop(slot, 0)
 
 
 def _leaves(value: Value) -> list[Value]:

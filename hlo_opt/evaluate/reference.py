@@ -29,7 +29,7 @@ def evaluate(
     inputs        one array per array of the entry's parameters, tuples flattened in order
     observe       called with every instruction and its value, for traces and checks
     call_limit    how many computations may be run; None: any number
-    memory_limit  bytes that the values alive in one computation may hold; None: any number
+    memory_limit  bytes that the run may hold at once, found before anything is computed; None: any number
     as_xla_cpu    what is open in HLO comes out as on XLA:CPU: how often the init value of a reduction goes in that is no identity of its reducer, the order
                   of equal elements in an unstable sort, which roundings to bf16 a conversion to f32 undoes. Otherwise as in kernels: once, stable, none
     Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402).

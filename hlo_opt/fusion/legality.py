@@ -170,6 +170,8 @@ def needs_plan(edge: Edge) -> bool:
     """Whether merging may change the kind of kernel or nest too deep; without reductions a loop takes everything up to a depth."""
     if not can_be_planned(edge):
         return False
+    if edge.consumer.shape.is_tuple:  # several outputs must fit one index space
+        return True
     if edge.above.reduces or edge.below.reduces:
         return True
     return edge.above.depth + edge.below.depth > DEEPEST

@@ -44,6 +44,7 @@ class _Patterns:
         self.shape = known.terminal("SHAPE")
         self.comment = known.terminal("COMMENT")
         self.name = known.terminal("NAME")
+        self.names = re.compile(rf"\{{\s*+(?:{self.name.pattern})(?:\s*+,\s*+(?:{self.name.pattern}))*+\s*+\}}")
         self.called = known.terminal("CALLED")
         self.called_list = known.terminal("CALLED_LIST")
 
@@ -468,9 +469,7 @@ class Reader:
 
     def predecessors(self, scope: Scope, value: str, position: int) -> list[Instruction]:
         result = []
-        for token in grammar(self.depth).parse("names", value, self.source, position).children:
-            written = str(token.children[0])  # type: ignore[union-attr]
-            at = position + (token.children[0].start_pos or 0)  # type: ignore[union-attr]
+        for written, at in self.listed_names(value, position):
             name = written.removeprefix("%")
             if name not in scope.names:
                 self.fail_operand(scope, name, at, at + len(written))
@@ -505,12 +504,18 @@ class Reader:
     def called_list(self, value: str, position: int) -> Called:
         if value[0] != "{":
             return Called(self.called(value, position, position + len(value)), is_list=True)
-        result = []
+        result = [self.called(name, at, at + len(name)) for name, at in self.listed_names(value, position)]
+        return Called(*result, is_list=True)
+
+    def listed_names(self, value: str, position: int) -> list[tuple[str, int]]:
+        """The names, or computations in braces, of a list such as `{%f, %g}`, each with its place."""
+        if self.patterns.names.fullmatch(value) is not None:
+            return [(found[0], position + found.start()) for found in self.patterns.name.finditer(value)]
+        found = []
         for name in grammar(self.depth).parse("names", value, self.source, position).children:
             token = name.children[0]  # type: ignore[union-attr]
-            at = position + (token.start_pos or 0)  # type: ignore[union-attr]
-            result.append(self.called(str(token), at, at + len(str(token))))
-        return Called(*result, is_list=True)
+            found.append((str(token), position + (token.start_pos or 0)))  # type: ignore[union-attr]
+        return found
 
 
 _OPENING = re.compile(r"[(\[{]")

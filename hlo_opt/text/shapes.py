@@ -44,14 +44,17 @@ def read_shape(text: str, source: Source | None = None, offset: int = 0) -> Shap
 
 def read_shapes(text: str) -> tuple[Shape, ...]:
     """The shapes of a list such as `{f32[2]{0}, s32[]}`. Raises ParseError."""
-    return read_shape(f"({text.strip()[1:-1]})").elements or ()
+    if not (text.startswith("{") and text.endswith("}")):
+        raise ParseError(f"expected shapes in braces, found {text[:40]!r}")
+    return read_shape(f"({text[1:-1]})").elements or ()
 
 
 def read_entry_layout(text: str) -> tuple[tuple[Shape, ...], Shape]:
     """Parameters and result of `{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises ParseError."""
-    inner = _without_space(text)[1:-1]
-    parameters, _, result = inner.rpartition("->")
-    return read_shape(re.sub(r",\)$", ")", parameters)).elements or (), read_shape(result)
+    found = re.fullmatch(r"\{(\(.*?),?\)->(.*)\}", _without_space(text))
+    if found is None:
+        raise ParseError(f"expected {{(parameters)->result}}, found {text[:40]!r}")
+    return read_shape(found[1] + ")").elements or (), read_shape(found[2])
 
 
 def compatible(declared: Shape, actual: Shape) -> bool:

@@ -232,3 +232,26 @@ def test_every_edge_between_kernels_has_a_decision():
     assert codes(decisions) == {("s", "a"): ["FUS503"], ("s", "b"): ["FUS503"]}
     with pytest.raises(AttributeError):
         decisions[0].rule = "x"  # type: ignore[misc]
+
+
+def test_an_operation_with_outputs_of_several_sizes_keeps_nobody_from_fusing_before_it():
+    fused, decisions = fuse(
+        """  p = u32[4]{0} parameter(0)
+  a = u32[2,2]{1,0} reshape(p)
+  b = u64[2]{0} bitcast-convert(a)
+  c = (u64[2]{0}, u32[2048,4]{1,0}) rng-bit-generator(b), algorithm=rng_default
+  ROOT d = u32[2048,4]{1,0} get-tuple-element(c), index=1"""
+    )
+    assert codes(decisions) == {("a", "b"): [], ("b", "c"): ["FUS304"]}
+    assert launched(fused) == ["fusion", "rng-bit-generator", "get-tuple-element"]
+
+
+def test_two_elements_of_one_result_are_one_edge():
+    _, decisions = fuse(
+        """  k = u64[2]{0} parameter(0)
+  c = (u64[2]{0}, u64[2]{0}) rng-bit-generator(k), algorithm=rng_default
+  s = u64[2]{0} get-tuple-element(c), index=0
+  t = u64[2]{0} get-tuple-element(c), index=1
+  ROOT d = u64[2]{0} add(s, t)"""
+    )
+    assert list(codes(decisions)) == [("c", "d")] and len(decisions) == 1
