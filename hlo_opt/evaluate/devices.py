@@ -163,9 +163,7 @@ def evaluate_devices(
     if number > MOST:
         raise EvaluationError(f"{number} devices are more than the {MOST} that are simulated", code="HLO402")
     if len(inputs) not in (1, number):
-        raise EvaluationError(
-            f"the module runs on {number} devices, inputs for {len(inputs)} are given", code="HLO401"
-        )
+        raise EvaluationError(f"the module runs on {number} devices, inputs for {len(inputs)} are given", code="HLO401")
     arrays = [checked(module, given) for given in inputs]
     run = _Run(replicas, partitions)
 

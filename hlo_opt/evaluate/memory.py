@@ -40,9 +40,7 @@ def check_memory(computation: Computation, program_of: Callable[[Computation], P
         peaks[called] = _peak(program_of(called), peaks)
     found = peaks[computation]
     if found.at is not None and given + found.bytes > limit:
-        raise error(
-            found.at, f"{given + found.bytes} bytes would be alive, the limit is {limit}", code="HLO402"
-        )
+        raise error(found.at, f"{given + found.bytes} bytes would be alive, the limit is {limit}", code="HLO402")
 
 
 def _callees_first(computation: Computation) -> list[Computation]:

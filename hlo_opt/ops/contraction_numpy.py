@@ -38,7 +38,7 @@ def _product(lhs: Array, rhs: Array, operands: list[ElementType], result: Elemen
     return np.matmul(lhs.astype(wide), rhs.astype(wide))
 
 
-def _matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
+def matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
     """Both sides as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
     left_free, right_free = found.free(lhs.ndim, right=False), found.free(rhs.ndim, right=True)
     left = lhs.transpose(found.lhs_batch + left_free + found.lhs_contracting)
@@ -52,7 +52,7 @@ def _matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Arra
 
 def dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     lhs, rhs = np.asarray(values[0]), np.asarray(values[1])
-    left, right, sizes = _matrices(DotDimensions.of(instruction), lhs, rhs)
+    left, right, sizes = matrices(DotDimensions.of(instruction), lhs, rhs)
     types = [o.shape.type for o in instruction.operands[:2]]
     made = _product(left, right, types, instruction.shape.type).reshape(sizes)
     dtype = instruction.shape.type.dtype
@@ -71,7 +71,7 @@ def scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Arra
                 spread = np.repeat(spread, size // spread.shape[axis], axis=axis)
             wide = wide * spread
         scaled.append(wide)
-    left, right, sizes = _matrices(DotDimensions.of(instruction), *scaled)
+    left, right, sizes = matrices(DotDimensions.of(instruction), *scaled)
     return np.matmul(left, right).reshape(sizes).astype(instruction.shape.type.dtype)
 
 
@@ -97,7 +97,7 @@ def ragged_dot(evaluator: Evaluator, instruction: Instruction, values: list[Arra
         if ragged in found.lhs_contracting:
             other = found.rhs_contracting[found.lhs_contracting.index(ragged)]
             matching = np.take(rhs, range(rows.start, min(rows.stop, rhs.shape[other])), axis=other)
-            left, right, shape = _matrices(found, part, matching)
+            left, right, shape = matrices(found, part, matching)
             made[group] = np.matmul(left.astype(wide), right.astype(wide)).reshape(shape)
             continue
         one = np.take(rhs, group, axis=groups[0])
@@ -107,7 +107,7 @@ def ragged_dot(evaluator: Evaluator, instruction: Instruction, values: list[Arra
             found.lhs_contracting,
             tuple(d - (d > groups[0]) for d in found.rhs_contracting),
         )
-        left, right, shape = _matrices(shifted, part, one)
+        left, right, shape = matrices(shifted, part, one)
         axis = len(found.lhs_batch) + found.free(lhs.ndim, right=False).index(ragged)
         to = (slice(None),) * axis + (slice(rows.start, rows.start + part.shape[ragged]),)
         made[to] = np.matmul(left.astype(wide), right.astype(wide)).reshape(shape)

@@ -85,7 +85,7 @@ def _as_library(
 ) -> Array | None:
     """The order that `std::sort` gives every row; None where any order of equals gives the same, or the library's outcome is undefined."""
     count = arrays[0].shape[axis]
-    if count <= THRESHOLD or (key is not None and len(arrays) == 1):
+    if key is not None and (count <= THRESHOLD or len(arrays) == 1):
         return None
     lines = [_rows(a, axis) for a in arrays]
     found = []

@@ -60,7 +60,11 @@ def print_module(module: Module, style: str = "canonical") -> str:
         parts.append(module.tables + "\n")
     entry = module._entry
     parts.extend(_computation(c, options, c is entry) for c in module.computations)
-    return "\n\n".join(parts) + "\n"
+    end = "\n"
+    if style == "as-read" and module.source is not None:
+        text = module.source.text
+        end = text[len(text.rstrip()) :].replace("\r\n", "\n").strip(" \t") or end
+    return "\n\n".join(parts) + end
 
 
 def print_instruction(instruction: Instruction, options: PrintOptions | None = None) -> str:

@@ -129,7 +129,9 @@ def test_devices_that_go_different_ways_are_an_error() -> None:
 
 
 def test_different_collectives_of_a_group_are_an_error() -> None:
-    other = DIVERGE.replace("ROOT v = f32[4] parameter(0)", "v = f32[4] parameter(0)\n  ROOT g = f32[4] all-to-all(v), dimensions={0}")
+    other = DIVERGE.replace(
+        "ROOT v = f32[4] parameter(0)", "v = f32[4] parameter(0)\n  ROOT g = f32[4] all-to-all(v), dimensions={0}"
+    )
     body = "i = u32[] replica-id()\n  s = s32[] convert(i)\n"
     body += "  ROOT r = f32[4] conditional(s, p, p), branch_computations={sums, keeps}"
     with pytest.raises(EvaluationError, match="other devices of its group are at"):

@@ -37,7 +37,7 @@ ENTRY e {
 
 def test_a_loop_body_counts_before_the_loop_runs() -> None:
     seen: list[str] = []
-    with pytest.raises(EvaluationError, match="iota big: .* bytes would be alive, the limit is 1000000") as caught:
+    with pytest.raises(EvaluationError, match=r"iota big: .* bytes would be alive, the limit is 1000000") as caught:
         evaluate(
             parse(LOOP), [[0.0] * 1000], memory_limit=1_000_000, observe=lambda instruction, value: seen.append("ran")
         )

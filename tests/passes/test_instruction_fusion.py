@@ -242,7 +242,8 @@ def test_an_operation_with_outputs_of_several_sizes_keeps_nobody_from_fusing_bef
   c = (u64[2]{0}, u32[2048,4]{1,0}) rng-bit-generator(b), algorithm=rng_default
   ROOT d = u32[2048,4]{1,0} get-tuple-element(c), index=1"""
     )
-    assert codes(decisions) == {("a", "b"): [], ("b", "c"): ["FUS304"]}
+    found = codes(decisions)
+    assert found["a", "b"] == [] and "FUS304" in found["b", "c"]
     assert launched(fused) == ["fusion", "rng-bit-generator", "get-tuple-element"]
 
 

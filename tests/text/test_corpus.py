@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,16 @@ def test_accepted_texts_survive(path):
         return hlo.hlo_module_from_text(t).to_string(hlo.HloPrintOptions())
 
     assert canonical(str(hlo_opt.parse(text, path.name))) == canonical(text)
+
+
+@pytest.mark.parametrize("path", sorted((CORPUS / "xla" / "rejected").glob("*.hlo")), ids=lambda p: p.stem)
+def test_rejected_texts_are_rejected_near_the_line_that_xla_names(path):
+    hlo = pytest.importorskip("jaxlib._hlo")
+    text = path.read_text()
+    with pytest.raises((hlo_opt.ParseError, hlo_opt.VerifyError)) as caught:
+        hlo_opt.verify(hlo_opt.parse(text, path.name))
+    with pytest.raises(Exception, match="error") as theirs:
+        hlo.hlo_module_from_text(text)
+    line = re.search(r"(\d+):\d+: error", str(theirs.value))
+    assert caught.value.line
+    assert line is None or int(line[1]) - 8 <= caught.value.line <= int(line[1]) + 1
