@@ -10,7 +10,7 @@ import click
 
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import fuse_options
+from hlo_opt.cli.options import fuse_options, read_options
 from hlo_opt.diag import UsageError, nearest
 
 _CODE = re.compile(r"[A-Za-z]{3}[0-9]{3}")
@@ -29,7 +29,10 @@ _CODE = re.compile(r"[A-Za-z]{3}[0-9]{3}")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
 )
-def command(file: str, instruction: tuple[str, ...], form: str, **fusing: object) -> None:
+@read_options
+def command(
+    file: str, instruction: tuple[str, ...], form: str, max_errors: int, allow_unknown: bool, **fusing: object
+) -> None:
     """Say for each edge of FILE that was not fused why: code, numbers, hint, cost both ways, source lines.
 
     With INSTRUCTION names: only the edges that one of them is an end of, fused ones too. With a CODE such as FUS201 instead of a file: its page.
@@ -45,7 +48,7 @@ def command(file: str, instruction: tuple[str, ...], form: str, **fusing: object
     from hlo_opt.cli.fusing import Fusing
 
     request = Fusing.of(fusing)
-    module = read_module(file)
+    module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
     report = request.run(module)
     known = {i.name for c in module.computations for i in c.instructions}
     known.update(name for d in report.decisions for name in explain.names_of(d))

@@ -33,13 +33,9 @@ def read_text(name: str) -> Source:
         data = sys.stdin.buffer.read() if name == STANDARD else Path(name).read_bytes()
     except (OSError, ValueError) as error:
         raise UsageError(_why(error), filename=shown) from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _not_text(data, error.start, shown) from None
-    zero = text.find("\0")
-    if zero >= 0:
-        raise _not_text(data, data.find(b"\0"), shown)
+    from hlo_opt.text import decode
+
+    text = decode(data, shown)
     source = Source(text, shown)
     if not text.strip():
         raise ParseError("the file is empty", span=Span(source, 0, 0))
@@ -53,16 +49,6 @@ def _why(error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return "is a folder, not a file"
     return (error.strerror or str(error)) if isinstance(error, OSError) else "not a file name"
-
-
-def _not_text(data: bytes, offset: int, shown: str) -> ParseError:
-    """The part before the first strange byte is text and gives line and column."""
-    before = Source(data[:offset].decode("utf-8", "replace"), shown)
-    return ParseError(
-        f"not text: byte 0x{data[offset]:02x} at offset {offset}",
-        span=Span(before, len(before.text), len(before.text) + 1),
-        hint="hlo-opt reads textual HLO; XLA writes it with --xla_dump_hlo_as_text",
-    )
 
 
 def check_writable(name: str | None) -> None:
@@ -123,3 +109,18 @@ def write_text(name: str, text: str) -> None:
     sys.stdout.flush()
     with whole_file(name) as stream:
         stream.write(text.encode("utf-8"))
+
+
+def write_module(name: str, text: str) -> None:
+    """Write HLO text as `write_text` does; in colours where it goes to a terminal."""
+    from hlo_opt.cli.console import wants_colour
+
+    if name != STANDARD or not wants_colour(sys.stdout):
+        write_text(name, text)
+        return
+    from pygments import highlight
+    from pygments.formatters import TerminalFormatter
+
+    from hlo_opt.text.lexer import HloLexer
+
+    write_text(name, highlight(text, HloLexer(), TerminalFormatter()))

@@ -10,7 +10,7 @@ import click
 from hlo_opt.cli import files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, seed_option
+from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, read_options, seed_option
 from hlo_opt.diag import UsageError
 
 
@@ -33,6 +33,7 @@ from hlo_opt.diag import UsageError
 )
 @click.option("--print-after", metavar="PASS|all", multiple=True, help="Print the module after a pass, on stderr.")
 @click.option("--time-passes", is_flag=True, help="Tell how long each pass took.")
+@read_options
 def command(
     file: str,
     output: str,
@@ -44,6 +45,8 @@ def command(
     stats_file: str | None,
     print_after: tuple[str, ...],
     time_passes: bool,
+    max_errors: int,
+    allow_unknown: bool,
     **fusing: object,
 ) -> int:
     """Fuse FILE and print the fused HLO; a summary goes to stderr.
@@ -65,7 +68,7 @@ def command(
         from hlo_opt.runtime.emission import check_folder
 
         check_folder(folder)
-    module = read_module(file)
+    module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
     report = request.run(module, print_after=print_after)
     fused = report.outcome.module
     from hlo_opt.report.summary import seconds_page, stats_json, summary_page
@@ -91,6 +94,6 @@ def command(
             emit(fused, folder)
         if stats_file is not None:
             files.write_text(stats_file, json.dumps(stats_json(report), indent=2) + "\n")
-        files.write_text(output, text)
+        files.write_module(output, text)
     show(summary, err=True)
     return 0 if agreed else 1

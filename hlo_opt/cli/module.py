@@ -10,14 +10,25 @@ if TYPE_CHECKING:
     from hlo_opt.ir import Module
 
 
-def read_module(name: str) -> Module:
+def read_module(name: str, *, max_errors: int = 1, allow_unknown: bool = False) -> Module:
     """The verified module of a file, or of stdin for `-`.
 
-    Raises ParseError or VerifyError with line and column, UsageError with the path for what cannot be opened.
+    Raises ParseError (the first `max_errors` of them in one) or VerifyError with line and column, UsageError with the path for what cannot be opened.
     """
     from hlo_opt.text import parse, verify
 
     source = files.read_text(name)
-    module = parse(source.text, filename=source.filename)
-    verify(module)
+    module = parse(source.text, filename=source.filename, max_errors=max_errors)
+    verify(module, allow_unknown)
     return module
+
+
+def read_parts(name: str, *, max_errors: int = 1, allow_unknown: bool = False) -> list[Module]:
+    """The verified modules of a file that `// -----` lines divide. Raises as `read_module` does."""
+    from hlo_opt.text import parse_file_parts, verify
+
+    source = files.read_text(name)
+    modules = parse_file_parts(source.text, filename=source.filename, max_errors=max_errors)
+    for module in modules:
+        verify(module, allow_unknown)
+    return modules

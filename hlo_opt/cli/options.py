@@ -42,6 +42,28 @@ _FUSING = (
 )
 
 
+_READING = (
+    click.option(
+        "--max-errors",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Go on at the next computation after a syntax error, and show up to N.",
+    ),
+    click.option(
+        "--allow-unknown", is_flag=True, help="Take opcodes and attributes that hlo-opt does not know as they are."
+    ),
+)
+
+
+def read_options(function: Function) -> Function:
+    """The options that say how a text is read; the arguments `max_errors` and `allow_unknown`."""
+    for option in reversed(_READING):
+        function = option(function)
+    return function
+
+
 def fuse_options(function: Function) -> Function:
     """The options that say how a module is fused."""
     for option in reversed(_FUSING):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from hlo_opt.cli import files
-from hlo_opt.cli.module import read_module
+from hlo_opt.cli.module import read_module, read_parts
+from hlo_opt.cli.options import read_options
 
 
 @click.command("print")
@@ -18,10 +19,16 @@ from hlo_opt.cli.module import read_module
     show_default=True,
     help="canonical (as XLA prints), as-read or short.",
 )
-def command(file: str, output: str, style: str) -> None:
+@click.option(
+    "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
+)
+@read_options
+def command(file: str, output: str, style: str, split: bool, max_errors: int, allow_unknown: bool) -> None:
     """Parse FILE, verify it and print it as canonical HLO text."""
     files.check_writable(output)
-    module = read_module(file)
+    read = read_parts if split else lambda *a, **k: [read_module(*a, **k)]
+    modules = read(file, max_errors=max_errors, allow_unknown=allow_unknown)
     from hlo_opt.text import print_module
 
-    files.write_text(output, print_module(module, style))
+    texts = [print_module(module, style) for module in modules]
+    files.write_module(output, "\n// -----\n\n".join(texts))

@@ -8,19 +8,20 @@ import click
 
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import target_option
+from hlo_opt.cli.options import read_options, target_option
 
 
 @click.command("stats")
 @click.argument("file")
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def command(file: str, target: str, as_json: bool) -> None:
+@read_options
+def command(file: str, target: str, as_json: bool, max_errors: int, allow_unknown: bool) -> None:
     """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused first)."""
     from hlo_opt.analysis.targets import target as find_target
 
     device = find_target(target)
-    module = read_module(file)
+    module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
     from hlo_opt.report import stats
 
     found = stats.stats(module, device)

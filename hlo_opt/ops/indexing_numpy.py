@@ -119,6 +119,10 @@ def scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array])
     return targets[0]
 
 
+_DENSE = 8
+"""Targets with at most so many elements per update are summed up whole, which needs no sorting of the indices."""
+
+
 def _combine(
     evaluator: Evaluator, instruction: Instruction, flat: list[Array], where: Array, moved: list[Array]
 ) -> None:
@@ -132,6 +136,12 @@ def _combine(
         wide = wide_dtype(element_type, monoid(combiner))
         if wide == flat[0].dtype:
             ufunc.at(flat[0], where, moved[0])
+            return
+        if ufunc is np.add and wide == np.float64 and flat[0].size <= _DENSE * where.size:
+            touched = np.zeros(flat[0].size, np.bool_)
+            touched[where] = True
+            sums = np.bincount(where, moved[0], flat[0].size)
+            np.copyto(flat[0], (flat[0] + sums).astype(flat[0].dtype), where=touched)
             return
         touched, inverse = np.unique(where, return_inverse=True)
         sums = flat[0][touched].astype(wide)

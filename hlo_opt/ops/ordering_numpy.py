@@ -12,7 +12,7 @@ from hlo_opt.ops.folding import combine_at
 from hlo_opt.ops.introsort import THRESHOLD, Less, Undecided, introsort
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer, window
-from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.spec import SHARED_ATTRIBUTES, Evaluator, OpKind, find, spec_of
 
 Array = Any
 
@@ -28,18 +28,19 @@ def total_order_key(value: Array, element_type: ElementType) -> Array:
     return np.where(bits < 0, np.iinfo(signed).min - bits - 1, bits)
 
 
-def _key(comparator: Computation, values: list[Array]) -> Array | None:
-    """What to sort by where the comparator is a plain `<` or `>` between the two elements of one operand, else None."""
+def _key(evaluator: Evaluator, comparator: Computation, values: list[Array]) -> Array | None:
+    """What to sort by where the comparator is `f(x) < f(y)` or `f(x) > f(y)` with elementwise f between the two elements of every operand, else None."""
     root = comparator.root
     if root.opcode != "compare" or root.word("direction") not in ("LT", "GT"):
         return None
-    left, right = (o.parameter_number for o in root.operands)
     descending = root.word("direction") == "GT"
-    if left is None or right is None or left // 2 != right // 2 or left == right:
+    left, right = root.operands
+    side = mirrored(left, right)
+    if side is None:
         return None
-    if left > right:
+    if side:
         descending = not descending
-    value, element_type = np.asarray(values[left // 2]), root.operands[0].shape.type
+    value, element_type = _computed(evaluator, left, values), left.shape.type
     if element_type.is_complex:
         return None
     if element_type.is_float and root.word("type") != "TOTALORDER":
@@ -51,11 +52,69 @@ def _key(comparator: Computation, values: list[Array]) -> Array | None:
     return ~key if descending else key
 
 
+def mirrored(left: Instruction, right: Instruction) -> int | None:
+    """0 where both are the same elementwise function, the left one of first elements (parameters 0, 2, ..), the right one of second ones; 1 the other
+    way round; None for anything else."""
+    side: int | None = None
+    seen: set[tuple[Instruction, Instruction]] = set()
+    todo = [(left, right)]
+    while todo:
+        pair = todo.pop()
+        if pair in seen:
+            continue
+        seen.add(pair)
+        a, b = pair
+        if a.parameter_number is not None and b.parameter_number is not None:
+            first = a.parameter_number % 2
+            if a.parameter_number ^ b.parameter_number != 1 or side not in (None, first):
+                return None
+            side = first
+            continue
+        spec = find(a.opcode)
+        same = a.opcode == b.opcode and a.shape.same_values(b.shape) and len(a.operands) == len(b.operands)
+        if not same or a.parameter_number is not None or spec is None or a.shape.rank or not a.shape.is_array:
+            return None
+        if a.opcode == "constant":
+            if a.literal is None or a.literal != b.literal:
+                return None
+            continue
+        if spec.kind is not OpKind.ELEMENTWISE or dict(_meaningful(a)) != dict(_meaningful(b)):
+            return None
+        todo.extend(zip(a.operands, b.operands, strict=True))
+    return side
+
+
+def _meaningful(instruction: Instruction) -> list[tuple[str, str]]:
+    return [(name, value.text) for name, value in instruction.attributes.items() if name not in SHARED_ATTRIBUTES]
+
+
+def _computed(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """The value of an elementwise function for all elements at once."""
+    needed = {instruction}
+    todo = [instruction]
+    while todo:
+        for operand in todo.pop().operands:
+            if operand not in needed:
+                needed.add(operand)
+                todo.append(operand)
+    made: dict[Instruction, Array] = {}
+    for i in instruction.computation.instructions:
+        if i not in needed:
+            continue
+        if i.parameter_number is not None:
+            made[i] = np.asarray(values[i.parameter_number // 2])
+            continue
+        evaluate = spec_of(i).evaluate
+        assert evaluate is not None
+        made[i] = evaluate(evaluator, i, [made[o] for o in i.operands])
+    return np.broadcast_to(made[instruction], np.shape(values[0]))
+
+
 def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     """Stable, except where the order of equal elements is open and asked for as XLA:CPU leaves it."""
     comparator = instruction.called_by("to_apply")
     axis = sorted_dimension(instruction)
-    key = _key(comparator, values)
+    key = _key(evaluator, comparator, values)
     arrays = [np.asarray(v) for v in values]
     order = None
     if evaluator.as_xla_cpu and not flag(instruction, "is_stable") and arrays[0].size <= LONGEST:

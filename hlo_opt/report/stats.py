@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hlo_opt.analysis.summary import ModuleSummary, launched, module_summary
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Instruction, Module
+from hlo_opt.analysis.traffic import bytes_accessed
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ops.shapes import flops_of
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 from hlo_opt.report.summary import summary_json
+
+
+@dataclass(frozen=True)
+class ComputationStats:
+    """One computation run once: floating-point operations (0 for what the op table does not count) and bytes accessed, calls not followed."""
+
+    name: str
+    instructions: int
+    parameters: int
+    flops: float
+    bytes: float
+    opcodes: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -24,7 +38,7 @@ class Stats:
     module: str
     target: str
     summary: ModuleSummary
-    computations: int
+    computations: list[ComputationStats]
     parameters: int
     opcodes: dict[str, int]
     launched: dict[str, int]
@@ -37,10 +51,22 @@ def stats(module: Module, target: DeviceTarget) -> Stats:
         module.name,
         target.name,
         module_summary(module, target),
-        len(module.computations),
+        [_of(c) for c in module.computations],
         len(module.entry.parameters),
         _ordered(opcodes),
         _ordered(Counter(_label(i) for i in launched(module))),
+    )
+
+
+def _of(computation: Computation) -> ComputationStats:
+    instructions = computation.instructions
+    return ComputationStats(
+        computation.name,
+        len(instructions),
+        len(computation.parameters),
+        sum(flops_of(i) for i in instructions),
+        sum(bytes_accessed(i) for i in instructions),
+        _ordered(Counter(i.opcode for i in instructions)),
     )
 
 
@@ -66,7 +92,7 @@ def as_page(found: Stats) -> Page:
         ["launches", count(summary.launches)],
         ["bytes", size(summary.bytes)],
         ["estimated", microseconds(summary.est_us)],
-        ["computations", count(found.computations)],
+        ["computations", count(len(found.computations))],
         ["parameters", count(found.parameters)],
         ["instructions", count(sum(found.opcodes.values()))],
     ]
@@ -77,6 +103,12 @@ def as_page(found: Stats) -> Page:
         page.add()
         page.add(Word(title, "bold"))
         page.table([[count(number), name] for name, number in counts.items()], right=frozenset({0}), indent=2)
+    page.add()
+    page.add(Word("computations", "bold"))
+    rows = [["", "instructions", "parameters", "flops", "bytes"]]
+    for c in found.computations:
+        rows.append([c.name, count(c.instructions), count(c.parameters), count(int(c.flops)), size(c.bytes)])
+    page.table(rows, right=frozenset({1, 2, 3, 4}), indent=2)
     return page
 
 
@@ -88,7 +120,7 @@ def as_json(found: Stats) -> dict[str, Any]:
         "target": found.target,
         **summary_json(found.summary),
         "unknown_trips": found.summary.unknown_trips,
-        "computations": found.computations,
+        "computations": [asdict(c) for c in found.computations],
         "parameters": found.parameters,
         "opcodes": found.opcodes,
         "launched": found.launched,

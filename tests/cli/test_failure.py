@@ -29,7 +29,8 @@ def test_an_internal_error_leaves_a_reproducer(module, tmp_path, monkeypatch, ca
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(files, "_READ", [])
     monkeypatch.setattr(
-        "hlo_opt.cli.print.read_module", lambda name: (files.read_text(name), failing(KeyError("x\x1b[2J"))())[0]
+        "hlo_opt.cli.print.read_module",
+        lambda name, **options: (files.read_text(name), failing(KeyError("x\x1b[2J"))())[0],
     )
     assert group.run(["print", str(module)]) == 2
     err = capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -261,3 +262,51 @@ def test_every_verb_has_a_file(root):
     files = {p.stem for p in (root / "hlo_opt" / "cli").glob("*.py")}
     assert set(VERBS) <= files
     assert all(group.group.get_command(None, verb).name == verb for verb in VERBS)
+
+
+def test_print_takes_several_modules_and_says_where_in_the_file_they_are_wrong(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "two.hlo"
+    part = "HloModule {0}\n\nENTRY e {{\n  ROOT p = f32[2]{{0}} {1}\n}}\n"
+    file.write_text(part.format("a", "parameter(0)") + "// -----\n" + part.format("b", "parameter(0)"))
+    assert run(["print", "--split-input-file", str(file)]) == 0
+    first, second = capfd.readouterr().out.split("// -----\n")
+    assert "HloModule a" in first and "HloModule b" in second
+    file.write_text(part.format("a", "parameter(0)") + "// -----\n" + part.format("b", "negate(q)"))
+    assert run(["print", "--split-input-file", str(file)]) == 2
+    assert f"{file}:10:" in capfd.readouterr().err
+
+
+def test_max_errors_shows_one_fault_of_each_computation(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(
+        "HloModule m\n\na {\n  ROOT p = f32[2] negate(q)\n}\n\nb {\n  ROOT r = f32[2] negate(s)\n}\n\n"
+        "ENTRY e {\n  ROOT t = f32[2] parameter(0)\n}\n"
+    )
+    for limit, lines in (("1", [4]), ("5", [4, 8])):
+        assert run(["print", "--max-errors", limit, str(file)]) == 2
+        error = capfd.readouterr().err
+        assert [n for n in range(1, 14) if f"{file}:{n}:" in error] == lines
+
+
+def test_allow_unknown_passes_opcodes_through(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(
+        "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT r = f32[2]{0} frobnicate(p), depth=3\n}\n"
+    )
+    assert run(["print", str(file)]) == 2
+    assert f"{file}:5:" in capfd.readouterr().err
+    assert run(["print", "--allow-unknown", str(file)]) == 0
+    assert "frobnicate(" in capfd.readouterr().out
+    assert run(["fuse", "--allow-unknown", str(file)]) == 0
+    assert "frobnicate(" in capfd.readouterr().out
+
+
+def test_stats_counts_each_computation(capfd: pytest.CaptureFixture[str]) -> None:
+    dump = Path(__file__).parents[2] / "testdata" / "dumps" / "softmax.hlo"
+    assert run(["stats", "--json", str(dump)]) == 0
+    found = json.loads(capfd.readouterr().out)
+    rows = {c["name"]: c for c in found["computations"]}
+    assert rows["main.3"]["parameters"] == 1 and rows["main.3"]["flops"] > 0 and rows["main.3"]["bytes"] > 0
+    assert sum(c["instructions"] for c in found["computations"]) == sum(found["opcodes"].values())
