@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.text.attributes import decode_metadata, decode_padding, decode_slices, decode_window, unquote
-from hlo_opt.text.grammar import MAXIMUM_DEPTH, USUAL_DEPTH, Grammar, grammar
+from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, USUAL_DEPTH, Grammar, grammar
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import read_entry_layout, read_shape, read_shapes
 
@@ -376,12 +376,14 @@ def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
         raise ParseError(f"expected {form.what}, found {text[:40]!r}", hint=hint)
     if form.rule and form.rule not in _TESTED:
         quick = _quick(form.rule)
-        if quick is None or quick.fullmatch(text) is None:
+        if quick is None or not (quick.fullmatch(text) or quick.fullmatch(_terminal("COMMENT").sub(" ", text))):
+            if quick is not None and len(text) > EXPLAINED:
+                raise ParseError(f"expected {form.what}, found {text[:40]!r}")
             _grammar_for(text).parse(form.rule, text, source, offset)
     try:
         if form.test is not None:
             form.test(text)
     except ParseError:
-        if form.rule in _TESTED:  # for the place in the text
+        if form.rule in _TESTED and len(text) <= EXPLAINED:  # for the place in the text
             _grammar_for(text).parse(form.rule, text, source, offset)
         raise

@@ -25,6 +25,9 @@ USUAL_DEPTH = 16
 MAXIMUM_DEPTH = 64
 """How deep they may nest at all: a text that needs it is read a second time, with larger expressions."""
 
+EXPLAINED = 200_000
+"""Characters of a malformed piece up to which the LALR parser looks for the fault; it reads about 300,000 a second."""
+
 _STARTS = (
     "start",
     "header",

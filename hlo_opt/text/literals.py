@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import ElementType, Literal, Shape
-from hlo_opt.text.grammar import MAXIMUM_DEPTH, grammar
+from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, grammar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}\s*")
 _FILLED = 1 << 26  # elements of an array up to which one value may stand for all
-_EXPLAINED = 200_000  # characters of a malformed literal up to which the LALR parser looks for the fault
 
 
 class _Patterns:
@@ -88,7 +87,7 @@ def _split_tuple(text: str) -> list[str]:
 
 
 def _fault(text: str) -> ParseError:
-    if len(text) <= _EXPLAINED:
+    if len(text) <= EXPLAINED:
         try:
             grammar().parse("literal", text)
         except ParseError as error:

@@ -19,7 +19,7 @@ from typing import NoReturn
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.text.attributes import decoder
-from hlo_opt.text.grammar import TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
+from hlo_opt.text.grammar import EXPLAINED, TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
 from hlo_opt.text.infer import GIVEN_BY_OPERAND, inferred_shape
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import ShapeTable, compatible, read_shape
@@ -257,7 +257,7 @@ class Reader:
                     self.shape(shape_text, found.start(3))
                     raise
             if inner[-1] != ")":
-                self.unexpected("operands", found.start(5), found.end(5))
+                self.fail(f"expected ')' or ',', found {inner[-1]!r}", found.end(5) - 1)
             if opcode == "constant":
                 literal = lazy_literal(shape, inner[1:-1].strip())
             elif opcode == "parameter":
@@ -335,6 +335,7 @@ class Reader:
         result: list[Instruction] = []
         position, last = self.skip(start + 1), end - 1
         while position < last:
+            begin = position
             found = patterns.named_operand.match(text, position, last)
             if found is not None and (found.end() == last or text[found.end()] == ","):
                 shape_text, written = found.groups()
@@ -358,9 +359,14 @@ class Reader:
                 position = self.skip(found.end())
             if position < last:
                 if text[position] != ",":
-                    self.unexpected("operands", start, end)
+                    self.fail_operands(begin, end)
                 position = self.skip(position + 1)
         return result
+
+    def fail_operands(self, start: int, end: int) -> NoReturn:
+        """Have the LALR parser say what it expected in a list of operands, the first of which starts here and is malformed."""
+        grammar(self.depth).parse("operands", f"({self.text[start:end]}", self.source, start - 1)
+        self.fail("expected ')' or ','", start, end)
 
     def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:
         """The operand for a name that is not defined; `found` is it with the type that is given for it. Raises ParseError."""
@@ -386,7 +392,7 @@ class Reader:
         """An instruction written in the place of an operand; as in XLA it is named after its opcode unless a name is given."""
         shape_text, opcode, inner = found.groups()
         if inner[-1] != ")":
-            self.unexpected("operands", found.start(3), found.end(3))
+            self.fail(f"expected ')' or ',', found {inner[-1]!r}", found.end(3) - 1)
         shape = _NO_SHAPE if shape_text is None else self.shape(shape_text, found.start(1))
         literal = lazy_literal(shape, inner[1:-1].strip()) if opcode == "constant" else None
         number = self.parameter_number(inner, found.start(3)) if opcode == "parameter" else None
@@ -511,6 +517,8 @@ class Reader:
         """The names, or computations in braces, of a list such as `{%f, %g}`, each with its place."""
         if self.patterns.names.fullmatch(value) is not None:
             return [(found[0], position + found.start()) for found in self.patterns.name.finditer(value)]
+        if len(value) > EXPLAINED and "{" not in value[1:]:
+            self.fail("expected names in braces, with commas between them", position, position + len(value))
         found = []
         for name in grammar(self.depth).parse("names", value, self.source, position).children:
             token = name.children[0]  # type: ignore[union-attr]

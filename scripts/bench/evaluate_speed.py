@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -88,10 +89,11 @@ def main() -> int:
     options = parser.parse_args()
     worst = 0.0
     for function, inputs in cases():
-        text = jax.jit(function).lower(*inputs).compiler_ir("hlo").as_hlo_text()
-        compiled, module = Program(text), hlo_opt.parse(text)
-        theirs = fastest(lambda c=compiled, i=inputs: c(i), options.runs)
-        ours = fastest(lambda m=module, i=inputs: hlo_opt.evaluate(m, i), options.runs)
+        lowered = jax.jit(function).lower(*inputs).compiler_ir("hlo")
+        assert lowered is not None
+        text = lowered.as_hlo_text()
+        theirs = fastest(partial(Program(text), inputs), options.runs)
+        ours = fastest(partial(hlo_opt.evaluate, hlo_opt.parse(text), inputs), options.runs)
         worst = max(worst, ours / theirs)
         print(
             f"{function.__name__:12} XLA:CPU {theirs * 1e3:9.2f} ms   evaluate {ours * 1e3:9.2f} ms   x{ours / theirs:.1f}"

@@ -138,3 +138,12 @@ def test_refused(family: Any, text: str, message: str) -> None:
     assert infer is not None
     with pytest.raises(ShapeError, match=message):
         infer(root)
+
+
+def test_sums_of_many_updates_leave_the_rest_alone(family: Any) -> None:
+    text = SCATTERS[0]
+    _, root = family.module(text)
+    sizes = [o.shape.dimensions for o in root.operands]
+    target = np.full(sizes[0], -0.0, np.float32)
+    (got,) = family.run(text, target, np.zeros(sizes[1], np.int32), np.ones(sizes[2], np.float32))
+    assert got[0].tolist() == [sizes[2][0]] * sizes[0][1] and np.signbit(got[1:]).all()

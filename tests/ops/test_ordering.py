@@ -92,3 +92,20 @@ def test_refused(family: Any, text: str, message: str) -> None:
     assert infer is not None
     with pytest.raises(ShapeError, match=message):
         infer(root)
+
+
+def test_a_function_of_both_sides_is_a_key(family: Any) -> None:
+    from hlo_opt.ops.ordering_numpy import mirrored
+
+    by_size = "by_size {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  a = f32[] abs(x)\n  b = f32[] abs(y)\n"
+    from hlo_opt import evaluate, parse
+
+    for root, side in (("compare(a, b)", 0), ("compare(b, a)", 1), ("compare(a, y)", None), ("compare(a, a)", None)):
+        text = f"HloModule m\n{by_size}  ROOT r = pred[] {root}, direction=LT\n}}\n"
+        text += "ENTRY e {\n  p = f32[5] parameter(0)\n  ROOT s = f32[5] sort(p), dimensions={0}, to_apply=by_size\n}\n"
+        module = parse(text)
+        comparator = module.entry.root.called_by("to_apply")
+        assert mirrored(*comparator.root.operands) == side
+        if side is not None:
+            (got,) = evaluate(module, [np.array([3, -1, 2, -5, 4], np.float32)])
+            assert got.tolist() == ([-1, 2, 3, 4, -5] if side == 0 else [-5, 4, 3, 2, -1])
