@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
-from hlo_opt.text.grammar import grammar
+from hlo_opt.text.grammar import EXPLAINED, grammar
 
 
 @functools.cache
@@ -38,7 +38,8 @@ def read_shape(text: str, source: Source | None = None, offset: int = 0) -> Shap
     shape = _tuple(text, source, offset)
     if shape is not None:
         return shape
-    grammar().parse("shape", text, source, offset)
+    if len(text) <= EXPLAINED:
+        grammar().parse("shape", text, source, offset)
     raise ParseError(f"{text[:40]!r} is not a shape", span=_span(source, offset, len(text)))
 
 
