@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+import random_modules
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +11,6 @@ import hlo_opt
 from hlo_opt.ir import Called, Computation, Instruction, Module, Raw
 from hlo_opt.ops import table
 from hlo_opt.text import STYLES, print_module
-
-_SPEC = importlib.util.spec_from_file_location("text_strategies", Path(__file__).with_name("strategies.py"))
-assert _SPEC is not None and _SPEC.loader is not None
-strategies = sys.modules.setdefault("text_strategies", importlib.util.module_from_spec(_SPEC))
-_SPEC.loader.exec_module(strategies)
 
 OPCODES = sorted(spec.opcode for spec in table())
 
@@ -55,21 +47,21 @@ def contents(module: Module) -> list[object]:
 
 
 def test_there_is_a_recipe_for_every_opcode():
-    assert sorted(strategies.RECIPES) == OPCODES
+    assert sorted(random_modules.RECIPES) == OPCODES
 
 
 @pytest.mark.parametrize("opcode", OPCODES)
 @given(data=st.data())
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 def test_each_opcode_survives_print_and_parse(opcode, data):
-    module = strategies.build(data.draw, [opcode])
+    module = random_modules.build(data.draw, [opcode])
     hlo_opt.verify(module)
     again = hlo_opt.parse(str(module))
     assert contents(again) == contents(module)
     hlo_opt.verify(again)
 
 
-@given(strategies.modules())
+@given(random_modules.modules())
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_modules_survive_print_and_parse(module):
     hlo_opt.verify(module)
@@ -81,7 +73,7 @@ def test_modules_survive_print_and_parse(module):
         hlo_opt.verify(hlo_opt.parse(print_module(again, style)))
 
 
-@given(strategies.modules())
+@given(random_modules.modules())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_xla_reads_the_same_module(module):
     hlo = pytest.importorskip("jaxlib._hlo")
