@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from hlo_opt.diag import ParseError, Source, Span, UsageError
+from hlo_opt.diag.errors import printable
 
 STANDARD = "-"
 _READ: list[tuple[str, str]] = []
@@ -112,15 +113,16 @@ def write_text(name: str, text: str) -> None:
 
 
 def write_module(name: str, text: str) -> None:
-    """Write HLO text as `write_text` does; in colours where it goes to a terminal."""
+    """Write HLO text as `write_text` does. On a terminal it is coloured, and control characters in its strings are escaped."""
     from hlo_opt.cli.console import wants_colour
 
-    if name != STANDARD or not wants_colour(sys.stdout):
-        write_text(name, text)
-        return
-    from pygments import highlight
-    from pygments.formatters import TerminalFormatter
+    if name == STANDARD and sys.stdout.isatty():
+        text = "\n".join(map(printable, text.split("\n")))
+        if wants_colour(sys.stdout):
+            from pygments import highlight
+            from pygments.formatters import TerminalFormatter
 
-    from hlo_opt.text.lexer import HloLexer
+            from hlo_opt.text.lexer import HloLexer
 
-    write_text(name, highlight(text, HloLexer(), TerminalFormatter()))
+            text = highlight(text, HloLexer(), TerminalFormatter())
+    write_text(name, text)

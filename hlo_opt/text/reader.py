@@ -365,7 +365,12 @@ class Reader:
 
     def fail_operands(self, start: int, end: int) -> NoReturn:
         """Have the LALR parser say what it expected in a list of operands, the first of which starts here and is malformed."""
-        grammar(self.depth).parse("operands", f"({self.text[start:end]}", self.source, start - 1)
+        try:
+            grammar(self.depth).parse("operands", f"({self.text[start:end]}", self.source, start - 1)
+        except ParseError as error:
+            if error.hint is None and self.text[start].isdigit():
+                error.hint = "only parameter and constant take a number: is the opcode misspelt?"
+            raise
         self.fail("expected ')' or ','", start, end)
 
     def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:

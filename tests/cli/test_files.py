@@ -104,3 +104,16 @@ def test_a_closed_stdin_is_told(monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(UsageError, match="<stdin>: HLO300 is closed"):
         files.read_text("-")
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_terminal_never_gets_control_characters_of_the_text(plain, monkeypatch, capfd):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if plain:
+        monkeypatch.setenv("NO_COLOR", "1")
+    files.write_module("-", 'HloModule m\n\n%a = f32[] b(), metadata={op_name="x\x1b]0;title\x07"}\n')
+    out = capfd.readouterr().out
+    assert "\x1b]0" not in out and "\x07" not in out and "\\x1b]0;title\\x07" in out
+    assert ("\x1b[" in out) is not plain

@@ -359,3 +359,9 @@ def test_our_dumps_are_read_and_verified(path):
     assert sum(len(c.instructions) for c in module.computations) == sum(
         " = " in line for line in text.splitlines() if line.startswith("  ")
     )
+
+
+def test_a_number_among_operands_asks_for_the_opcode():
+    with pytest.raises(hlo_opt.ParseError) as caught:
+        hlo_opt.parse("HloModule m\n\nENTRY e {\n  ROOT p = f32[2] paramter(0)\n}\n")
+    assert caught.value.line == 4 and "misspelt" in (caught.value.hint or "")
