@@ -4,11 +4,25 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from hlo_opt.evaluate.device_inputs import device_inputs
+from hlo_opt.evaluate.devices import evaluate_devices
 from hlo_opt.evaluate.inputs import flatten, input_shapes, module_inputs, output_shapes, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter
 from hlo_opt.evaluate.reference import evaluate
+from hlo_opt.evaluate.watch import Event
 
-__all__ = ["Interpreter", "evaluate", "flatten", "input_shapes", "module_inputs", "output_shapes", "unflatten"]
+__all__ = [
+    "Event",
+    "Interpreter",
+    "device_inputs",
+    "evaluate",
+    "evaluate_devices",
+    "flatten",
+    "input_shapes",
+    "module_inputs",
+    "output_shapes",
+    "unflatten",
+]
 
 
 class _Room(ModuleType):

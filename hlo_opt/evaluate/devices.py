@@ -7,6 +7,7 @@ have gone different ways and the run stops with an error that names where each o
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,17 +17,19 @@ import numpy as np
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
-from hlo_opt.evaluate.interpreter import Interpreter
+from hlo_opt.evaluate.interpreter import Interpreter, Stopped
+from hlo_opt.evaluate.memory import check_memory, inputs_bytes
+from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.program import error
 from hlo_opt.evaluate.reference import CALLS
+from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Attribute, Instruction, Module
+
+LEFT_BEHIND = 0.5
+"""Seconds that the threads of a run that failed get to end."""
 
 MOST = 1024
 """More devices than this are refused: each takes a thread and its own copy of every value."""
-
-
-class _Stopped(BaseException):
-    """Ends a device's thread because another one failed."""
 
 
 def counts(module: Module) -> tuple[int, int]:
@@ -38,6 +41,14 @@ def _count(module: Module, name: str) -> int:
     found = module.attributes.get(name)
     value = found.value if isinstance(found, Attribute) else 1
     return value if isinstance(value, int) and value > 0 else 1
+
+
+def check_devices(module: Module) -> int:
+    """How many devices a module runs on. Raises EvaluationError (HLO402) for more than are simulated."""
+    number = math.prod(counts(module))
+    if number > MOST:
+        raise EvaluationError(f"{number} devices are more than the {MOST} that are simulated", code="HLO402")
+    return number
 
 
 @dataclass(eq=False)
@@ -55,6 +66,7 @@ class _Device:
     ended: bool = False
     outputs: list[Array] = field(default_factory=list)
     turns: dict[tuple[int, ...], int] = field(default_factory=dict)
+    interpreter: Interpreter | None = None
 
     @property
     def number(self) -> int:
@@ -94,7 +106,7 @@ class _Run:
             device.ready.acquire()
             device.waits = device.at = None
             if self.failure is not None:
-                raise _Stopped
+                raise Stopped
         other = next((found for found, _ in brought.values() if not _same(found, instruction)), None)
         if other is not None:
             raise error(instruction, f"other devices of its group are at {other.opcode} {other.name}", code="HLO405")
@@ -110,18 +122,23 @@ class _Run:
         return device.waits is None or len(self.meetings[device.waits]) == len(device.waits[0])
 
     def drive(self) -> None:
-        """Let the devices run in turn until all have ended. Raises what one of them raised, or EvaluationError when they wait for each other."""
-        while self.failure is None and not all(device.ended for device in self.devices):
-            device = next((d for d in self.devices if self.can_go_on(d)), None)
-            if device is None:
-                self.failure = self._stuck()
-                break
-            device.ready.release()
-            self.back.acquire()
-        for device in self.devices:
-            if not device.ended:
+        """Let the devices run in turn until all have ended or one has failed. Raises EvaluationError when they wait for each other."""
+        try:
+            while self.failure is None and not all(device.ended for device in self.devices):
+                device = next((d for d in self.devices if self.can_go_on(d)), None)
+                if device is None:
+                    self.failure = self._stuck()
+                    break
                 device.ready.release()
                 self.back.acquire()
+        except BaseException as fault:  # Ctrl-C: the device that runs now ends at its next call, all others at once
+            self.failure = self.failure or fault
+            raise
+        finally:
+            for device in self.devices:
+                if device.interpreter is not None:
+                    device.interpreter.stopped = self.failure is not None
+                device.ready.release()
 
     def _stuck(self) -> EvaluationError:
         waiting = [d for d in self.devices if d.at is not None]
@@ -145,52 +162,64 @@ def evaluate_devices(
     module: Module,
     inputs: Sequence[Sequence[Any]],
     *,
+    watch: Watcher | None = None,
+    check_nans: bool = False,
     call_limit: int | None = CALLS,
+    max_steps: int | None = None,
     memory_limit: int | None = None,
     as_xla_cpu: bool = True,
 ) -> list[list[Array]]:
     """The entry's results on every simulated device, in order of their numbers: replica * partitions + partition.
 
     inputs        per device what `evaluate` takes: one array per array of the entry's parameters. One list alone goes to all devices
+    watch         as for `evaluate`; the events say on which device they happened
+    check_nans    as for `evaluate`
     call_limit    how many computations each device may run; None: any number
-    memory_limit  bytes that each device may hold at once, found before it computes anything; None: any number
+    max_steps     how many iterations the loops of each device may take together; None: any number
+    memory_limit  bytes that all devices may hold at once, inputs and outputs included, found before anything is computed; None: any number
     as_xla_cpu    as for `evaluate`
     Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
-    for each other for ever or meet in different collectives (HLO405).
+    for each other for ever or meet in different collectives (HLO405). CheckError as `evaluate` does.
     """
     replicas, partitions = counts(module)
-    number = replicas * partitions
-    if number > MOST:
-        raise EvaluationError(f"{number} devices are more than the {MOST} that are simulated", code="HLO402")
+    number = check_devices(module)
     if len(inputs) not in (1, number):
         raise EvaluationError(f"the module runs on {number} devices, inputs for {len(inputs)} are given", code="HLO401")
-    arrays = [checked(module, given) for given in inputs]
+    given = None if len(inputs) > 1 else inputs_bytes(module)
+    check_memory(module, memory_limit, devices=number, inputs=given)
+    arrays = [checked(module, own) for own in inputs]
     run = _Run(replicas, partitions)
+    watcher = watching(watch, NanCheck() if check_nans else None)
 
     def work(device: _Device) -> None:
         device.ready.acquire()
         try:
             if run.failure is None:
                 own = arrays[device.number if len(arrays) > 1 else 0]
-                interpreter = Interpreter(
-                    call_limit=call_limit, memory_limit=memory_limit, as_xla_cpu=as_xla_cpu, device=device
+                device.interpreter = Interpreter(
+                    watch=watcher, call_limit=call_limit, max_steps=max_steps, as_xla_cpu=as_xla_cpu, device=device
                 )
-                value = interpreter.call(module.entry, unflatten([p.shape for p in module.entry.parameters], own))
+                value = device.interpreter.call(
+                    module.entry, unflatten([p.shape for p in module.entry.parameters], own)
+                )
                 device.outputs = [np.array(array, order="C") for array in flatten(value)]
-        except _Stopped:
+        except Stopped:
             pass
         except BaseException as fault:  # handed to the caller's thread
             run.failure = run.failure or fault
         finally:
             device.ended = True
+            device.interpreter = None
             run.back.release()
 
     threads = [threading.Thread(target=work, args=(device,), daemon=True) for device in run.devices]
     for thread in threads:
         thread.start()
-    run.drive()
-    for thread in threads:
-        thread.join()
+    try:
+        run.drive()
+    finally:
+        for thread in threads:  # after Ctrl-C, one may be in the middle of a long NumPy call: it is left behind
+            thread.join(None if run.failure is None else LEFT_BEHIND / len(threads))
     if run.failure is not None:
         raise run.failure
     return [device.outputs for device in run.devices]

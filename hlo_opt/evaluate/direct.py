@@ -7,11 +7,13 @@ scalars spend their time in exactly those.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.numeric import larger, smaller
 
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
 
@@ -24,8 +26,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], frozenset[str]]] = {
     "and": (np.bitwise_and, _BITS),
     "or": (np.bitwise_or, _BITS),
     "xor": (np.bitwise_xor, _BITS),
-    "maximum": (np.maximum, _NUMBERS),
-    "minimum": (np.minimum, _NUMBERS),
+    "maximum": (partial(larger, np), _NUMBERS),
+    "minimum": (partial(smaller, np), _NUMBERS),
 }
 _COMPARISONS: dict[str, Callable[..., Any]] = {
     "EQ": np.equal,

@@ -109,12 +109,12 @@ def raw_dtype(element_type: ElementType) -> np.dtype[Any]:
     return np.dtype(f"uint{element_type.dtype.itemsize * 8}")
 
 
-def module_inputs(module: Module, seed: int = 0) -> list[Array]:
-    """Random inputs for the entry, the same for the same seed: normal floats, small integers, coins.
+def module_inputs(module: Module, seed: int = 0, *, device: int = 0) -> list[Array]:
+    """Random inputs for the entry, the same for the same seed (and simulated device): normal floats, small integers, coins.
 
     Where an operation that takes a parameter directly says what it likes (`OpSpec.samples`), that is drawn instead.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng([seed, device] if device else seed)
     found: list[Array] = []
     for parameter in module.entry.parameters:
         liked = _liked(generator, parameter)

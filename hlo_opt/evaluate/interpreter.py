@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
-from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error
+from hlo_opt.evaluate.watch import Event, Watcher, watching
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import ShapeError
 from hlo_opt.ops.device import Device, OnlyDevice
@@ -20,6 +22,40 @@ Observer = Callable[[Instruction, Value], None]
 DEEPEST = 100
 """Computations that call each other deeper than this are refused: each level takes a few Python frames."""
 
+
+class Stopped(BaseException):
+    """Ends a run from outside; no error, and nothing that a face could take for one of its own."""
+
+
+def endless(loop: Instruction, done: int, steps: int, most: int) -> EvaluationError:
+    """The error of a loop that has done some iterations and asks for one more, when all loops together have taken as many as they may."""
+    others = "" if steps == done else f" ({steps} with those of other loops)"
+    return error(
+        loop,
+        f"the loop goes on after {done} iterations{others}; the loops of a run may take {most}",
+        hint="it may never end; --max-steps N (in Python max_steps) sets how many iterations all loops may take together",
+        code="HLO402",
+    )
+
+
+@dataclass(slots=True)
+class RunningLoop:
+    """A loop of a run, and the iterations that it has done."""
+
+    interpreter: Interpreter
+    instruction: Instruction
+    done: int = 0
+
+    def begin(self) -> None:
+        most, steps = self.interpreter.max_steps, self.interpreter.steps
+        if most is not None and steps >= most:
+            raise endless(self.instruction, self.done, steps, most)
+        self.interpreter.steps += 1
+
+    def end(self) -> None:
+        self.done += 1
+
+
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, ShapeError, TypeError, ValueError)
 """What a face raises for operands or attributes that do not fit; malformed modules get this far when nobody verified them."""
 
@@ -28,46 +64,62 @@ class Interpreter:
     """Evaluates computations. One interpreter can be used for many calls; it keeps the compiled form of each computation.
 
     observe      is called with every instruction and its value, in order
+    watch        is called with more than that, and for parameters too: see `Event`
     call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
-    memory_limit bytes that a run may hold, which is found before it starts; None: any number
+    max_steps    how many iterations all loops may take together; None: any number
     as_xla_cpu   where HLO leaves the outcome open, it is that of XLA:CPU; else the plainest: see `hlo_opt.evaluate`
     device       the device to play; None: the only one
+
+    Set `stopped` from another thread to end a run at its next call of a computation, with `Stopped`.
     """
 
     def __init__(
         self,
         *,
         observe: Observer | None = None,
+        watch: Watcher | None = None,
         call_limit: int | None = None,
-        memory_limit: int | None = None,
+        max_steps: int | None = None,
         as_xla_cpu: bool = False,
         device: Device | None = None,
     ) -> None:
-        self.observe = observe
+        self.watch = watching(watch, None if observe is None else _observed(observe))
         self.call_limit = call_limit
-        self.memory_limit = memory_limit
+        self.max_steps = max_steps
         self.as_xla_cpu = as_xla_cpu
         self.device: Device = OnlyDevice() if device is None else device
         self.calls = 0
+        self.steps = 0
+        self.stopped = False
+        self.loops: list[RunningLoop] = []
         self._depth = 0
         self._programs: dict[Computation, Program] = {}
         self._elementwise: dict[Computation, Program | None] = {}
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The value of the root. Raises EvaluationError for operations without meaning here, and where a limit is passed."""
-        program = self._program(computation)
+        program = self.program(computation)
         if self._depth:
             return self._run(program, computation, arguments)
-        if self.memory_limit is not None:
-            check_memory(computation, self._program, self.memory_limit)
         with np.errstate(all="ignore"):
             return self._run(program, computation, arguments)
 
-    def _program(self, computation: Computation) -> Program:
+    @contextlib.contextmanager
+    def loop(self, instruction: Instruction) -> Iterator[RunningLoop]:
+        """Counts the iterations of a loop while it runs."""
+        running = RunningLoop(self, instruction)
+        self.loops.append(running)
+        try:
+            yield running
+        finally:
+            self.loops.pop()
+
+    def program(self, computation: Computation) -> Program:
+        """The compiled form of a computation."""
         program = self._programs.get(computation)
         if program is None:
             program = self._programs[computation] = compile_computation(
-                computation, whole=self.observe is not None, as_xla_cpu=self.as_xla_cpu
+                computation, whole=self.watch is not None, as_xla_cpu=self.as_xla_cpu
             )
         return program
 
@@ -92,6 +144,8 @@ class Interpreter:
 
     def _run(self, program: Program, computation: Computation, arguments: Sequence[Value]) -> Value:
         self.calls += 1
+        if self.stopped:
+            raise Stopped
         if self.call_limit is not None and self.calls > self.call_limit:
             raise EvaluationError(
                 f"{computation.name}: more than {self.call_limit} runs of computations",
@@ -113,13 +167,13 @@ class Interpreter:
         self._depth += 1
         step = None
         try:
-            if self.observe is None:
+            if self.watch is None:
                 for step in program.steps:
                     values[step.slot] = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
                     for slot in step.frees:
                         values[slot] = None
             else:
-                self._watched(program, values, self.observe)
+                self._watched(program, computation, values, self.watch)
         except _FAULTS as fault:
             if step is None:
                 raise
@@ -128,17 +182,31 @@ class Interpreter:
             self._depth -= 1
         return values[program.root]
 
-    def _watched(self, program: Program, values: list[Value], observe: Observer) -> None:
-        """As the plain loop, with the observer."""
+    def _watched(self, program: Program, computation: Computation, values: list[Value], watch: Watcher) -> None:
+        """As the plain loop, with somebody who watches."""
+        loops, device = tuple((loop.instruction, loop.done) for loop in self.loops), self.device.number
+        for parameter in computation.parameters:
+            slot = program.parameters[parameter.parameter_number or 0]
+            if slot >= 0:
+                watch(Event(parameter, (), values[slot], loops, device))
         for step in program.steps:
+            operands = [values[o] for o in step.operands]
             try:
-                made = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
+                made = step.evaluate(self, step.instruction, operands)
             except _FAULTS as fault:
                 raise error(step.instruction, _said(fault)) from fault
             values[step.slot] = made
-            observe(step.instruction, made)
+            watch(Event(step.instruction, operands, made, loops, device))
             for slot in step.frees:
                 values[slot] = None
+
+
+def _observed(observe: Observer) -> Watcher:
+    def watch(event: Event) -> None:
+        if event.instruction.parameter_number is None:
+            observe(event.instruction, event.value)
+
+    return watch
 
 
 def _leaves(value: Value) -> list[Value]:

@@ -1,4 +1,4 @@
-"""How many bytes a run will hold at once, told before it starts."""
+"""How many bytes a run will hold at once, told before anything is allocated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlo_opt.evaluate.program import Program, error, own_bytes
-from hlo_opt.ir import Computation, Instruction
+from hlo_opt.evaluate.footprint import bytes_of, footprints
+from hlo_opt.evaluate.program import Program, compile_computation, error
+from hlo_opt.ir import Computation, Instruction, Module
 
 SHARE = 0.8
 """The part of the machine's memory that a run may take by default."""
+
+_DRAWN = 16
+"""Bytes per element while random inputs are drawn: in f64, and once more on the way to their type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,51 +33,81 @@ def default_limit() -> int | None:
         return None
 
 
-def check_memory(computation: Computation, program_of: Callable[[Computation], Program], limit: int) -> None:
-    """Raises EvaluationError (HLO402) where a run of the computation would hold more bytes than the limit, the values of its parameters included.
+def sized(number: int) -> str:
+    """Bytes for people: `3.5 GiB (3758096384 bytes)`."""
+    value, unit = float(number), 0
+    names = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    while value >= 1024 and unit < len(names) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{number} bytes" if not unit else f"{value:.3g} {names[unit]} ({number} bytes)"
 
-    What a called computation holds comes on top of what its caller does; operations that NumPy does as views take nothing.
+
+def inputs_bytes(module: Module) -> int:
+    """Bytes of the entry's parameters."""
+    return sum(bytes_of(p.shape) for p in module.entry.parameters)
+
+
+def drawing_bytes(module: Module) -> int:
+    """The most bytes alive while random inputs are drawn one after another."""
+    done, most = 0, 0
+    for parameter in module.entry.parameters:
+        for leaf in parameter.shape.leaves():
+            if leaf.is_array:
+                most = max(most, done + _DRAWN * max(0, leaf.element_count) + bytes_of(leaf))
+                done += bytes_of(leaf)
+    return most
+
+
+def peak_of(computation: Computation, program_of: Callable[[Computation], Program]) -> Peak:
+    """What a run of the computation holds on top of its arguments; its results count twice at the end, where the caller gets copies."""
+    found = footprints(computation, program_of)[computation]
+    copied = sum(found.sizes.values()) + bytes_of(computation.root.shape)
+    if copied > found.peak:
+        return Peak(copied, computation.root)
+    return Peak(found.peak, found.at)
+
+
+def check_memory(
+    module: Module,
+    limit: int | None,
+    *,
+    devices: int = 1,
+    inputs: int | None = None,
+    drawn: bool = False,
+    program_of: Callable[[Computation], Program] = compile_computation,
+) -> None:
+    """Raises EvaluationError (HLO402) where a run of the module would hold more bytes than the limit (None: any number). Nothing is allocated here.
+
+    devices  how many devices run it at the same time, each with values of its own
+    inputs   bytes of all inputs, of all devices; None: those of the parameters, for each device
+    program_of  the compiled form of a computation, for those who have it
+    drawn    whether the inputs will be drawn at random, which takes more than they do
     """
-    given = sum(leaf.byte_size for p in computation.parameters for leaf in p.shape.leaves() if leaf.is_array)
-    peaks: dict[Computation, Peak] = {}
-    for called in _callees_first(computation):
-        peaks[called] = _peak(program_of(called), peaks)
-    found = peaks[computation]
-    if found.at is not None and given + found.bytes > limit:
-        raise error(found.at, f"{given + found.bytes} bytes would be alive, the limit is {limit}", code="HLO402")
+    if limit is None:
+        return
+    given = devices * inputs_bytes(module) if inputs is None else inputs
+    peak = peak_of(module.entry, program_of)
+    total, at = given + devices * peak.bytes, peak.at or module.entry.root
+    times = f" on {devices} devices" if devices > 1 else ""
+    if total > limit:
+        raise error(
+            at,
+            f"the run would hold {sized(total)}{times} here, {sized(given)} of them inputs; the limit is {sized(limit)}",
+            code="HLO402",
+            hint="--memory-limit SIZE (in Python memory_limit) sets another limit",
+        )
+    if drawn:
+        check_drawing(module, limit, devices=devices)
 
 
-def _callees_first(computation: Computation) -> list[Computation]:
-    """The computation and all that it calls, in any depth, each after what it calls itself."""
-    order: list[Computation] = []
-    seen = {computation}
-    todo = [(computation, False)]
-    while todo:
-        top, is_done = todo.pop()
-        if is_done:
-            order.append(top)
-            continue
-        todo.append((top, True))
-        for instruction in top.instructions:
-            for called in instruction.called():
-                if called not in seen:
-                    seen.add(called)
-                    todo.append((called, False))
-    return order
-
-
-def _peak(program: Program, peaks: dict[Computation, Peak]) -> Peak:
-    alive, best = 0, Peak(0, None)
-    sizes: dict[int, int] = {}
-    for step in program.steps:
-        size = own_bytes(step.instruction)
-        inner = max((peaks[c] for c in step.instruction.called() if c in peaks), key=lambda p: p.bytes, default=None)
-        total = alive + size + (0 if inner is None else inner.bytes)
-        if total > best.bytes:
-            deeper = inner is not None and inner.bytes > size and inner.at is not None
-            best = Peak(total, inner.at if deeper and inner is not None else step.instruction)
-        alive += size
-        sizes[step.slot] = size
-        for slot in step.frees:
-            alive -= sizes.pop(slot, 0)
-    return best
+def check_drawing(module: Module, limit: int | None, *, devices: int = 1) -> None:
+    """Raises EvaluationError (HLO402) where drawing random inputs for all devices would take more bytes than the limit (None: any number)."""
+    most = (devices - 1) * inputs_bytes(module) + drawing_bytes(module)
+    if limit is not None and most > limit:
+        times = f" for {devices} devices" if devices > 1 else ""
+        raise error(
+            module.entry.parameters[0],
+            f"drawing the inputs{times} would take {sized(most)}; the limit is {sized(limit)}",
+            code="HLO402",
+            hint="--memory-limit SIZE (in Python memory_limit) sets another limit",
+        )

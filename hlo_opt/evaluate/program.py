@@ -21,13 +21,17 @@ Evaluate = Callable[[Any, Instruction, list[Any]], Any]
 
 @dataclass(slots=True)
 class Step:
-    """One instruction: its face, the slots of its operands, its own slot, and the slots that nothing needs afterwards."""
+    """One instruction: its face, the slots of its operands, its own slot, and the slots that nothing needs afterwards.
+
+    `is_taken` marks an element that is taken from where it went into its tuple: its value is that of the operand.
+    """
 
     instruction: Instruction
     evaluate: Evaluate
     operands: tuple[int, ...]
     slot: int
     frees: tuple[int, ...] = ()
+    is_taken: bool = False
 
 
 @dataclass(slots=True)
@@ -89,6 +93,7 @@ def compile_computation(computation: Computation, *, whole: bool = False, as_xla
                 tuple(slot[o] for o in sources[instruction]),
                 slot[instruction],
                 tuple(frees.get(instruction, ())),
+                instruction in taken,
             )
         )
     program.parameters = tuple(parameters)

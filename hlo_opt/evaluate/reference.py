@@ -9,6 +9,9 @@ import numpy as np
 
 from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Observer
+from hlo_opt.evaluate.memory import check_memory
+from hlo_opt.evaluate.nans import NanCheck
+from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Module
 
 CALLS = 100_000_000
@@ -20,22 +23,36 @@ def evaluate(
     inputs: Sequence[Any] = (),
     *,
     observe: Observer | None = None,
+    watch: Watcher | None = None,
+    check_nans: bool = False,
     call_limit: int | None = CALLS,
+    max_steps: int | None = None,
     memory_limit: int | None = None,
     as_xla_cpu: bool = True,
 ) -> list[Array]:
-    """The entry's results, tuples flattened in order.
+    """The entry's results, tuples flattened in order. For modules that run on several devices: `evaluate_devices`.
 
     inputs        one array per array of the entry's parameters, tuples flattened in order
     observe       called with every instruction and its value, for traces and checks
+    watch         called with an `Event` for every evaluation: also the operands' values, and the iterations of the loops around
+    check_nans    stop where the first NaN is born: see `hlo_opt.evaluate.nans`
     call_limit    how many computations may be run; None: any number
-    memory_limit  bytes that the run may hold at once, found before anything is computed; None: any number
+    max_steps     how many iterations all loops may take together; None: any number
+    memory_limit  bytes that the run may hold at once, inputs and outputs included, found before anything is computed; None: any number
     as_xla_cpu    what is open in HLO comes out as on XLA:CPU: how often the init value of a reduction goes in that is no identity of its reducer, the order
                   of equal elements in an unstable sort, which roundings to bf16 a conversion to f32 undoes. Otherwise as in kernels: once, stable, none
-    Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402).
+    Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402); CheckError for a NaN
+    that was looked for (HLO720).
     """
     entry = module.entry
+    interpreter = Interpreter(
+        observe=observe,
+        watch=watching(watch, NanCheck() if check_nans else None),
+        call_limit=call_limit,
+        max_steps=max_steps,
+        as_xla_cpu=as_xla_cpu,
+    )
+    check_memory(module, memory_limit, program_of=interpreter.program)
     arguments = unflatten([p.shape for p in entry.parameters], checked(module, inputs))
-    interpreter = Interpreter(observe=observe, call_limit=call_limit, memory_limit=memory_limit, as_xla_cpu=as_xla_cpu)
     value = interpreter.call(entry, arguments)
     return [np.array(array, order="C") for array in flatten(value)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping
 
 from hlo_opt.ir.attribute import Attribute, Called
@@ -35,6 +36,8 @@ def append(computation: Computation, instruction: Instruction, *, root: bool = F
     """Append an instruction whose operands are in the computation already."""
     computation._instructions[instruction] = None
     instruction.parent = computation
+    if computation._parameters is not None and instruction.parameter_number is not None:
+        computation._parameters[instruction] = None
     if computation._users_known:
         instruction._users = {}
         for operand in instruction.operands:
@@ -97,6 +100,9 @@ def replace_operand(user: Instruction, position: int, new: Instruction) -> None:
     if old is new:
         return
     user.operands[position] = new
+    if user._places is not None:
+        user._places[old].remove(position)
+        insort(user._places.setdefault(new, []), position)
     if old._users is not None:
         _drop_use(old, user)
     if new._users is not None:
@@ -111,6 +117,7 @@ def set_operands(user: Instruction, operands: Iterable[Instruction]) -> None:
             assert old._users is not None
             old._users.pop(user, None)
     user.operands = list(operands)
+    user._places = None
     if known:
         for new in user.operands:
             _add_use(new, user)
@@ -119,12 +126,27 @@ def set_operands(user: Instruction, operands: Iterable[Instruction]) -> None:
 def redirect_users(old: Instruction, new: Instruction) -> None:
     """Every user of `old`, and the root, takes `new` instead. Takes time for the users only; no instruction may wait for `old`."""
     for user in list(old.users):
-        for position, operand in enumerate(user.operands):
-            if operand is old:
-                replace_operand(user, position, new)
+        for position in _positions(user, old):
+            replace_operand(user, position, new)
     computation = old.computation
     if computation._root is old:
         computation._root = new
+
+
+MANY_OPERANDS = 64
+"""From so many operands on (a result of thousands of arrays), their places are looked up instead of searched for."""
+
+
+def _positions(user: Instruction, operand: Instruction) -> list[int]:
+    """Where an instruction takes an operand."""
+    operands = user.operands
+    if len(operands) < MANY_OPERANDS:
+        return [n for n, o in enumerate(operands) if o is operand]
+    if user._places is None:
+        user._places = {}
+        for number, each in enumerate(operands):
+            user._places.setdefault(each, []).append(number)
+    return list(user._places.get(operand, ()))
 
 
 def replace_all_uses(old: Instruction, new: Instruction) -> None:
@@ -147,7 +169,29 @@ def remove(instruction: Instruction) -> None:
         for operand in instruction.operands:
             _drop_use(operand, instruction)
     del computation._instructions[instruction]
+    if computation._parameters is not None:
+        computation._parameters.pop(instruction, None)
     instruction.parent = None
+
+
+def splice(inner: Computation, computation: Computation, arguments: list[Instruction]) -> Instruction:
+    """All that a computation holds, which is about to be dropped, moves to the end of another one, where the arguments take the place of its
+    parameters. Returns the value of its root there. Takes next to no time for instructions that read no parameter."""
+    inner.index_users()
+    parameters = inner.parameters
+    root = inner.root if inner.root.parameter_number is None else arguments[inner.root.parameter_number]
+    for parameter in parameters:
+        del inner._instructions[parameter]
+    for member in inner._instructions:
+        member.parent = computation
+    computation._instructions.update(inner._instructions)
+    inner._instructions = {}
+    inner._parameters = None
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        for user in list(parameter.users):
+            for position in _positions(user, parameter):
+                replace_operand(user, position, argument)
+    return root
 
 
 def sort(computation: Computation) -> None:

@@ -7,6 +7,7 @@ Source of the idea: xla/hlo/analysis/indexing_map.h.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -206,6 +207,17 @@ def _split(expression: Expression, divisor: int) -> tuple[Expression, Expression
     return whole, left
 
 
+def _coarser(expression: Expression, divisor: int) -> tuple[Expression, Expression, int] | None:
+    """(coarse, fine, step) with expression = coarse * step + fine, 0 <= fine < step, and a step above 1 that divides the divisor: a digit of the expression is then one of `coarse`,
+    or `fine` has to be added. None where there is no such step."""
+    factors = {_factor(term) for term in _terms(expression)} - {1}
+    for step in sorted({math.gcd(f, divisor) for f in factors} - {1, divisor}, reverse=True):
+        coarse, fine = _split(expression, step)
+        if fine.low >= 0 and fine.high < step:
+            return coarse, fine, step
+    return None
+
+
 def divide(left: Expression, divisor: int) -> Expression:
     """left / divisor rounded down, for divisor > 0."""
     assert divisor > 0
@@ -222,6 +234,9 @@ def divide(left: Expression, divisor: int) -> Expression:
         return whole
     if whole != constant(0):
         return add(whole, divide(rest, divisor))
+    coarse = _coarser(rest, divisor)
+    if coarse is not None:
+        return divide(coarse[0], divisor // coarse[2])
     return Quotient(left.low // divisor, left.high // divisor, left, divisor)
 
 
@@ -237,6 +252,9 @@ def modulo(left: Expression, divisor: int) -> Expression:
         return rest
     if isinstance(rest, Remainder) and rest.divisor % divisor == 0:
         return modulo(rest.left, divisor)
+    coarse = _coarser(rest, divisor)
+    if coarse is not None:
+        return add(multiply(modulo(coarse[0], divisor // coarse[2]), coarse[2]), coarse[1])
     return Remainder(0, divisor - 1, rest, divisor)
 
 

@@ -24,6 +24,7 @@ class Instruction:
     """
 
     __slots__ = (
+        "_places",
         "_users",
         "attributes",
         "control_predecessors",
@@ -63,6 +64,8 @@ class Instruction:
         self.end = end
         self.parent: Computation | None = None
         self._users: dict[Instruction, int] | None = None
+        self._places: dict[Instruction, list[int]] | None = None
+        """Where each operand stands, of an instruction with very many; `edit` builds it and keeps it up."""
 
     @property
     def computation(self) -> Computation:
@@ -145,6 +148,8 @@ class Computation:
         self._instructions: dict[Instruction, None] = {}
         self._root: Instruction | None = None
         self._users_known = False
+        self._parameters: dict[Instruction, None] | None = None
+        """The parameters, in the order in which they came; found when they are first asked for."""
 
     @property
     def instructions(self) -> KeysView[Instruction]:
@@ -161,8 +166,9 @@ class Computation:
     @property
     def parameters(self) -> list[Instruction]:
         """The parameters by their numbers."""
-        found = [i for i in self._instructions if i.parameter_number is not None]
-        return sorted(found, key=lambda i: i.parameter_number or 0)
+        if self._parameters is None:
+            self._parameters = {i: None for i in self._instructions if i.parameter_number is not None}
+        return sorted(self._parameters, key=lambda i: i.parameter_number or 0)
 
     def index_users(self) -> None:
         """Build the use lists of all instructions; `edit` keeps them up to date from then on."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import U32
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.shapes import distinct, need, no_flops, operand, rounded
+from hlo_opt.ops.shapes import bit_exact, distinct, need, no_flops, operand, rounded
 from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, register
 
 
@@ -86,8 +86,25 @@ def infer_permute_start(instruction: Instruction) -> Shape:
     return Shape.tuple_of(source, source, *(Shape(U32) for _ in elements[2:]))
 
 
-def infer_as_declared(instruction: Instruction) -> Shape:
-    return instruction.shape.without_layout()
+def infer_permute(instruction: Instruction) -> Shape:
+    """What is sent is received. With slices, the second operand is what they are written into."""
+    if len(instruction.operands) == 4 and "slice_sizes" in instruction.attributes:
+        return instruction.operands[1].shape.without_layout()
+    return _operands(instruction)
+
+
+def infer_all_to_all(instruction: Instruction) -> Shape:
+    """Blocks of one array change places, or one array of several for each participant."""
+    if "dimensions" in instruction.attributes and len(instruction.operands) == 1 and instruction.shape.is_array:
+        shape = operand(instruction, 0)
+        distinct(instruction.ints("dimensions")[:1], shape.rank, "dimensions")
+        return shape.without_layout()
+    return Shape.tuple_of(*(operand(instruction, k).without_layout() for k in range(len(instruction.operands))))
+
+
+def infer_ragged_all_to_all(instruction: Instruction) -> Shape:
+    """The second operand is what the rows are written into."""
+    return instruction.operands[1].shape.without_layout()
 
 
 _GROUPS = {"replica_groups": False, "channel_id": False}
@@ -103,9 +120,9 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     "all-gather": (_ANY, _GATHER, infer_all_gather),
     "all-gather-start": (_ANY, _GATHER, infer_all_gather_start),
     "all-gather-done": (_ONE, {}, infer_second),
-    "all-to-all": (_ANY, {**_GROUPS, "dimensions": False, "constrain_layout": False}, infer_as_declared),
-    "ragged-all-to-all": (Arity(6, 6), {**_GROUPS, "dimensions": False}, infer_as_declared),
-    "collective-permute": (_ANY, _PERMUTE, infer_as_declared),
+    "all-to-all": (_ANY, {**_GROUPS, "dimensions": False, "constrain_layout": False}, infer_all_to_all),
+    "ragged-all-to-all": (Arity(6, 6), {**_GROUPS, "dimensions": False}, infer_ragged_all_to_all),
+    "collective-permute": (_ANY, _PERMUTE, infer_permute),
     "collective-permute-start": (_ANY, _PERMUTE, infer_permute_start),
     "collective-permute-done": (_ONE, {}, infer_second),
     "collective-broadcast": (_ANY, _GROUPS, infer_all_reduce),
@@ -121,7 +138,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             evaluate=lazy("collective_numpy", _opcode.replace("-", "_")),
             index=lambda instruction, number: None,
             flops=no_flops,
-            tolerance=rounded(64),
+            tolerance=rounded(64) if "reduce" in _opcode else bit_exact,
             side_effects=True,
             is_library=True,
         )

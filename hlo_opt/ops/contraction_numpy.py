@@ -30,12 +30,38 @@ def _small_integers(element_type: ElementType) -> bool:
     return element_type.is_integer and element_type.bits <= 8
 
 
+_EXACT = 1 << 53
+"""f64 has every integer up to here."""
+
+
 def _product(lhs: Array, rhs: Array, operands: list[ElementType], result: ElementType) -> Array:
     """[batch, m, k] x [batch, k, n] in the type to accumulate in."""
     wide = _wide(result)
-    if result.is_integer and all(_small_integers(t) for t in operands):
-        return np.matmul(lhs.astype(np.float64), rhs.astype(np.float64)).astype(np.int64).astype(wide)
+    if result.is_integer and all(t.is_integer for t in operands):
+        made = _integer_product(lhs, rhs, wide)
+        if made is not None:
+            return made
     return np.matmul(lhs.astype(wide), rhs.astype(wide))
+
+
+def _integer_product(lhs: Array, rhs: Array, wide: np.dtype[Any]) -> Array | None:
+    """By products of f64, for which there is a fast library: one where all sums fit, three of 16-bit halves for 32 bits; None where neither does."""
+    if not lhs.size or not rhs.size:
+        return None
+    bound = lhs.shape[-1] * _size(lhs) * _size(rhs)
+    if bound <= _EXACT:
+        return np.matmul(lhs.astype(np.float64), rhs.astype(np.float64)).astype(np.int64).astype(wide)
+    if wide.itemsize != 4 or lhs.shape[-1] << 33 > _EXACT:
+        return None
+    halves = [[(x & 0xFFFF).astype(np.float64), ((x >> 16) & 0xFFFF).astype(np.float64)] for x in (lhs, rhs)]
+    (low, high), (other_low, other_high) = halves
+    middle = (np.matmul(low, other_high) + np.matmul(high, other_low)).astype(np.int64)
+    return (np.matmul(low, other_low).astype(np.int64) + (middle << 16)).astype(wide)
+
+
+def _size(value: Array) -> int:
+    """The largest absolute value."""
+    return max(abs(int(value.max())), abs(int(value.min())))
 
 
 def matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
@@ -127,7 +153,10 @@ def _spread(value: Array, c: ConvolutionDimensions) -> Array:
         count = max(min(size - first, -(-(sizes[2 + k] - start) // w.lhs_dilate)), 0)
         source.append(slice(first, first + count))
         to.append(slice(start, start + count * w.lhs_dilate, w.lhs_dilate))
-    made = np.zeros(sizes, dtype=value.dtype)
+    if sizes == list(value.shape) and all(s == slice(0, size) for s, size in zip(source[2:], sizes[2:], strict=True)):
+        return value
+    order = sorted(range(value.ndim), key=lambda d: -abs(value.strides[d]))
+    made: Array = np.zeros([sizes[d] for d in order], dtype=value.dtype).transpose(np.argsort(order))
     made[tuple(to)] = value[tuple(source)]
     return made
 
@@ -143,8 +172,65 @@ def _groups(value: Array, kernel: Array, c: ConvolutionDimensions) -> tuple[Arra
     return np.moveaxis(value.reshape(batch, count, features // count, *spatial), 1, 0), kernel
 
 
+UNFOLDED = 1 << 26
+"""Bytes of windows that are laid out for one matrix product."""
+
+
+def _unfolded(value: Array, kernel: Array, c: ConvolutionDimensions, out: list[int]) -> Array:
+    """[batch, output, spatial..]: the windows of as many batch elements as fit next to each other, times the kernel.
+
+    One large product: in each, the threads of NumPy's library wait for each other, which takes far longer than the sums where another process has the cores.
+    """
+    n = len(out)
+    batch, outputs, count = value.shape[0], kernel.shape[0], math.prod(out)
+    value = np.ascontiguousarray(np.moveaxis(value, 1, -1))
+    spatial = list(zip(value.strides[1:-1], c.window, strict=True))
+    windows = np.lib.stride_tricks.as_strided(
+        value,
+        (batch, *out, *kernel.shape[2:], value.shape[-1]),
+        (
+            value.strides[0],
+            *(stride * w.stride for stride, w in spatial),
+            *(stride * w.rhs_dilate for stride, w in spatial),
+            value.strides[-1],
+        ),
+        writeable=False,
+    )
+    length = math.prod(kernel.shape[1:])
+    chunk = max(1, UNFOLDED // max(1, length * count * value.itemsize))
+    matrix = kernel.transpose(*range(2, 2 + n), 1, 0).reshape(length, outputs)
+    made = np.empty((batch * count, outputs), dtype=value.dtype)
+    for at in range(0, batch, chunk):
+        laid = windows[at : at + chunk].reshape(-1, length)
+        np.matmul(laid, matrix, out=made[at * count : at * count + len(laid)])
+    return np.moveaxis(made.reshape(batch, *out, outputs), -1, 1)
+
+
+def _by_position(made: Array, value: Array, kernel: Array, c: ConvolutionDimensions, out: list[int]) -> None:
+    """Adds to [group, batch, output, spatial..] one product per kernel position, or sets one per output position where those are fewer."""
+    groups, batch, outputs = made.shape[:3]
+    spans = [w.size for w in c.window]
+    if math.prod(out) < math.prod(spans):
+        flat_kernel = kernel.reshape(groups, outputs, -1).transpose(0, 2, 1)
+        for position in itertools.product(*(range(size) for size in out)):
+            window = tuple(
+                slice(o * w.stride, o * w.stride + (w.size - 1) * w.rhs_dilate + 1, w.rhs_dilate)
+                for o, w in zip(position, c.window, strict=True)
+            )
+            patch = value[:, :, :, *window].reshape(groups, batch, -1)
+            made[(slice(None),) * 3 + position] = np.matmul(patch, flat_kernel)
+        return
+    for position in itertools.product(*(range(size) for size in spans)):
+        window = tuple(
+            slice(at * w.rhs_dilate, at * w.rhs_dilate + max(size - 1, 0) * w.stride + 1, w.stride)
+            for at, size, w in zip(position, out, c.window, strict=True)
+        )
+        patch = value[:, :, :, *window].reshape(groups, batch, value.shape[2], -1)
+        made += np.matmul(kernel[:, None, :, :, *position], patch).reshape(made.shape)
+
+
 def convolution(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """One matrix product per kernel position, or per output position where those are fewer."""
+    """One matrix product for all kernel positions; with groups, one per position."""
     c = convolution_dimensions(instruction)
     element_type = instruction.shape.type
     wide = _wide(element_type)
@@ -158,25 +244,12 @@ def convolution(evaluator: Evaluator, instruction: Instruction, values: list[Arr
     value, kernel = _groups(_spread(value, c), kernel, c)
     out = [instruction.shape.dimensions[d] for d in c.output[2]]
     groups, batch, outputs = kernel.shape[0], value.shape[1], kernel.shape[1]
-    made = np.zeros((groups, batch, outputs, *out), dtype=wide)
-    spans = [w.size for w in c.window]
-    if math.prod(out) < math.prod(spans):
-        flat_kernel = kernel.reshape(groups, outputs, -1).transpose(0, 2, 1)
-        for position in itertools.product(*(range(size) for size in out)):
-            window = tuple(
-                slice(o * w.stride, o * w.stride + (w.size - 1) * w.rhs_dilate + 1, w.rhs_dilate)
-                for o, w in zip(position, c.window, strict=True)
-            )
-            patch = value[:, :, :, *window].reshape(groups, batch, -1)
-            made[(slice(None),) * 3 + position] = np.matmul(patch, flat_kernel)
-    elif made.size:
-        for position in itertools.product(*(range(size) for size in spans)):
-            window = tuple(
-                slice(at * w.rhs_dilate, at * w.rhs_dilate + max(size - 1, 0) * w.stride + 1, w.stride)
-                for at, size, w in zip(position, out, c.window, strict=True)
-            )
-            patch = value[:, :, :, *window].reshape(groups, batch, value.shape[2], -1)
-            made += np.matmul(kernel[:, None, :, :, *position], patch).reshape(made.shape)
+    if groups == 1 and value.size and kernel.size and math.prod(out):
+        made = _unfolded(value[0], kernel[0], c, out)[None]
+    else:
+        made = np.zeros((groups, batch, outputs, *out), dtype=wide)
+        if made.size:
+            _by_position(made, value, kernel, c, out)
     if c.batch_groups > 1 or c.feature_groups > 1:
         made = np.moveaxis(made, 0, 1)
     made = made.reshape(batch, groups * outputs, *out)

@@ -23,7 +23,7 @@ from hlo_opt.ops.shapes import (
     need,
     no_flops,
 )
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, OpSpec, ShapeError, register
 
 
 def infer_as_declared(instruction: Instruction) -> Shape:
@@ -215,6 +215,7 @@ _LOWERINGS: dict[str, Lowering] = {
     "partition-id": lower_zero,
     "replica-id": lower_zero,
 }
+_ACCEPTS = {"after-all": (), "partition-id": ("u32",), "replica-id": ("u32",)}
 _LAUNCHES = frozenset({"fusion", "async-start", "copy-start", "copy-done"})
 """The rest launches nothing by itself."""
 _CALLS = frozenset({"while", "conditional", "call", "fusion", "async-start"})
@@ -232,6 +233,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             OpKind.CONTROL,
             _arity,
             _attributes,
+            _ACCEPTS.get(_opcode, EVERYTHING),
             infer=_infer,
             evaluate=lazy("control_numpy", _opcode.replace("-", "_") + "_" * (_opcode in ("while", "tuple"))),
             index=_INDICES.get(_opcode, index_none),

@@ -64,13 +64,17 @@ def while_(evaluator: Evaluator, instruction: Instruction, values: list[Value]) 
     """A loop whose state no longer changes would never end; it ends here with that state, as where XLA finds that it does nothing."""
     condition, body = instruction.called_by("condition"), instruction.called_by("body")
     state, iteration, looked = values[0], 0, 1
-    while evaluator.call(condition, [state]):
-        before, state = state, evaluator.call(body, [state])
-        iteration += 1
-        if iteration == looked:
-            if same_bits(before, state):
-                break
-            looked *= 2
+    with evaluator.loop(instruction) as loop:
+        while evaluator.call(condition, [state]):
+            loop.begin()
+            made = evaluator.call(body, [state])
+            loop.end()
+            iteration += 1
+            if iteration == looked:
+                if same_bits(state, made):
+                    break
+                looked *= 2
+            state = made
     return state
 
 
@@ -81,9 +85,14 @@ def same_bits(left: Value, right: Value) -> bool:
         a, b = todo.pop()
         if isinstance(a, tuple):
             todo.extend(zip(a, b, strict=True))
-        elif a is not b and np.asarray(a).tobytes() != np.asarray(b).tobytes():
+        elif a is not b and _raw(a) != _raw(b):
             return False
     return True
+
+
+def _raw(value: Value) -> memoryview:
+    """The bytes of an array that lies in one piece, where they are; of any other one a copy."""
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
 
 def conditional(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:

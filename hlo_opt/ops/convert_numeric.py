@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hlo_opt.ops.numeric import Array
 
 FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
-"""Bits of exponent and mantissa of the types whose precision reduce-precision cuts in place; others are cut as f32."""
+"""Bits of exponent and mantissa of the types whose precision reduce-precision cuts in place; others are cut as the type that XLA widens them to."""
 
 
 def convert(call: Call, value: Array) -> Any:
@@ -43,11 +43,14 @@ def reduce_precision(call: Call, value: Array) -> Any:
     Source: xla/service/elemental_ir_emitter.cc, EmitReducePrecisionIR: on the bits of the value's own type, denormal numbers included.
     """
     np = call.np
-    if call.type.name not in FORMATS:
-        value = value.astype(np.float32)
+    within = call.type.name
+    if within not in FORMATS:
+        # f16 holds all floats of 8 bits but the one that is all exponent (xla/service/float_normalization.cc)
+        within = "f16" if call.type.bits == 8 and call.type.name != "f8e8m0fnu" else "f32"
+        value = value.astype(np.float16 if within == "f16" else np.float32)
     exponent = call.instruction.attribute("exponent_bits", int)
     mantissa = call.instruction.attribute("mantissa_bits", int)
-    own_exponent, own_mantissa = FORMATS.get(call.type.name, FORMATS["f32"])
+    own_exponent, own_mantissa = FORMATS[within]
     width = 8 * value.dtype.itemsize
     bits = np.ascontiguousarray(value).view(f"uint{width}").reshape(value.shape)
     unsigned = bits.dtype.type

@@ -1,6 +1,7 @@
 """Custom calls: what is known about a target, and the targets that this program knows.
 
-A spec with `expand` alone is complete: evaluation runs the expansion, kernels are made from it. Plugins call `register_custom_call`.
+A spec with `expand` alone is complete: evaluation runs the expansion, kernels are made from it. Packages add targets through entry points of the group
+`hlo_opt.custom_calls`, each a `CustomCallSpec` or a list of them; a program calls `register_custom_call`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hlo_opt.diag import UsageError
+from hlo_opt.diag.plugins import DUPLICATE, Plugin, plugins
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
 from hlo_opt.ops.spec import Evaluator, ShapeError
 
 if TYPE_CHECKING:
     from hlo_opt.ops.numeric import Array
+
+
+GROUP = "hlo_opt.custom_calls"
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,7 @@ class CustomCallSpec:
     expand    a computation in no module that means the same, one parameter per operand: gives index, cost and CUDA
     expands   which instructions `expand` covers; None: all whose inferred shape is the declared one
     aliasing  output (the index of a tuple element, () for an array) -> operand whose memory it may take over, besides what the text says
+    flops     floating-point operations of the whole call; None: not known, counted as none
     library   the library that runs it on a GPU; empty when none does
     """
 
@@ -34,6 +41,7 @@ class CustomCallSpec:
     expand: Callable[[Module, Instruction], Computation] | None = None
     expands: Callable[[Instruction], bool] | None = None
     aliasing: Callable[[Instruction], Mapping[tuple[int, ...], int]] | None = None
+    flops: Callable[[Instruction], float] | None = None
     library: str = ""
 
 
@@ -54,13 +62,34 @@ def unregister_custom_call(target: str) -> None:
 
 
 def find_custom_call(target: str) -> CustomCallSpec | None:
-    """What is known about a target, or None."""
-    return _TARGETS.get(target)
+    """What is known about a target, or None. Raises UsageError for a plugin that cannot be used, where the program itself does not know the target."""
+    return _TARGETS.get(target) or _plugged().get(target)
 
 
 def custom_calls() -> list[CustomCallSpec]:
-    """All known targets, by name."""
-    return [_TARGETS[target] for target in sorted(_TARGETS)]
+    """All known targets, by name. Raises UsageError for a plugin that cannot be used."""
+    every = {**_plugged(), **_TARGETS}
+    return [every[target] for target in sorted(every)]
+
+
+def _plugged() -> dict[str, CustomCallSpec]:
+    """What installed packages add. Raises UsageError for one that is no such thing (HLO310) or declares a target that is known already (HLO311)."""
+    found: dict[str, tuple[CustomCallSpec, Plugin]] = {}
+    for plugin in plugins(GROUP):
+        given = plugin.load()
+        for spec in given if isinstance(given, list | tuple) else [given]:
+            if not isinstance(spec, CustomCallSpec):
+                raise plugin.broken(f"gives {type(spec).__name__}, which is no CustomCallSpec")
+            owner = "hlo-opt itself" if spec.target in _TARGETS else None
+            if spec.target in found:
+                owner = found[spec.target][1].package
+            if owner is not None:
+                message = f"plugin {plugin.name!r} (from {plugin.package}) declares custom call {spec.target!r}, which {owner} declares already"
+                raise UsageError(
+                    message, code=DUPLICATE, hint=f"targets of the group {GROUP} must differ; uninstall one of the two"
+                )
+            found[spec.target] = spec, plugin
+    return {target: spec for target, (spec, _) in found.items()}
 
 
 def _infer_threefry(instruction: Instruction) -> Shape:
@@ -190,28 +219,3 @@ def _evaluate_allocation(evaluator: Evaluator, instruction: Instruction, values:
 
 
 register_custom_call(CustomCallSpec("AllocateBuffer", evaluate=_evaluate_allocation))
-
-
-def _evaluate_top_k(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
-    """The k first elements along the last dimension and their positions; equal ones keep their order.
-
-    The called comparator says whether the greatest or the least come first, as xla/service/topk_rewriter.cc writes it.
-    """
-    import numpy as np
-
-    from hlo_opt.ops.numeric import Call, total_order_key, widen
-
-    assert instruction.shape.elements is not None
-    value_shape, position_shape = instruction.shape.elements
-    key = widen(values[0])
-    if key.dtype.kind == "f":
-        key = total_order_key(Call(np, instruction, evaluator), key)
-    comparator = next(instruction.called(), None)
-    if comparator is None or comparator.root.word("direction") in ("GT", "GE"):
-        key = ~key
-    order = np.argsort(key, axis=-1, kind="stable")[..., : value_shape.dimensions[-1]]
-    chosen = np.take_along_axis(np.asarray(values[0]), order, axis=-1)
-    return chosen, order.astype(position_shape.type.dtype)
-
-
-register_custom_call(CustomCallSpec("TopK", evaluate=_evaluate_top_k, library="xla"))

@@ -8,6 +8,7 @@ xla/service/instruction_fusion.cc (IsExpensive).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
@@ -22,7 +23,6 @@ Meaning = Callable[..., Any]
 Precision = Literal["own", "f32", "f64"]
 Cost = Literal["cheap", "complex", "always"] | Callable[[Instruction], bool]
 
-EVERYTHING = ("pred", "signed", "unsigned", "float", "complex")
 INTEGERS = ("signed", "unsigned")
 NUMBERS = ("signed", "unsigned", "float", "complex")
 REALS = ("float", "complex")
@@ -40,6 +40,7 @@ def elementwise(
     infer: Callable[[Instruction], Shape] | None = None,
     index: Callable[[Instruction, int], IndexMap | None] | None = None,
     ulp: float = 0.0,
+    complex_ulp: float = 0.0,
     expensive: Cost = "cheap",
     commutative: bool = False,
     precision: Precision = "f32",
@@ -51,12 +52,13 @@ def elementwise(
     meaning    its NumPy form
     precision  what the meaning computes in: narrow floats arrive as f32 and are rounded once at the end; with `f64`, f32 and c64 arrive as f64 and
                c128, so that the reference is as good as correctly rounded; with `own`, operands arrive as they are, bit for bit
-    accepts    kinds of element types that its operands may have; all operands have one type and one list of dimensions
+    accepts    kinds (or names) of element types that its operands may have; all operands have one type and one list of dimensions
     cuda       C++ texts per type or kind, or another lowering (see `hlo_opt.ops.lowering`); a kind that is missing has no lowering
     by         whose type selects the text
     result     the operands' type, its real part, or pred
     infer      in place of the rules above, where an op has its own
     ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
+    complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
     domain     where samples for tests come from, for functions that are not defined everywhere
     Raises ValueError when the opcode is in the table already.
@@ -68,12 +70,13 @@ def elementwise(
             OpKind.ELEMENTWISE,
             Arity(operands, operands),
             attributes or {},
+            accepts,
             infer=infer or _infer(opcode, accepts, result),
-            evaluate=evaluation(meaning, precision),
+            evaluate=Evaluation(meaning, precision),
             index=index or elementwise_index,
             cuda=lowering,
             flops=lambda instruction: float(instruction.shape.element_count),
-            tolerance=_tolerance(ulp),
+            tolerance=_tolerance(ulp, complex_ulp),
             samples=None if domain is None else _samples(*domain),
             commutative=commutative,
             expensive=_expensive(expensive),
@@ -81,21 +84,23 @@ def elementwise(
     )
 
 
-def evaluation(meaning: Meaning, precision: Precision = "f32") -> Callable[[Evaluator, Instruction, list[Any]], Any]:
+@dataclass(frozen=True, slots=True)
+class Evaluation:
     """The `evaluate` face of a meaning: operands widened, floating-point warnings off, the result rounded once."""
 
-    def evaluate(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+    meaning: Meaning
+    precision: Precision = "f32"
+
+    def __call__(self, evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
         import numpy as np
 
         with np.errstate(all="ignore"):
             call = Call(np, instruction, evaluator)
-            if precision == "own":
+            if self.precision == "own":
                 operands = [np.asarray(value) for value in values]
             else:
-                operands = [widen(value, further=precision == "f64") for value in values]
-            return narrow(meaning(call, *operands), instruction.shape.type)
-
-    return evaluate
+                operands = [widen(value, further=self.precision == "f64") for value in values]
+            return narrow(self.meaning(call, *operands), instruction.shape.type)
 
 
 def elementwise_index(instruction: Instruction, operand: int) -> IndexMap:
@@ -130,7 +135,7 @@ def array_operands(instruction: Instruction) -> list[Shape]:
 
 def check_kind(opcode: str, element_type: ElementType, accepts: tuple[str, ...]) -> None:
     """Raises ShapeError for an element type that the opcode does not take."""
-    if element_type.kind not in accepts:
+    if element_type.kind not in accepts and element_type.name not in accepts:
         raise ShapeError(f"{opcode} takes {' or '.join(accepts)} values, not {element_type}")
 
 
@@ -163,12 +168,14 @@ def real_part(element_type: ElementType) -> ElementType:
     return ELEMENT_TYPES["f32" if element_type.bits == 64 else "f64"]
 
 
-def _tolerance(ulp: float) -> Callable[[ElementType], float]:
+def _tolerance(ulp: float, products: float = 0.0) -> Callable[[ElementType], float]:
     def tolerance(element_type: ElementType) -> float:
         if element_type.is_narrow_float:
             return min(ulp, 1.0)
-        # a complex function is several real ones
-        return 4.0 * ulp + 4.0 if element_type.is_complex else ulp * element_type.is_float
+        if element_type.is_complex:
+            # a complex function is several real ones
+            return products if products or not ulp else 4.0 * ulp + 4.0
+        return ulp * element_type.is_float
 
     return tolerance
 

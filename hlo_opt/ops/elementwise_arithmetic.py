@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
 from hlo_opt.ops import numeric
 from hlo_opt.ops.elementwise import (
-    EVERYTHING,
     INTEGERS,
     NUMBERS,
     array_operands,
@@ -21,13 +20,13 @@ from hlo_opt.ops.elementwise import (
     same_type,
 )
 from hlo_opt.ops.lowering import Elementwise
-from hlo_opt.ops.spec import ShapeError
+from hlo_opt.ops.spec import EVERYTHING, ShapeError
 
 
 def wrapping(operator: str) -> dict[str, str]:
     """C++ texts of an operator whose integer form wraps."""
     return {
-        "float": f"{{0}} {operator} {{1}}",
+        **every(f"{{0}} {operator} {{1}}", "float", "complex"),
         "unsigned": f"{{0}} {operator} {{1}}",
         "u16": f"(unsigned int){{0}} {operator} (unsigned int){{1}}",
         "signed": f"{{0}} {operator} {{1}}",
@@ -71,6 +70,7 @@ elementwise(
     "multiply",
     2,
     lambda call, x, y: x & y if call.type.kind == "pred" else x * y,
+    complex_ulp=4,
     accepts=EVERYTHING,
     cuda={**wrapping("*"), "pred": "{0} & {1}"},
     commutative=True,
@@ -79,8 +79,13 @@ elementwise(
     "divide",
     2,
     numeric.divide,
+    complex_ulp=4,
     accepts=NUMBERS,
-    cuda={"float": "{0} / {1}", **every("hlo_divide<{T}>({0}, {1})", *INTEGERS)},
+    cuda={
+        "float": "{0} / {1}",
+        "complex": "hlo_complex_divide({0}, {1})",
+        **every("hlo_divide<{T}>({0}, {1})", *INTEGERS),
+    },
     expensive=_division_is_expensive,
 )
 elementwise(
@@ -96,7 +101,7 @@ elementwise(
     2,
     numeric.maximum,
     accepts=EVERYTHING,
-    cuda={"pred": "{0} | {1}", **every("hlo_maximum<{T}>({0}, {1})", "float", *INTEGERS)},
+    cuda={"pred": "{0} | {1}", **every("hlo_maximum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
 )
 elementwise(
@@ -104,7 +109,7 @@ elementwise(
     2,
     numeric.minimum,
     accepts=EVERYTHING,
-    cuda={"pred": "{0} & {1}", **every("hlo_minimum<{T}>({0}, {1})", "float", *INTEGERS)},
+    cuda={"pred": "{0} & {1}", **every("hlo_minimum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
 )
 elementwise(
@@ -113,7 +118,7 @@ elementwise(
     lambda call, x: -x,
     accepts=NUMBERS,
     cuda={
-        **every("-({0})", "float", *INTEGERS),
+        **every("-({0})", "float", "complex", *INTEGERS),
         "s32": "(int)(0u - (unsigned int){0})",
         "s64": "(long long)(0ull - (unsigned long long){0})",
     },
@@ -127,6 +132,7 @@ elementwise(
     by=0,
     cuda={
         "float": "fabs{F}({0})",
+        "complex": "hlo_modulus({0})",
         "unsigned": "{0}",
         "signed": "{0} < 0 ? -({0}) : {0}",
         "s32": "{0} < 0 ? (int)(0u - (unsigned int){0}) : {0}",
@@ -138,9 +144,13 @@ elementwise(
     "sign",
     1,
     numeric.sign,
+    complex_ulp=4,
     accepts=("signed", "float", "complex"),
     # the last branch keeps NaN and the sign of zero
-    cuda=every("{0} > 0 ? ({T})1 : ({0} < 0 ? ({T})-1 : ({T}){0})", "float", "signed"),
+    cuda={
+        **every("{0} > 0 ? ({T})1 : ({0} < 0 ? ({T})-1 : ({T}){0})", "float", "signed"),
+        "complex": "hlo_direction({0})",
+    },
     expensive="complex",
 )
 elementwise(
@@ -236,7 +246,7 @@ def _infer_compare(instruction: Instruction) -> Shape:
 
 def _compare_texts(instruction: Instruction) -> Mapping[str, str]:
     operator = _DIRECTIONS[instruction.word("direction")]
-    texts = every(f"{{0}} {operator} {{1}}", "pred", "float", *INTEGERS)
+    texts = every(f"{{0}} {operator} {{1}}", "pred", "float", "complex", *INTEGERS)
     if instruction.word("type") == "TOTALORDER":
         texts["float"] = f"hlo_total_order({{0}}) {operator} hlo_total_order({{1}})"
     return texts
@@ -270,13 +280,16 @@ elementwise(
     accepts=EVERYTHING,
     infer=_infer_select,
     precision="own",
-    cuda=every("{0} ? {1} : {2}", "pred", "float", *INTEGERS),
+    cuda=every("{0} ? {1} : {2}", "pred", "float", "complex", *INTEGERS),
 )
+
+
+_ORDERED = ("pred", "signed", "unsigned", "float")
 
 
 def _infer_clamp(instruction: Instruction) -> Shape:
     low, value, high = array_operands(instruction)
-    check_kind("clamp", value.type, ("pred", "signed", "unsigned", "float"))
+    check_kind("clamp", value.type, _ORDERED)
     element_type = same_type("clamp", [value, low, high])
     for bound in (low, high):
         if bound.rank and bound.dimensions != value.dimensions:
@@ -288,7 +301,7 @@ elementwise(
     "clamp",
     3,
     numeric.clamp,
-    accepts=NUMBERS,
+    accepts=_ORDERED,
     infer=_infer_clamp,
     cuda=every("hlo_minimum<{T}>(hlo_maximum<{T}>({1}, {0}), {2})", "pred", "float", *INTEGERS),
 )

@@ -9,7 +9,6 @@ from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import constant, dimensions, identity, variable
 from hlo_opt.ops import convert_numeric
 from hlo_opt.ops.elementwise import (
-    EVERYTHING,
     INTEGERS,
     array_operands,
     check_kind,
@@ -20,7 +19,7 @@ from hlo_opt.ops.elementwise import (
 )
 from hlo_opt.ops.elementwise_arithmetic import every
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type
-from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
 
 
 def _declared(instruction: Instruction) -> ElementType:
@@ -41,9 +40,9 @@ def _infer_convert(instruction: Instruction) -> Shape:
 def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
     source = instruction.operands[0].shape.type
     if source.is_complex:
-        return {}
+        return {"complex": "({T}){0}"}
     whole = "hlo_float_to_integer<{T}>({0})" if source.is_float else "({T}){0}"
-    return {"pred": "{0} != 0", "float": "({T}){0}", **every(whole, *INTEGERS)}
+    return {"pred": "{0} != 0", **every("({T}){0}", "float", "complex"), **every(whole, *INTEGERS)}
 
 
 elementwise(
@@ -109,9 +108,13 @@ elementwise(
 )
 
 
+_AS_WIDE_AS_BITS = tuple(t.name for t in ELEMENT_TYPES.values() if t.is_float and f"u{t.bits}" in ELEMENT_TYPES)
+"""Floats for which there are random bits of the same width."""
+
+
 def _infer_stochastic_convert(instruction: Instruction) -> Shape:
     operand, random = array_operands(instruction)
-    check_kind("stochastic-convert", operand.type, ("float",))
+    check_kind("stochastic-convert", operand.type, _AS_WIDE_AS_BITS)
     if random.type.kind != "unsigned" or random.type.bits != operand.type.bits:
         raise ShapeError(
             f"stochastic-convert of {operand.type} needs u{operand.type.bits} random bits, not {random.type}"
@@ -123,17 +126,19 @@ elementwise(
     "stochastic-convert",
     2,
     convert_numeric.stochastic_convert,
-    accepts=("float",),
+    accepts=_AS_WIDE_AS_BITS,
     infer=_infer_stochastic_convert,
     cuda={"signed": "hlo_stochastic_convert<{T}>({0}, {1})"},
 )
 
 
+_PARTS = ("f32", "f64")
+
+
 def _infer_complex(instruction: Instruction) -> Shape:
     shapes = array_operands(instruction)
     element_type = same_type("complex", shapes)
-    if element_type.name not in ("f32", "f64"):
-        raise ShapeError(f"complex takes f32 or f64 parts, not {element_type}")
+    check_kind("complex", element_type, _PARTS)
     return same_dimensions("complex", shapes, ELEMENT_TYPES["c64" if element_type.bits == 32 else "c128"])
 
 
@@ -141,8 +146,9 @@ elementwise(
     "complex",
     2,
     convert_numeric.make_complex,
-    accepts=("float",),
+    accepts=_PARTS,
     infer=_infer_complex,
+    cuda={"complex": "{T}({0}, {1})"},
 )
 elementwise(
     "real",
@@ -151,7 +157,7 @@ elementwise(
     accepts=("float", "complex"),
     result="real",
     by=0,
-    cuda={"float": "{0}"},
+    cuda={"float": "{0}", "complex": "({0}).re"},
 )
 elementwise(
     "imag",
@@ -160,7 +166,7 @@ elementwise(
     accepts=("float", "complex"),
     result="real",
     by=0,
-    cuda={"float": "({T})0"},
+    cuda={"float": "({T})0", "complex": "({0}).im"},
 )
 
 
@@ -177,17 +183,17 @@ elementwise(
     accepts=EVERYTHING,
     infer=_infer_copy,
     precision="own",
-    cuda=every("{0}", "pred", "float", *INTEGERS),
+    cuda=every("{0}", "pred", "float", "complex", *INTEGERS),
 )
 
 
 def _infer_bitcast_convert(instruction: Instruction) -> Shape:
     (operand,) = array_operands(instruction)
     target = _declared(instruction)
-    if operand.type.is_complex != target.is_complex:
-        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}")
-    if operand.type.bits == target.bits:
+    if operand.type.bits == target.bits and operand.type.is_complex == target.is_complex:
         return same_dimensions("bitcast-convert", [operand], target)
+    if operand.type.is_complex or target.is_complex:
+        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}")
     wide, thin = max(operand.type.bits, target.bits), min(operand.type.bits, target.bits)
     if wide % thin:
         raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}: one width must divide the other")
@@ -274,5 +280,7 @@ register(
         flops=lambda instruction: float(
             instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
         ),
+        # what its computation does has tolerances of its own
+        tolerance=lambda element_type: 0.0,
     )
 )

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hlo_opt.ops.atomic_cuda import ATOMIC_PRELUDE
+from hlo_opt.ops.complex_cuda import COMPLEX_PRELUDE
+
 _INLINE = "__device__ __forceinline__"
 
 
@@ -272,6 +275,8 @@ INLINE unsigned short hlo_store_f16(float x) {
         "hlo_round_f16": """
 INLINE float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
 """,
+        **COMPLEX_PRELUDE,
+        **ATOMIC_PRELUDE,
     }.items()
 }
 """Definitions by the helper's name. A definition may use helpers that stand before it."""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from hlo_opt.ops import numeric
+from hlo_opt.ops.complex_cuda import in_double
 from hlo_opt.ops.elementwise import INTEGERS, REALS, elementwise
 from hlo_opt.ops.elementwise_arithmetic import every
 
@@ -14,15 +15,22 @@ _ACCURACY = {"result_accuracy": False}
 
 
 def _function(
-    opcode: str, numpy_name: str, c_name: str, ulp: float, *, domain: tuple[float, float] | None = None, cost: str = ""
+    opcode: str,
+    numpy_name: str,
+    c_name: str,
+    ulp: float,
+    *,
+    domain: tuple[float, float] | None = None,
+    cost: str = "",
+    complex_name: str = "",
 ) -> None:
-    """A function of one real or complex number that NumPy and C both have."""
+    """A function of one real or complex number that NumPy and C both have; `complex_name` is the kernels' helper for complex numbers, where there is one."""
     elementwise(
         opcode,
         1,
         lambda call, x: getattr(call.np, numpy_name)(x),
         accepts=REALS,
-        cuda={"float": f"{c_name}{{F}}({{0}})"},
+        cuda={"float": f"{c_name}{{F}}({{0}})", **({"complex": in_double(complex_name)} if complex_name else {})},
         ulp=ulp,
         expensive="complex" if cost == "cheap" else "always",
         precision="f64",
@@ -36,17 +44,28 @@ _function("acosh", "arccosh", "acosh", 5, domain=(1.0, 10.0))
 _function("asin", "arcsin", "asin", 3, domain=(-1.0, 1.0))
 _function("asinh", "arcsinh", "asinh", 4)
 _function("atanh", "arctanh", "atanh", 4, domain=(-0.99, 0.99))
-_function("cosine", "cos", "cos", 3, cost="cheap")
-_function("cosh", "cosh", "cosh", 3)
-_function("exponential", "exp", "exp", 3)
-_function("exponential-minus-one", "expm1", "expm1", 3)
-_function("log", "log", "log", 3, domain=(0.01, 10.0))
-_function("log-plus-one", "log1p", "log1p", 3, domain=(-0.9, 10.0))
-_function("sine", "sin", "sin", 3, cost="cheap")
-_function("sinh", "sinh", "sinh", 4, cost="cheap")
-_function("tan", "tan", "tan", 5, cost="cheap")
-_function("tanh", "tanh", "tanh", 4)
+_function("cosine", "cos", "cos", 3, cost="cheap", complex_name="hlo_cosine")
+_function("cosh", "cosh", "cosh", 3, complex_name="hlo_hyperbolic_cosine")
+_function("exponential", "exp", "exp", 3, complex_name="hlo_exponential")
+_function("exponential-minus-one", "expm1", "expm1", 3, complex_name="hlo_exponential_minus_one")
+_function("log", "log", "log", 3, domain=(0.01, 10.0), complex_name="hlo_logarithm")
+_function("sine", "sin", "sin", 3, cost="cheap", complex_name="hlo_sine")
+_function("sinh", "sinh", "sinh", 4, cost="cheap", complex_name="hlo_hyperbolic_sine")
+_function("tan", "tan", "tan", 5, cost="cheap", complex_name="hlo_tangent")
+_function("tanh", "tanh", "tanh", 4, complex_name="hlo_hyperbolic_tangent")
 
+elementwise(
+    "log-plus-one",
+    1,
+    numeric.log_plus_one,
+    accepts=REALS,
+    cuda={"float": "log1p{F}({0})", "complex": in_double("hlo_logarithm_plus_one")},
+    ulp=3,
+    expensive="always",
+    precision="f64",
+    attributes=_ACCURACY,
+    domain=(-0.9, 10.0),
+)
 elementwise(
     "cbrt",
     1,
@@ -74,7 +93,7 @@ elementwise(
     1,
     numeric.logistic,
     accepts=REALS,
-    cuda={"float": "({T})1 / (({T})1 + exp{F}(-({0})))"},
+    cuda={"float": "({T})1 / (({T})1 + exp{F}(-({0})))", "complex": in_double("hlo_logistic")},
     ulp=5,
     expensive="always",
     precision="f64",
@@ -85,7 +104,7 @@ elementwise(
     1,
     numeric.square_root,
     accepts=REALS,
-    cuda={"float": "sqrt{F}({0})"},
+    cuda={"float": "sqrt{F}({0})", "complex": in_double("hlo_positive_square_root")},
     ulp=1,
     expensive="always",
     precision="f64",
@@ -97,7 +116,7 @@ elementwise(
     1,
     numeric.reciprocal_square_root,
     accepts=REALS,
-    cuda={"float": "({T})1 / sqrt{F}({0})"},
+    cuda={"float": "({T})1 / sqrt{F}({0})", "complex": in_double("hlo_reciprocal_square_root")},
     ulp=3,
     expensive="always",
     precision="f64",
@@ -109,7 +128,7 @@ elementwise(
     2,
     numeric.atan2,
     accepts=REALS,
-    cuda={"float": "atan2{F}({0}, {1})"},
+    cuda={"float": "atan2{F}({0}, {1})", "complex": in_double("hlo_complex_atan2", 2)},
     ulp=4,
     expensive="always",
     precision="f64",
@@ -119,7 +138,11 @@ elementwise(
     2,
     numeric.power,
     accepts=(*INTEGERS, *REALS),
-    cuda={"float": "pow{F}({0}, {1})", **every("hlo_power<{T}>({0}, {1})", *INTEGERS)},
+    cuda={
+        "float": "pow{F}({0}, {1})",
+        "complex": in_double("hlo_complex_power", 2),
+        **every("hlo_power<{T}>({0}, {1})", *INTEGERS),
+    },
     ulp=9,
     expensive="always",
     precision="f64",

@@ -1,7 +1,8 @@
-"""Custom calls to LAPACK and cuSOLVER: factorizations of (batches of) matrices.
+"""Custom calls to LAPACK, cuSOLVER and cuSPARSE: factorizations of (batches of) matrices, and systems of equations.
 
 Results are those of jaxlib's kernels (jaxlib/cpu/lapack_kernels.h, jaxlib/gpu/solver_kernels_ffi.h); `Qr` and `ProductOfElementaryHouseholderReflectors` are what
-XLA's own builder writes (xla/hlo/builder/lib/qr.cc). Where a factorization is determined up to signs only, the signs are those of LAPACK.
+XLA's own builder writes (xla/hlo/builder/lib/qr.cc), `__cusolver$cholesky` what XLA:GPU makes of `cholesky`. Where a factorization is determined up to signs
+only, the signs are those of LAPACK. Calls of jaxlib before its foreign-function interface are known where their meaning is not hidden in an opaque descriptor.
 """
 
 from __future__ import annotations
@@ -9,25 +10,48 @@ from __future__ import annotations
 from hlo_opt.ops.custom_calls import CustomCallSpec, register_custom_call
 from hlo_opt.ops.lazy import lazy
 
-_LETTERS = {"potrf": "sdcz", "getrf": "sdcz", "geqrf": "sdcz", "orgqr": "sd", "ungqr": "cz", "gesdd": "sdcz"}
-_EIGEN = {"syevd": "sd", "heevd": "cz"}
+_FILES = {
+    "factorizations_numpy": ("getrf", "potrf", "trsm", "gtsv", "gtsv2", "syrk", "cusolver_cholesky", "lu_pivots_to_permutation"),
+    "factorizations_householder_numpy": ("geqrf", "geqp3", "orgqr", "ormqr", "gehrd", "sytrd"),
+    "factorizations_spectral_numpy": ("syevd", "geev", "gesdd", "gesvdj"),
+}  # fmt: skip
+_LAPACK = {
+    **dict.fromkeys(("potrf", "getrf", "geqrf", "geqp3", "gehrd", "geev", "gesdd", "gesvd", "gtsv", "trsm"), "sdcz"),
+    **dict.fromkeys(("orgqr", "ormqr", "syevd", "sytrd"), "sd"),
+    **dict.fromkeys(("ungqr", "unmqr", "heevd", "hetrd"), "cz"),
+}
+_SOLVER = ("potrf", "getrf", "geqrf", "orgqr", "ormqr", "syevd", "sytrd", "syrk", "gesvd", "gesdd", "gesvdj", "gesvdp")
+_SAME = {"ungqr": "orgqr", "unmqr": "ormqr", "heevd": "syevd", "hetrd": "sytrd", "gesvd": "gesdd", "gesvdp": "gesvdj"}
+_OTHERS = {
+    "Qr": ("geqrf", ""),
+    "ProductOfElementaryHouseholderReflectors": ("orgqr", ""),
+    "__cusolver$cholesky": ("cusolver_cholesky", "cuSOLVER"),
+    "cu_lu_pivots_to_permutation": ("lu_pivots_to_permutation", "jaxlib"),
+    "hip_lu_pivots_to_permutation": ("lu_pivots_to_permutation", "jaxlib"),
+    "cusparse_gtsv2_ffi": ("gtsv2", "cuSPARSE"),
+    "hipsparse_gtsv2_ffi": ("gtsv2", "hipSPARSE"),
+    "cublas_getrf_batched": ("getrf", "cuBLAS"),
+    "cublas_geqrf_batched": ("geqrf", "cuBLAS"),
+    "cusolver_getrf": ("getrf", "cuSOLVER"),
+    "cusolver_geqrf": ("geqrf", "cuSOLVER"),
+    "cusolver_orgqr": ("orgqr", "cuSOLVER"),
+}
 
 
 def _register() -> None:
-    meanings = {"ungqr": "orgqr", "gesvd": "gesdd", "gesvdj": "gesdd", "heevd": "syevd"}
-    for name, letters in {**_LETTERS, **_EIGEN}.items():
+    for name, letters in _LAPACK.items():
         for letter in letters:
-            _one(f"lapack_{letter}{name}_ffi", meanings.get(name, name), "LAPACK")
-    for name in ("getrf", "geqrf", "orgqr", "syevd", "gesvd", "gesvdj", "potrf"):
-        _one(f"cusolver_{name}_ffi", meanings.get(name, name), "cuSOLVER")
-    _one("Qr", "geqrf", "")
-    _one("ProductOfElementaryHouseholderReflectors", "orgqr", "")
-    for target in ("cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation"):
-        _one(target, "lu_pivots_to_permutation", "jaxlib")
+            _one(f"lapack_{letter}{name}_ffi", _SAME.get(name, name), "LAPACK")
+    for name in _SOLVER:
+        _one(f"cusolver_{name}_ffi", _SAME.get(name, name), "cuSOLVER")
+        _one(f"hipsolver_{name}_ffi", _SAME.get(name, name), "hipSOLVER")
+    for target, (function, library) in _OTHERS.items():
+        _one(target, function, library)
 
 
 def _one(target: str, function: str, library: str) -> None:
-    register_custom_call(CustomCallSpec(target, evaluate=lazy("factorizations_numpy", function), library=library))
+    file = next(name for name, functions in _FILES.items() if function in functions)
+    register_custom_call(CustomCallSpec(target, evaluate=lazy(file, function), library=library))
 
 
 _register()

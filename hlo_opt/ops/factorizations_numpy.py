@@ -1,98 +1,24 @@
-"""The NumPy meaning of matrix factorizations. Everything is computed in f64 or c128 and rounded once; batches are leading dimensions."""
+"""The NumPy meaning of elimination: LU, Cholesky, triangular and tridiagonal systems. Everything is computed in f64 or c128 and rounded once; batches are leading dimensions."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.call_config import configuration, is_true, letter
+from hlo_opt.ops.factorizations_common import adjoint, hermitian, is_lower, returned, wide
+from hlo_opt.ops.linalg_numpy import solve_triangular
 from hlo_opt.ops.spec import Evaluator
 
 Array = Any
 Value = Any
 
-_OPTION = r"{name}\s*=\s*(\w+)"
-
-
-def _option(instruction: Instruction, name: str, default: str) -> str:
-    """A one-letter option of the call's configuration, which writes it as the number of the letter: `uplo = 76 : ui8`. Booleans: true, false."""
-    written = instruction.attributes.get("backend_config")
-    found = None if written is None else re.search(_OPTION.format(name=name), written.text)
-    if found is None:
-        return default
-    return chr(int(found[1])) if found[1].isdigit() and 32 <= int(found[1]) < 127 else found[1]
-
-
-def _wide(value: Array) -> Array:
-    array = np.asarray(value)
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-
-
-def _returned(instruction: Instruction, made: list[Array]) -> Value:
-    """The first results that the call declares, in its types; what else it declares (workspace) is zero."""
-    leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
-    found = []
-    for number, leaf in enumerate(leaves):
-        if number < len(made):
-            value = np.asarray(made[number])
-            real = leaf.type.dtype.kind != "c" and value.dtype.kind == "c"
-            found.append((value.real if real else value).astype(leaf.type.dtype).reshape(leaf.dimensions))
-        else:
-            found.append(np.zeros(leaf.dimensions, leaf.type.dtype))
-    return tuple(found) if instruction.shape.is_tuple else found[0]
-
-
-def householder(a: Array) -> tuple[Array, Array]:
-    """R above and the reflectors' vectors below the diagonal, and their factors, as LAPACK's geqrf gives them."""
-    a = a.copy()
-    rows, columns = a.shape[-2:]
-    steps = min(rows, columns)
-    factors = np.zeros((*a.shape[:-2], steps), a.dtype)
-    for k in range(steps):
-        alpha = a[..., k, k].copy()
-        below = np.sum(np.abs(a[..., k + 1 :, k]) ** 2, axis=-1)
-        norm = np.sqrt(np.abs(alpha) ** 2 + below)
-        beta = -np.where(alpha.real < 0, -norm, norm)
-        still = (below == 0) & (alpha.imag == 0)
-        beta = np.where(still, alpha.real, beta)
-        divisor = np.where(still, 1, beta)
-        factor = np.where(still, 0, (beta - alpha) / divisor)
-        vector = a[..., k:, k] / np.where(still, 1, alpha - beta)[..., None]
-        vector[..., 0] = 1
-        vector[..., 1:] = np.where(still[..., None], 0, vector[..., 1:])
-        factors[..., k] = factor
-        rest = a[..., k:, k + 1 :]
-        projected = np.einsum("...i,...ij->...j", vector.conj(), rest)
-        a[..., k:, k + 1 :] = rest - factor.conj()[..., None, None] * vector[..., :, None] * projected[..., None, :]
-        a[..., k, k] = beta
-        a[..., k + 1 :, k] = vector[..., 1:]
-    return a, factors
-
-
-def geqrf(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """A = QR: (R and the reflectors, their factors)."""
-    return _returned(instruction, list(householder(_wide(values[0]))))
-
-
-def orgqr(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """The first columns of Q from reflectors and factors: the product of I - factor v v^H."""
-    a, factors = _wide(values[0]), _wide(values[1])
-    rows, columns = a.shape[-2:]
-    q = np.broadcast_to(np.eye(rows, columns, dtype=a.dtype), a.shape).copy()
-    for k in range(factors.shape[-1] - 1, -1, -1):
-        vector = a[..., k:, k].copy()
-        vector[..., 0] = 1
-        rest = q[..., k:, :]
-        projected = np.einsum("...i,...ij->...j", vector.conj(), rest)
-        q[..., k:, :] = rest - factors[..., k, None, None] * vector[..., :, None] * projected[..., None, :]
-    return _returned(instruction, [q])
-
 
 def getrf(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """PA = LU: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
-    a = _wide(values[0])
+    a = wide(values[0])
     rows, columns = a.shape[-2:]
     flat = a.reshape(-1, rows, columns).copy()
     steps = min(rows, columns)
@@ -111,25 +37,37 @@ def getrf(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         flat[:, k + 1 :, k] /= np.where(zero, 1, flat[:, k, k])[:, None]
         flat[:, k + 1 :, k + 1 :] -= flat[:, k + 1 :, k, None] * flat[:, None, k, k + 1 :]
     batch = a.shape[:-2]
-    return _returned(instruction, [flat.reshape(a.shape), pivots.reshape(*batch, steps), state.reshape(batch)])
+    return returned(instruction, [flat.reshape(a.shape), pivots.reshape(*batch, steps), state.reshape(batch)])
 
 
 def potrf(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """A = L L^H or U^H U: (the factor over the operand's triangle, the first minor that is not positive counted from 1 or 0)."""
-    a = _wide(values[0])
-    upper = _option(instruction, "uplo", "L") == "U"
-    flat = a.reshape(-1, *a.shape[-2:]).copy()
+    a = wide(values[0])
+    made, state = _cholesky(a, lower=is_lower(instruction))
+    return returned(instruction, [made, state])
+
+
+def cusolver_cholesky(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """What XLA:GPU writes in place of `cholesky`: (factor, workspace, state). The configuration is CholeskyOptions as JSON."""
+    a = wide(values[0])
+    made, state = _cholesky(a, lower=configuration(instruction).get("lower") is True)
+    leaves = list(instruction.shape.leaves())
+    return returned(instruction, [made, np.zeros(leaves[1].dimensions), state])
+
+
+def _cholesky(a: Array, *, lower: bool) -> tuple[Array, Array]:
+    """The factor; where there is none the operand is left as it is, as far as anybody may rely on it."""
+    full = hermitian(a, lower=lower).reshape(-1, *a.shape[-2:])
+    flat = a.reshape(full.shape).copy()
     state = np.zeros(len(flat), np.int32)
     for number, matrix in enumerate(flat):
-        lower = matrix.conj().T if upper else matrix
-        full = np.tril(lower) + np.tril(lower, -1).conj().T
         try:
-            factor = np.linalg.cholesky(full)
+            factor = np.linalg.cholesky(full[number])
         except np.linalg.LinAlgError:
-            state[number] = _failing_minor(full)
+            state[number] = _failing_minor(full[number])
             continue
-        flat[number] = np.triu(factor.conj().T) + np.tril(matrix, -1) if upper else factor + np.triu(matrix, 1)
-    return _returned(instruction, [flat.reshape(a.shape), state.reshape(a.shape[:-2])])
+        flat[number] = factor + np.triu(matrix, 1) if lower else adjoint(factor) + np.tril(matrix, -1)
+    return flat.reshape(a.shape), state.reshape(a.shape[:-2])
 
 
 def _failing_minor(matrix: Array) -> int:
@@ -139,27 +77,6 @@ def _failing_minor(matrix: Array) -> int:
         except np.linalg.LinAlgError:
             return size
     return len(matrix)
-
-
-def syevd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """(eigenvectors in columns, eigenvalues in rising order, 0)"""
-    a = _wide(values[0])
-    lower = _option(instruction, "uplo", _option(instruction, "lower", "L")) in ("L", "true")
-    eigenvalues, vectors = np.linalg.eigh(a, UPLO="L" if lower else "U")
-    return _returned(instruction, [vectors, eigenvalues, np.zeros(a.shape[:-2], np.int32)])
-
-
-def gesdd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """(the operand's memory, singular values, U, V^H, 0); U and V^H are whole or cut as the declared shapes say."""
-    a = _wide(values[0])
-    leaves = list(instruction.shape.leaves())
-    if len(leaves) < 5:
-        raise ValueError(f"a singular value decomposition gives 5 results, not {len(leaves)}")
-    whole = leaves[2].dimensions[-1] == a.shape[-2] and leaves[3].dimensions[-2] == a.shape[-1]
-    u, singular, v = np.linalg.svd(a, full_matrices=whole)
-    if leaves[2].dimensions != u.shape or leaves[3].dimensions != v.shape:  # only the values are asked for
-        u, v = np.zeros(leaves[2].dimensions), np.zeros(leaves[3].dimensions)
-    return _returned(instruction, [a, singular, u, v, np.zeros(a.shape[:-2], np.int32)])
 
 
 def lu_pivots_to_permutation(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -174,4 +91,77 @@ def lu_pivots_to_permutation(evaluator: Evaluator, instruction: Instruction, val
         swapped = order[every, chosen].copy()
         order[every, chosen] = order[:, k]
         order[:, k] = swapped
-    return _returned(instruction, [order])
+    return returned(instruction, [order])
+
+
+def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """The solution x of op(A) x = B or x op(A) = B for triangular A."""
+    names = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
+    x = solve_triangular(
+        wide(values[0]),
+        wide(values[1]),
+        left=letter(instruction, "side", "L") == "L",
+        lower=letter(instruction, "uplo", "L") == "L",
+        transpose=names[letter(instruction, "trans_x", "N")],
+        unit_diagonal=letter(instruction, "diag", "N") == "U",
+    )
+    return returned(instruction, [x])
+
+
+def gtsv(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """(lower, middle and upper diagonal as LAPACK leaves them, the solution, the first zero pivot counted from 1 or 0).
+
+    Row k reads lower[k] x[k-1] + middle[k] x[k] + upper[k] x[k+1] = right[k]; elimination exchanges neighbouring rows where the lower element is greater.
+    """
+    lower, middle, upper, right = (wide(value).copy() for value in values)
+    n = middle.shape[-1]
+    below = lower[..., 1:]  # a view: LAPACK counts from the second row
+    for k in range(n - 1):
+        swap = _size(middle[..., k]) < _size(below[..., k])
+        pivot = np.where(swap, below[..., k], middle[..., k])
+        factor = np.where(swap, middle[..., k], below[..., k]) / np.where(pivot == 0, 1, pivot)
+        kept = np.where(swap, middle[..., k + 1], upper[..., k])
+        middle[..., k + 1] = np.where(swap, upper[..., k], middle[..., k + 1]) - factor * kept
+        middle[..., k], upper[..., k] = pivot, kept
+        if k < n - 2:
+            below[..., k] = np.where(swap, upper[..., k + 1], 0)
+            upper[..., k + 1] = np.where(swap, -factor * upper[..., k + 1], upper[..., k + 1])
+        one, two = right[..., k, :].copy(), right[..., k + 1, :].copy()
+        exchanged = swap[..., None]
+        right[..., k, :] = np.where(exchanged, two, one)
+        right[..., k + 1, :] = np.where(exchanged, one, two) - factor[..., None] * right[..., k, :]
+    zero = middle == 0
+    state = np.where(zero.any(-1), zero.argmax(-1) + 1, 0)
+    safe = np.where(zero, 1, middle)
+    for k in range(n - 1, -1, -1):
+        if k < n - 1:
+            right[..., k, :] -= upper[..., k, None] * right[..., k + 1, :]
+        if k < n - 2:
+            right[..., k, :] -= below[..., k, None] * right[..., k + 2, :]
+        right[..., k, :] /= safe[..., k, None]
+    return returned(instruction, [lower, middle, upper, right, state])
+
+
+def _size(value: Array) -> Array:
+    """The magnitude by which LAPACK chooses pivots."""
+    return np.abs(value.real) + np.abs(value.imag)
+
+
+def gtsv2(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """cuSPARSE's tridiagonal solver gives the solution alone. Raises ValueError for a singular matrix."""
+    n = np.shape(values[1])[-1]
+    made = np.zeros(np.shape(values[3]), wide(values[3]).dtype).reshape(-1, *np.shape(values[3])[-2:])
+    diagonals = [wide(value).reshape(-1, n) for value in values[:3]]
+    for number, right in enumerate(wide(values[3]).reshape(made.shape)):
+        lower, middle, upper = (d[number] for d in diagonals)
+        matrix = np.diag(middle) + np.diag(lower[1:], -1) + np.diag(upper[:-1], 1)
+        made[number] = np.linalg.solve(matrix, right)
+    return returned(instruction, [made])
+
+
+def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """alpha A A^T + beta C, or with A^T A."""
+    a, c, alpha, beta = (wide(value) for value in values)
+    turned = np.swapaxes(a, -1, -2)
+    product = turned @ a if is_true(instruction, "transpose") else a @ turned
+    return returned(instruction, [alpha * product + beta * c])

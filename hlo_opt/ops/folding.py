@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Computation, ElementType
+from hlo_opt.ops.numeric import larger, smaller
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.ops.spec import Evaluator
 
@@ -22,6 +23,37 @@ _FUNCTIONS = {
     "xor": np.bitwise_xor,
 }
 _PREDICATES = {"add": np.logical_or, "multiply": np.logical_and, "maximum": np.logical_or, "minimum": np.logical_and}
+
+
+def combine(ufunc: np.ufunc, left: Array, right: Array) -> Array:
+    """The function applied, with 0 greater than -0."""
+    if ufunc is np.maximum:
+        return larger(np, left, right)
+    return smaller(np, left, right) if ufunc is np.minimum else ufunc(left, right)
+
+
+def fold_axes(ufunc: np.ufunc, source: Array, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """`ufunc.reduce`, with 0 greater than -0."""
+    made: Array = np.asarray(ufunc.reduce(source, axis=axes, dtype=dtype))
+    if ufunc not in (np.maximum, np.minimum) or made.dtype.kind != "f" or made.all():
+        return made
+    wanted = ufunc is np.minimum
+    there = np.any((source == 0) & (np.signbit(source) == wanted), axis=axes)
+    zero = np.where(there == wanted, dtype.type(-0.0), dtype.type(0.0))
+    return np.where(made == 0, zero, made)
+
+
+def identity_of(ufunc: np.ufunc, dtype: np.dtype[Any]) -> Any:
+    """The value that the function, one of those of `ufunc_of`, leaves every other one with."""
+    if ufunc in (np.maximum, np.minimum):
+        sign = -1 if ufunc is np.maximum else 1
+        if dtype.kind == "f":
+            return dtype.type(sign * np.inf)
+        return np.iinfo(dtype).min if sign < 0 else np.iinfo(dtype).max
+    if ufunc is np.bitwise_and:
+        return np.invert(np.zeros((), dtype))
+    return dtype.type(ufunc in (np.multiply, np.logical_and))
+
 
 SEQUENTIAL = 32768
 """Longer folds with a reducer of the module's own combine neighbours pairwise: XLA takes every reducer to be associative."""
@@ -82,8 +114,10 @@ def combine_at(
     if not positions.size:
         return
     rounds = _occurrence(positions)
-    for number in range(int(rounds.max()) + 1):
-        chosen = rounds == number
+    order = stable_order(rounds)
+    ends = np.cumsum(np.bincount(rounds))
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        chosen = order[start:end]
         where = positions[chosen]
         current, given = [t[where] for t in targets], [v[chosen] for v in values]
         made = evaluator.map_elements(computation, [*current, *given])
@@ -93,10 +127,20 @@ def combine_at(
 
 def _occurrence(positions: Array) -> Array:
     """How many equal positions come before each one."""
-    order = np.argsort(positions, kind="stable")
+    order = stable_order(positions)
     ranked = positions[order]
     fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]])
     starts = np.maximum.accumulate(np.where(fresh, np.arange(len(ranked)), 0))
     counts = np.empty(len(ranked), dtype=np.int64)
     counts[order] = np.arange(len(ranked)) - starts
     return counts
+
+
+def stable_order(values: Array) -> Array:
+    """`argsort(kind="stable")` of a vector of integers that are not negative, 16 bits at a time, which NumPy does by radix."""
+    order = np.argsort(values.astype(np.uint16), kind="stable")
+    most, shift = int(values.max(initial=0)), 16
+    while most >> shift:
+        order = order[np.argsort((values[order] >> shift).astype(np.uint16), kind="stable")]
+        shift += 16
+    return order

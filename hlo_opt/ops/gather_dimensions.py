@@ -90,7 +90,8 @@ class IndexedWindows:
         need(found == batch, f"updates {update} have index dimensions {list(found)}, expected {list(batch)}")
         for d, size in self.update_windows(source, update).items():
             room = source.dimensions[d]
-            need(size <= room or room < 0, f"a window of {size} does not fit dimension {d} of {source}")
+            fits = d in self.removed or size <= room or room < 0
+            need(fits, f"a window of {size} does not fit dimension {d} of {source}")
 
     def update_windows(self, source: Shape, update: Shape) -> dict[int, int]:
         """The window size of a scatter by operand dimension; 1 for removed ones."""

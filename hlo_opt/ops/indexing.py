@@ -355,5 +355,6 @@ register(
         index=index_scatter,
         flops=flops_scatter,
         tolerance=rounded(64),
+        is_planned=True,
     )
 )

@@ -108,9 +108,12 @@ def scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array])
         linear: Array = np.zeros(shape, dtype=np.int64)
         for at, size in zip(_positions(s, starts, windows, batch), targets[0].shape, strict=True):
             linear = linear * size + at
-        chosen = np.broadcast_to(inside.reshape(batch + (1,) * len(kept)), shape)
-        where = linear[chosen]
-        moved = [np.moveaxis(u, s.offset_dims, range(len(batch), len(shape)))[chosen] for u in updates]
+        given = [np.moveaxis(u, s.offset_dims, range(len(batch), len(shape))) for u in updates]
+        if inside.all():
+            where, moved = linear.reshape(-1), [u.reshape(-1) for u in given]
+        else:
+            chosen = np.broadcast_to(inside.reshape(batch + (1,) * len(kept)), shape)
+            where, moved = linear[chosen], [u[chosen] for u in given]
         flat = [t.reshape(-1) for t in targets]
         _combine(evaluator, instruction, flat, where, moved)
         targets = [f.reshape(t.shape) for f, t in zip(flat, targets, strict=True)]
@@ -130,8 +133,7 @@ def _combine(
     element_type = instruction.operands[0].shape.type
     ufunc = ufunc_of(combiner, element_type)
     if picks(combiner) == 1 and len(flat) == 1:
-        last = len(where) - 1 - np.unique(where[::-1], return_index=True)[1]
-        flat[0][where[last]] = moved[0][last]
+        flat[0][where] = moved[0]  # NumPy, too, leaves the last one of equal indices
     elif ufunc is not None:
         wide = wide_dtype(element_type, monoid(combiner))
         if wide == flat[0].dtype:

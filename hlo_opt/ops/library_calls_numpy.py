@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.call_config import configuration, number
 from hlo_opt.ops.contraction import DotDimensions
 from hlo_opt.ops.contraction_numpy import matrices
 from hlo_opt.ops.control_numpy import zeros
+from hlo_opt.ops.linalg_numpy import solve_triangular
 from hlo_opt.ops.spec import Evaluator
 
 Array = Any
 Value = Any
-
-
-def configuration(instruction: Instruction, name: str) -> dict[str, Any]:
-    """A message of the call's `backend_config`, which is JSON, bare or in quotes. Raises ValueError when it is no JSON object."""
-    written = instruction.attributes.get("backend_config")
-    if written is None:
-        return {}
-    found = json.loads(written.text)
-    if isinstance(found, str):
-        found = json.loads(found) if found else {}
-    if not isinstance(found, dict):
-        raise ValueError("backend_config is no JSON object")
-    inner = found.get(name, found)
-    return inner if isinstance(inner, dict) else {}
 
 
 def _numbers(config: dict[str, Any], name: str) -> tuple[int, ...]:
@@ -67,38 +56,101 @@ def _wide(value: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
+@dataclass(frozen=True)
+class _Operands:
+    """What a product is of: lhs, rhs, then C where beta is not 0, then (f8) the scales of lhs and rhs, then the bias, then (f8 results) the scale of the result."""
+
+    lhs: Array
+    rhs: Array
+    matrix: Array | None
+    bias: Array | None
+    scale: float
+    result_scale: float
+
+    @classmethod
+    def of(cls, values: list[Array], beta: float, has_bias: bool, is_f8: bool, gives_f8: bool) -> _Operands:
+        """Raises ValueError for operands that are too few or too many, and for scales that are no scalars."""
+        rest = [_wide(value) for value in values]
+        wanted = 2 + (beta != 0) + 2 * is_f8 + has_bias
+        # a result scale of 1 may be left out
+        scaled = is_f8 and gives_f8 and len(rest) == wanted + 1
+        if len(rest) != wanted + scaled:
+            raise ValueError(f"{len(rest)} operands, expected {wanted}")
+        taken = iter(rest)
+        lhs, rhs = next(taken), next(taken)
+        matrix = next(taken) if beta else None
+        scale = _scalar(next(taken)) * _scalar(next(taken)) if is_f8 else 1.0
+        bias = next(taken) if has_bias else None
+        return cls(lhs, rhs, matrix, bias, scale, _scalar(next(taken)) if scaled else 1.0)
+
+
+def _scalar(value: Array) -> float:
+    if value.size != 1:
+        raise ValueError(f"a scale of shape {value.shape} is no scalar")
+    return float(value.reshape(()))
+
+
 def gemm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """activation(alpha lhs rhs + beta C + bias); with AUX also what the activation is applied to. Workspaces are zero.
 
-    Operands: lhs, rhs, C where beta is not 0, the bias vector where the epilogue has one. Computed in f64 and rounded once. Raises ValueError for an
-    epilogue or operands that do not fit.
+    Products of f8 are multiplied by the scales of both sides, a result in f8 by its own before it is rounded (saturating), and what `damax_output` asks
+    for is the greatest magnitude before that. Computed in f64 and rounded once. Raises ValueError for an epilogue or operands that do not fit.
     """
     config = configuration(instruction, "gemm_backend_config")
-    lhs, rhs = _wide(values[0]), _wide(values[1])
-    left, right, sizes = matrices(_dimensions(config, lhs, rhs), lhs, rhs)
-    alpha = complex(float(config.get("alpha_real", 1)), float(config.get("alpha_imag", 0)))
-    made = np.matmul(left, right).reshape(sizes) * (alpha if alpha.imag else alpha.real)
+    leaves = list(instruction.shape.elements or (instruction.shape,))
     epilogue = str(config.get("epilogue", "DEFAULT"))
     has_bias, keeps = epilogue.startswith("BIAS"), epilogue.endswith("_AUX")
     activation = _ACTIVATIONS.get(epilogue.removeprefix("BIAS").removesuffix("_AUX").strip("_") or "DEFAULT")
     if activation is None:
         raise ValueError(f"epilogue {epilogue[:50]!r} is not known")
-    rest = [_wide(v) for v in values[2:]]
-    beta = float(config.get("beta", 0))
-    if len(rest) != (beta != 0) + has_bias:
-        raise ValueError(f"{len(values)} operands for beta={beta} and epilogue {epilogue[:50]}")
-    if beta:
-        made = made + beta * rest[0].reshape(made.shape)
-    if has_bias:
-        made = made + rest[-1]
+    beta, is_f8 = number(config, "beta", 0.0), instruction.word("custom_call_target").endswith("$f8")
+    given = _Operands.of(values, beta, has_bias, is_f8, leaves[0].type.bits == 8)
+    left, right, sizes = matrices(_dimensions(config, given.lhs, given.rhs), given.lhs, given.rhs)
+    alpha = complex(number(config, "alpha_real", 1.0), number(config, "alpha_imag", 0.0))
+    made = np.matmul(left, right).reshape(sizes) * ((alpha if alpha.imag else alpha.real) * given.scale)
+    if given.matrix is not None:
+        made = made + beta * given.matrix.reshape(made.shape)
+    if given.bias is not None:
+        made = made + given.bias
     with np.errstate(over="ignore"):
         results = [activation(made), *([made] if keeps else [])]
+    if config.get("damax_output") is True:
+        results.append(np.abs(results[0]).max(initial=0.0))
+    results[0] = results[0] * given.result_scale
+    return _returned(instruction, results)
+
+
+def _returned(instruction: Instruction, results: list[Array]) -> Value:
+    """The results in the types of the first elements that the call declares; the others are workspace, which is zero."""
     leaves = list(instruction.shape.elements or (instruction.shape,))
-    found = [
-        result.astype(leaf.type.dtype).reshape(leaf.dimensions) for result, leaf in zip(results, leaves, strict=False)
-    ]
+    if len(leaves) < len(results):
+        raise ValueError(f"{len(results)} results for {instruction.shape}")
+    found = [_rounded(result, leaf) for result, leaf in zip(results, leaves, strict=False)]
     found += [zeros(leaf) for leaf in leaves[len(results) :]]
     return tuple(found) if instruction.shape.is_tuple else found[0]
+
+
+def _rounded(value: Array, leaf: Shape) -> Array:
+    """In the type of a leaf; f8 types saturate, as library calls convert to them."""
+    dtype = leaf.type.dtype
+    if leaf.type.is_float and leaf.type.bits == 8:
+        most = float(ml_dtypes.finfo(dtype).max)
+        value = np.clip(value, -most, most)  # NaN stays NaN
+    return np.asarray(value).astype(dtype).reshape(leaf.dimensions)
+
+
+def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """The solution of a x = b or x a = b, as `triangular-solve` says it, and workspace."""
+    config = configuration(instruction)
+    solution = solve_triangular(
+        _wide(values[0]),
+        _wide(values[1]),
+        left=config.get("left_side") is True,
+        lower=config.get("lower") is True,
+        transpose=str(config.get("transpose_a", "NO_TRANSPOSE")),
+        unit_diagonal=config.get("unit_diagonal") is True,
+    )
+    return _returned(instruction, [solution])
 
 
 def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -107,9 +159,12 @@ def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: lis
     made = np.matmul(lhs, np.swapaxes(rhs, -1, -2))
     if len(values) > 4:
         made = made * _wide(values[4])
-    leaves = list(instruction.shape.elements or (instruction.shape,))
-    found = [made.astype(leaves[0].type.dtype).reshape(leaves[0].dimensions), *map(zeros, leaves[1:])]
-    return tuple(found) if instruction.shape.is_tuple else found[0]
+    return _returned(instruction, [made])
+
+
+def dequantize(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Values times the scales of their blocks along the last dimension."""
+    return _rounded(_scaled(_wide(values[0]), _wide(values[1])), instruction.shape)
 
 
 def _scaled(value: Array, scale: Array) -> Array:

@@ -39,24 +39,31 @@ def cholesky(evaluator: Evaluator, instruction: Instruction, values: list[Array]
 
 
 def triangular_solve(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    x = solve_triangular(
+        _wide(values[0]),
+        _wide(values[1]),
+        left=is_left(instruction),
+        lower=flag(instruction, "lower"),
+        transpose=instruction.word("transpose_a", "NO_TRANSPOSE"),
+        unit_diagonal=flag(instruction, "unit_diagonal"),
+    )
+    return x.astype(instruction.shape.type.dtype)
+
+
+def solve_triangular(a: Array, b: Array, *, left: bool, lower: bool, transpose: str, unit_diagonal: bool) -> Array:
     """Substitution row by row, all batch elements and right sides at once. The other triangle is not read, nor a unit diagonal."""
-    a, b = _wide(values[0]), _wide(values[1])
-    lower = flag(instruction, "lower")
-    transpose = instruction.word("transpose_a", "NO_TRANSPOSE")
     if transpose in ("TRANSPOSE", "ADJOINT"):
         a, lower = np.swapaxes(a, -1, -2), not lower
         a = np.conj(a) if transpose == "ADJOINT" else a
-    if not is_left(instruction):  # x a = b is a' x' = b'
+    if not left:  # x a = b is a' x' = b'
         a, b, lower = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower
     x = np.array(b)
     n = a.shape[-1]
     for row in range(n) if lower else range(n - 1, -1, -1):
         done = np.s_[:row] if lower else np.s_[row + 1 :]
         total = b[..., row, :] - np.einsum("...k,...kn->...n", a[..., row, done], x[..., done, :])
-        x[..., row, :] = total if flag(instruction, "unit_diagonal") else total / a[..., row, row, None]
-    if not is_left(instruction):
-        x = np.swapaxes(x, -1, -2)
-    return x.astype(instruction.shape.type.dtype)
+        x[..., row, :] = total if unit_diagonal else total / a[..., row, row, None]
+    return x if left else np.swapaxes(x, -1, -2)
 
 
 def fft(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
@@ -76,7 +83,8 @@ def _normal(instruction: Instruction, value: Array) -> tuple[Array, tuple[int, .
     index = integer(instruction, "feature_index")
     axes = tuple(d for d in range(value.ndim) if d != index)
     spread = [-1 if d == index else 1 for d in range(value.ndim)]
-    return value.astype(np.float64), axes, spread, float(str(instruction.value("epsilon", 0.0)))
+    # XLA keeps epsilon as a float of 32 bits (xla/hlo/ir/hlo_instructions.h, HloBatchNormInstruction)
+    return value.astype(np.float64), axes, spread, float(np.float32(str(instruction.value("epsilon", 0.0))))
 
 
 def _narrowed(instruction: Instruction, arrays: list[Array]) -> tuple[Array, ...]:

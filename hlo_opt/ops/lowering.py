@@ -4,7 +4,7 @@ Either an `Elementwise` expression, or a function `(builder, instruction, index)
 that both NVRTC and the host's C++ compiler read; the same text runs in both.
 
 Registers hold a *compute type* (`compute_type`): `bool` for pred, the C integer of the width, `float` for f32 and every narrower float,
-`double` for f64. A narrow float is rounded to its type after each operation (`KernelBuilder.bind` does it), so one operation is one rounding, as in
+`double` for f64, and a pair of these for complex types. A narrow float is rounded to its type after each operation (`KernelBuilder.bind` does it), so one operation is one rounding, as in
 XLA's evaluator. Memory holds a *storage type* (`storage_type`): `unsigned char` for pred, unsigned integers for narrow floats.
 """
 
@@ -18,6 +18,7 @@ from typing import Protocol
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.module import Computation, Instruction
+from hlo_opt.ops.complex_cuda import COMPLEX_TYPES
 
 Index = tuple[Expression, ...]
 
@@ -115,7 +116,7 @@ def compute_type(element_type: ElementType) -> str | None:
         return "double"
     if element_type.name in ("f32", "bf16", "f16"):
         return "float"
-    return None
+    return COMPLEX_TYPES.get(element_type.name)
 
 
 def storage_type(element_type: ElementType) -> str | None:

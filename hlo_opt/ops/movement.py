@@ -8,6 +8,7 @@ from __future__ import annotations
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
+from hlo_opt.ops.elementwise import NUMBERS, check_kind
 from hlo_opt.ops.elementwise_convert import bits_text, value_text
 from hlo_opt.ops.guards import guard, never, zero
 from hlo_opt.ops.lazy import lazy
@@ -26,7 +27,7 @@ from hlo_opt.ops.shapes import (
     similar,
     wider,
 )
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, OpSpec, ShapeError, register
 
 
 def infer_broadcast(instruction: Instruction) -> Shape:
@@ -225,7 +226,7 @@ def infer_iota(instruction: Instruction) -> Shape:
     shape = declared(instruction)
     along = integer(instruction, "iota_dimension", 0 if shape.rank == 1 else None)
     need(0 <= along < shape.rank, f"iota_dimension={along} is no dimension of {shape}")
-    need(shape.type.kind != "pred", "iota gives numbers, not pred")
+    check_kind("iota", shape.type, NUMBERS)
     return result(instruction, shape.type, shape.dimensions)
 
 
@@ -311,6 +312,7 @@ def _register() -> None:
                 OpKind.MOVEMENT,
                 arity.get(opcode, Arity(1, 1)),
                 attributes,
+                NUMBERS if opcode == "iota" else EVERYTHING,
                 infer=infer,
                 evaluate=lazy("movement_numpy", "slice_" if opcode == "slice" else opcode),
                 index=index,

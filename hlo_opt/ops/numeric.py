@@ -66,7 +66,7 @@ _NARROW_INTEGERS = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "
 def narrow(value: Any, element_type: ElementType) -> Array:
     """The value in the element type: floats rounded to nearest even, integers wrapped.
 
-    XLA:CPU rounds f64 to every float below f32 by way of f32, and so does this.
+    XLA:CPU rounds f64 to every float below f32 by way of f32, and so does this. f4e2m1fn has no NaN: XLA makes -0 of it.
     """
     import numpy as np
 
@@ -78,6 +78,8 @@ def narrow(value: Any, element_type: ElementType) -> Array:
         array = array.astype(np.float32)
     elif element_type.is_narrow_float and array.dtype != np.float32:
         array = widen(array).astype(np.float32)
+    if element_type.name == "f4e2m1fn" and np.isnan(array).any():
+        array = np.where(np.isnan(array), np.float32(-0.0), array)
     return array.astype(dtype)
 
 
@@ -191,18 +193,35 @@ def power(call: Call, base: Array, exponent: Array) -> Any:
 
 
 def maximum(call: Call, left: Array, right: Array) -> Any:
-    """NaN wins from either side."""
-    return call.np.maximum(left, right)
+    """NaN wins from either side, and 0 over -0."""
+    return larger(call.np, left, right)
 
 
 def minimum(call: Call, left: Array, right: Array) -> Any:
-    """NaN wins from either side."""
-    return call.np.minimum(left, right)
+    """NaN wins from either side, and -0 over 0."""
+    return smaller(call.np, left, right)
+
+
+def larger(np: Any, left: Array, right: Array) -> Any:
+    """`np.maximum`, which may give either of two zeros, with 0 over -0."""
+    made = np.maximum(left, right)
+    if made.dtype.kind != "f" or made.all():
+        return made
+    # of two zeros the sum is -0 only where both are
+    return np.where((made == 0) & (left == right), left + right, made)
+
+
+def smaller(np: Any, left: Array, right: Array) -> Any:
+    """`np.minimum` with -0 over 0."""
+    made = np.minimum(left, right)
+    if made.dtype.kind != "f" or made.all():
+        return made
+    return np.where((made == 0) & (left == right), -(-left - right), made)
 
 
 def clamp(call: Call, low: Array, value: Array, high: Array) -> Any:
     """min(max(value, low), high), bounds broadcast where they are scalars."""
-    return call.np.minimum(call.np.maximum(value, low), high)
+    return minimum(call, maximum(call, value, low), high)
 
 
 def shift_left(call: Call, value: Array, amount: Array) -> Any:
@@ -279,8 +298,14 @@ def multiply_high(call: Call, left: Array, right: Array) -> Any:
 
 
 def absolute(call: Call, value: Array) -> Any:
-    """The modulus; the least integer stays itself."""
-    return value if value.dtype.kind == "u" else call.np.abs(value)
+    """The modulus, NaN where a part of a complex number is, as XLA computes it; the least integer stays itself."""
+    np = call.np
+    if value.dtype.kind == "u":
+        return value
+    if value.dtype.kind != "c":
+        return np.abs(value)
+    # of complex numbers `np.abs` is up to 2 ULP off, on some processors
+    return np.where(np.isnan(value), value.real.dtype.type(np.nan), np.hypot(value.real, value.imag))
 
 
 def sign(call: Call, value: Array) -> Any:
@@ -326,6 +351,18 @@ def square_root(call: Call, value: Array) -> Any:
         value = value.copy()
         value.imag = value.imag + 0.0
     return call.np.sqrt(value)
+
+
+def log_plus_one(call: Call, value: Array) -> Any:
+    """log(1 + x); of complex numbers near 0 by way of |1 + z|^2 - 1, which NumPy's own form loses digits of."""
+    np = call.np
+    if value.dtype.kind != "c":
+        return np.log1p(value)
+    excess = value.real * (value.real + 2) + value.imag * value.imag
+    result = np.empty_like(value)
+    result.real = np.where(np.abs(excess) < 0.5, np.log1p(excess) / 2, np.log(np.hypot(value.real + 1, value.imag)))
+    result.imag = np.arctan2(value.imag, value.real + 1)
+    return result
 
 
 def error_function(call: Call, value: Array) -> Any:

@@ -83,6 +83,17 @@ def _expand(module: Module, instruction: Instruction) -> Computation:
     return spec.expand(module, instruction)
 
 
+def _flops(instruction: Instruction) -> float:
+    """What is known of the target; nothing where its operands do not fit."""
+    spec = _known(instruction)
+    if spec is None or spec.flops is None:
+        return 0.0
+    try:
+        return spec.flops(instruction)
+    except (ShapeError, ValueError, IndexError):
+        return 0.0
+
+
 register(
     OpSpec(
         "custom-call",
@@ -93,6 +104,7 @@ register(
         evaluate=_evaluate,
         expand=_expand,
         expands=_expands,
+        flops=_flops,
         tolerance=lambda element_type: 0.0,
         expensive=lambda instruction: True,
     )

@@ -10,6 +10,7 @@ import math
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.ir.index_map import Expression, dimensions, variable
+from hlo_opt.ops.elementwise import check_kind
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.shapes import (
     applied,
@@ -58,8 +59,12 @@ def index_sort(instruction: Instruction, number: int) -> IndexMap:
     return _whole_line(instruction, number, sorted_dimension(instruction))
 
 
+_RANKED = ("pred", "signed", "unsigned", "float")
+
+
 def infer_topk(instruction: Instruction) -> Shape:
     shape = operand(instruction, 0)
+    check_kind("topk", shape.type, _RANKED)
     count = integer(instruction, "k")
     need(
         shape.rank >= 1 and 0 <= count <= shape.dimensions[-1], f"k={count} is more than the last dimension of {shape}"
@@ -123,6 +128,7 @@ register(
         OpKind.REDUCTION,
         Arity(1, 1),
         {"k": True, "largest": False},
+        _RANKED,
         infer=infer_topk,
         evaluate=lazy("ordering_numpy", "topk"),
         index=index_topk,

@@ -28,10 +28,88 @@ def total_order_key(value: Array, element_type: ElementType) -> Array:
     return np.where(bits < 0, np.iinfo(signed).min - bits - 1, bits)
 
 
-def _key(evaluator: Evaluator, comparator: Computation, values: list[Array]) -> Array | None:
-    """What to sort by where the comparator is `f(x) < f(y)` or `f(x) > f(y)` with elementwise f between the two elements of every operand, else None."""
+def _key(evaluator: Evaluator, comparator: Computation, values: list[Array], axis: int) -> Array | None:
+    """What to sort by where the comparator compares an elementwise function of the two elements of every operand, or several such one after another where
+    those before are equal; else None."""
+    compares = comparisons(comparator)
+    if not compares:
+        return None
+    keys = [_one_key(evaluator, compare, values) for compare in compares]
+    found = [key for key in keys if key is not None]
+    if len(found) < len(keys):
+        return None
+    return found[0] if len(found) == 1 else _ranks(found, axis)
+
+
+def _ranks(keys: list[Array], axis: int) -> Array:
+    """One integer for several keys, the first of which counts most: its place among the different ones of its line."""
+    lines = [_rows(key, axis) for key in keys]
+    order = np.lexsort(lines[::-1], axis=-1)
+    fresh = np.zeros(lines[0].shape, dtype=np.bool_)
+    for line in lines:
+        ordered = np.take_along_axis(line, order, axis=-1)
+        fresh[:, 1:] |= ordered[:, 1:] != ordered[:, :-1]
+    ranks = np.empty(fresh.shape, dtype=np.int64)
+    np.put_along_axis(ranks, order, np.cumsum(fresh, axis=-1), axis=-1)
+    return _back(ranks, keys[0], axis)
+
+
+def comparisons(comparator: Computation) -> list[Instruction]:
+    """The comparisons of a comparator that takes the next one where those before find equal: `a < b | (a == b & (c < d | ..))`. Empty for any other."""
+    found: list[Instruction] = []
     root = comparator.root
-    if root.opcode != "compare" or root.word("direction") not in ("LT", "GT"):
+    while root.opcode in ("or", "select"):
+        if root.opcode == "select":
+            if not _is_tie(root):
+                return []
+            found.append(root.operands[2])
+            root = root.operands[1]
+            continue
+        ways = [_next(x, y) for x, y in (tuple(root.operands), tuple(root.operands[::-1]))]
+        way = next((w for w in ways if w is not None), None)
+        if way is None:
+            return []
+        found.append(way[0])
+        root = way[1]
+    return [*found, root] if root.opcode == "compare" else []
+
+
+def _is_tie(choice: Instruction) -> bool:
+    """Whether a select is `(a < b) == (b < a) ? .. : a < b`: what comes next counts where neither comes first (jax.lax.top_k and approx_max_k)."""
+    tie, _, first = choice.operands
+    if (
+        tie.opcode != "compare"
+        or tie.word("direction") != "EQ"
+        or first.opcode != "compare"
+        or first not in tie.operands
+    ):
+        return False
+    left, right = tie.operands
+    other = right if left is first else left
+    return (
+        other.opcode == "compare"
+        and all(first.word(name) == other.word(name) for name in ("direction", "type"))
+        and first.word("direction") in ("LT", "GT")
+        and tuple(other.operands) == tuple(first.operands)[::-1]
+    )
+
+
+def _next(first: Instruction, rest: Instruction) -> tuple[Instruction, Instruction] | None:
+    """(comparison, what counts where its two sides are equal) of `first | rest`."""
+    if first.opcode != "compare" or rest.opcode != "and":
+        return None
+    for equal, after in (tuple(rest.operands), tuple(rest.operands[::-1])):
+        same = (
+            equal.opcode == "compare" and equal.word("direction") == "EQ" and equal.word("type") == first.word("type")
+        )
+        if same and set(equal.operands) == set(first.operands):
+            return first, after
+    return None
+
+
+def _one_key(evaluator: Evaluator, root: Instruction, values: list[Array]) -> Array | None:
+    """What to sort by for one comparison `f(x) < f(y)` or `f(x) > f(y)` with elementwise f, else None."""
+    if root.word("direction") not in ("LT", "GT"):
         return None
     descending = root.word("direction") == "GT"
     left, right = root.operands
@@ -52,9 +130,9 @@ def _key(evaluator: Evaluator, comparator: Computation, values: list[Array]) -> 
     return ~key if descending else key
 
 
-def mirrored(left: Instruction, right: Instruction) -> int | None:
+def mirrored(left: Instruction, right: Instruction, *, bitcasts: bool = False) -> int | None:
     """0 where both are the same elementwise function, the left one of first elements (parameters 0, 2, ..), the right one of second ones; 1 the other
-    way round; None for anything else."""
+    way round; None for anything else. `bitcasts` of scalars count as elementwise where the caller can compute them so."""
     side: int | None = None
     seen: set[tuple[Instruction, Instruction]] = set()
     todo = [(left, right)]
@@ -78,7 +156,8 @@ def mirrored(left: Instruction, right: Instruction) -> int | None:
             if a.literal is None or a.literal != b.literal:
                 return None
             continue
-        if spec.kind is not OpKind.ELEMENTWISE or dict(_meaningful(a)) != dict(_meaningful(b)):
+        of_bits = bitcasts and a.opcode == "bitcast" and a.shape.type.bits == a.operands[0].shape.type.bits
+        if (spec.kind is not OpKind.ELEMENTWISE and not of_bits) or dict(_meaningful(a)) != dict(_meaningful(b)):
             return None
         todo.extend(zip(a.operands, b.operands, strict=True))
     return side
@@ -114,8 +193,10 @@ def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     """Stable, except where the order of equal elements is open and asked for as XLA:CPU leaves it."""
     comparator = instruction.called_by("to_apply")
     axis = sorted_dimension(instruction)
-    key = _key(evaluator, comparator, values)
     arrays = [np.asarray(v) for v in values]
+    if not arrays[0].size:
+        return tuple(arrays) if instruction.shape.is_tuple else arrays[0]
+    key = _key(evaluator, comparator, values, axis)
     order = None
     if evaluator.as_xla_cpu and not flag(instruction, "is_stable") and arrays[0].size <= LONGEST:
         order = _as_library(evaluator, comparator, arrays, key, axis)

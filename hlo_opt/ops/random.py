@@ -18,6 +18,10 @@ ALGORITHMS = {"rng_default": "philox", "rng_philox": "philox", "rng_three_fry": 
 """XLA:CPU and XLA:GPU take Philox where the module leaves the choice to them."""
 
 
+_BITS = tuple(f"{sign}{bits}" for bits in (8, 16, 32, 64) for sign in "su")
+"""What the random bits may come as (rng_bit_generator_expander.cc)."""
+
+
 def _bits_shape(instruction: Instruction) -> Shape:
     """The shape of the random bits: the second element of a pair, or all of the result in the form that drops the new state."""
     shape = instruction.shape
@@ -44,8 +48,7 @@ def _can_expand(instruction: Instruction) -> bool:
     return (
         state.element_type == ELEMENT_TYPES["u64"]
         and state.dimensions in sizes
-        and _bits_shape(instruction).type.is_integer
-        and _bits_shape(instruction).type.bits >= 8
+        and _bits_shape(instruction).type.name in _BITS
     )
 
 
@@ -100,6 +103,7 @@ register(
         OpKind.RANDOM,
         Arity(1, 1),
         {"algorithm": True},
+        _BITS,
         infer=_infer_bit_generator,
         evaluate=_evaluate_bit_generator,
         expand=expand_bit_generator,
@@ -129,6 +133,10 @@ def _infer_rng(instruction: Instruction) -> Shape:
     for number, operand in enumerate(instruction.operands):
         if not operand.shape.is_array or operand.shape.rank:
             raise ShapeError(f"operand {number} of rng must be a scalar, not {operand.shape}")
+        if operand.shape.type != instruction.shape.type:
+            raise ShapeError(f"operand {number} of rng is {operand.shape}, its result {instruction.shape}")
+    if instruction.word("distribution") == "rng_normal" and not instruction.shape.type.is_float:
+        raise ShapeError(f"rng draws floats from rng_normal, not {instruction.shape.type}")
     return instruction.shape.without_layout()
 
 
@@ -138,8 +146,10 @@ register(
         OpKind.RANDOM,
         Arity(2, 2),
         {"distribution": True},
+        ("pred", "signed", "unsigned", "float"),
         infer=_infer_rng,
         evaluate=_hidden_state,
+        hides_state=True,
         flops=_element_flops,
         side_effects=True,
         expensive=lambda instruction: True,
@@ -160,8 +170,10 @@ register(
         OpKind.RANDOM,
         Arity(0, 0),
         {"delta": True},
+        ("u64",),
         infer=_infer_state,
         evaluate=_hidden_state,
+        hides_state=True,
         flops=lambda instruction: 0.0,
         side_effects=True,
         expensive=lambda instruction: True,

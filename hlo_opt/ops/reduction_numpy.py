@@ -11,7 +11,8 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.attribute import WindowDimension
-from hlo_opt.ops.folding import fold, ufunc_of, wide_dtype
+from hlo_opt.ops.folding import combine, fold, fold_axes, identity_of, ufunc_of, wide_dtype
+from hlo_opt.ops.long_windows import fold_long, is_long
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.ops.reduction import is_reversed, reduced
 from hlo_opt.ops.shapes import integer, window
@@ -61,8 +62,8 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         source = (
             inputs[0] if inputs[0].dtype == wide or (ufunc is np.add and wide.kind == "f") else inputs[0].astype(wide)
         )
-        total = ufunc.reduce(source, axis=axes, dtype=wide) if axes else source
-        return _packed(instruction, [_narrowed(np.asarray(ufunc(init, total)), leaf.type)])
+        total = fold_axes(ufunc, source, axes, wide) if axes else source
+        return _packed(instruction, [_narrowed(np.asarray(combine(ufunc, init, total)), leaf.type)])
     for sizes, step in steps:
         parts = [_same(size, w) for size, w in zip(sizes, step, strict=True)]
         made = np.full([_windows(size, w) for size, w in zip(sizes, step, strict=True)], inits[0], leaf.type.dtype)
@@ -119,7 +120,7 @@ def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Arr
 
 
 def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Folds window positions in row-major order; each position is one operation on all results that it reaches."""
+    """Folds window positions in row-major order; each position is one operation on all results that it reaches. Long windows: `long_windows`."""
     half = len(values) // 2
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
     reducer = instruction.called_by("to_apply")
@@ -135,7 +136,23 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
         np.full(leaf.dimensions, np.asarray(init).astype(t), dtype=t)
         for leaf, init, t in zip(leaves, inits, types, strict=True)
     ]
-    made = _fold_windows(evaluator, reducer, made, inputs, window(instruction, inputs[0].ndim), ufunc)
+    parts = window(instruction, inputs[0].ndim)
+    if is_long(parts):
+        if ufunc is None:  # an init value is an identity of its reducer
+            identities = [np.asarray(init).astype(t) for init, t in zip(inits, types, strict=True)]
+        else:
+            identities = [identity_of(ufunc, types[0])]
+
+        def both(left: list[Array], right: list[Array]) -> list[Array]:
+            return (
+                evaluator.map_elements(reducer, [*left, *right])
+                if ufunc is None
+                else [combine(ufunc, left[0], right[0])]
+            )
+
+        made = both(made, fold_long(inputs, identities, parts, both, ufunc))
+    else:
+        made = _fold_windows(evaluator, reducer, made, inputs, parts, ufunc)
     return _packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
 
 
@@ -159,7 +176,7 @@ def _fold_windows(
         to = tuple(_as_slice(r) for r, _ in found)
         source = tuple(_as_slice(s) for _, s in found)
         if ufunc is not None:
-            made[0][to] = ufunc(made[0][to], inputs[0][source])
+            made[0][to] = combine(ufunc, made[0][to], inputs[0][source])
             continue
         new = evaluator.map_elements(reducer, [*(m[to] for m in made), *(i[source] for i in inputs)])
         for target, value in zip(made, new, strict=True):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hlo_opt.diag import UsageError
-from hlo_opt.ir import Computation, ElementType, IndexMap, Instruction, Module, Shape
+from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.lowering import Lowering
 
@@ -37,8 +38,24 @@ class OpKind(enum.Enum):
     OPAQUE = "opaque"
 
 
+EVERYTHING = ("pred", "signed", "unsigned", "float", "complex")
+"""The kinds of all element types that have values."""
+
+
 class ShapeError(Exception):
     """What an `infer` face raises: the operands or attributes do not fit. The verifier adds the place."""
+
+
+class Loop(Protocol):
+    """A loop that runs, as its face tells the interpreter about it."""
+
+    def begin(self) -> None:
+        """An iteration starts. Raises EvaluationError where a run may take no more."""
+        ...
+
+    def end(self) -> None:
+        """An iteration is done."""
+        ...
 
 
 class Evaluator(Protocol):
@@ -56,6 +73,10 @@ class Evaluator(Protocol):
 
     def call(self, computation: Computation, arguments: Sequence[ArrayValue]) -> ArrayValue:
         """The value of a computation's root for these arguments."""
+        ...
+
+    def loop(self, instruction: Instruction) -> AbstractContextManager[Loop]:
+        """To be entered while a loop runs."""
         ...
 
     def map_elements(self, computation: Computation, arguments: Sequence[Any]) -> list[Any]:
@@ -84,6 +105,8 @@ class OpSpec:
     """One opcode.
 
     attributes  names that the opcode takes, True when required; the shared ones (metadata, sharding, ...) are in `SHARED_ATTRIBUTES`
+    accepts     kinds or names of the element types that it works on: those of its operands (of the choices of a select, the data of a gather), or of
+                its result where it has no such operand; empty for one that handles no arrays
     infer       result shape from operands and attributes (layouts not set); raises ShapeError. Gets the instruction (with its declared shape, for
                 ops such as iota or convert whose shape is not implied)
     evaluate    the NumPy meaning, exact in dtype: (evaluator, instruction, operand values) -> value; tuples are Python tuples
@@ -94,6 +117,8 @@ class OpSpec:
     expands     which instructions `expand` covers; None: all
     flops       floating-point operations of the whole instruction
     tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
+    is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
+    hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
     samples     draws operand values for tests: (generator, instruction or shapes) -> list of arrays; None: normal numbers, small integers
     """
 
@@ -101,6 +126,7 @@ class OpSpec:
     kind: OpKind
     arity: Arity
     attributes: Mapping[str, bool]
+    accepts: tuple[str, ...] = EVERYTHING
     infer: Callable[[Instruction], Shape] | None = None
     evaluate: Callable[[Evaluator, Instruction, list[Any]], Any] | None = None
     index: Callable[[Instruction, int], IndexMap | None] | None = None
@@ -115,6 +141,13 @@ class OpSpec:
     expensive: Callable[[Instruction], bool] | None = None
     is_free: bool = False
     is_library: bool = False
+    hides_state: bool = False
+    is_planned: bool = False
+
+    @property
+    def element_types(self) -> tuple[ElementType, ...]:
+        """The element types that it works on, in the order of `ELEMENT_TYPES`."""
+        return tuple(t for t in ELEMENT_TYPES.values() if t.name in self.accepts or t.kind in self.accepts)
 
     def has_expansion(self, instruction: Instruction) -> bool:
         """Whether `expand` has a computation for this instruction."""

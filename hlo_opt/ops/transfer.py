@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import TOKEN, U32
 from hlo_opt.ops.shapes import need, no_flops
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, OpSpec, ShapeError, register
 
 _TOKEN, _CONTEXT = Shape(TOKEN), Shape(U32)
 
@@ -77,6 +77,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             OpKind.COLLECTIVE,
             _arity,
             _attributes,
+            () if _opcode == "send-done" else EVERYTHING,
             infer=_infer,
             index=lambda instruction, number: None,
             flops=no_flops,

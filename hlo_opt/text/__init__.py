@@ -8,14 +8,14 @@ from hlo_opt.text.printer import STYLES, print_instruction, print_module
 Module.printer = print_module
 
 
-def verify(module: Module, allow_unknown: bool = False) -> None:
+def verify(module: Module, allow_unknown: bool = False, max_errors: int = 1) -> None:
     """Check that a module is well formed. Raises VerifyError, with the line of the instruction at fault, for the first thing that is wrong.
 
-    With `allow_unknown`, opcodes and attributes that the op table does not have are taken as they are.
+    Its `errors` are the first `max_errors` faults, at most one per instruction. With `allow_unknown`, opcodes and attributes that the op table does not have are taken as they are.
     """
     from hlo_opt.text.verifier import verify as run  # the op table is only loaded by who needs it
 
-    run(module, allow_unknown)
+    run(module, allow_unknown, max_errors)
 
 
 __all__ = [

@@ -101,8 +101,8 @@ def _channel(instruction: Instruction) -> Fault | None:
 
 
 _RULES: dict[str, Callable[[Instruction], Fault | None]] = {
-    "all-gather": _one_dimension,
-    "all-gather-start": _one_dimension,
+    "all-gather": _gather_scatter,
+    "all-gather-start": _gather_scatter,
     "all-reduce": _global_ids,
     "all-reduce-start": _global_ids,
     "all-to-all": _one_dimension,

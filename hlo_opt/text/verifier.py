@@ -5,8 +5,9 @@ Source: xla/service/hlo_verifier.cc and the checks that xla/hlo/parser/hlo_parse
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 from hlo_opt.diag import ParseError, Span, VerifyError, nearest
@@ -16,6 +17,7 @@ from hlo_opt.ops.spec import SHARED_ATTRIBUTES
 from hlo_opt.text.aliases import alias_fault
 from hlo_opt.text.chains import ChainError, base_opcode, check_link, link, wrapped
 from hlo_opt.text.forms import check_form
+from hlo_opt.text.groups import group_fault
 from hlo_opt.text.rules import instruction_fault
 from hlo_opt.text.shapes import compatible, read_entry_layout
 
@@ -45,18 +47,26 @@ _LINK_ATTRIBUTES = {
 """What the links of an asynchronous chain in its short form (`add-start`) may carry besides the shared attributes and, a start, its operation's."""
 
 
-def verify(module: Module, allow_unknown: bool = False) -> None:
+def verify(module: Module, allow_unknown: bool = False, max_errors: int = 1) -> None:
     """Check a module. Raises VerifyError, with the line of the instruction at fault, for the first thing that is wrong.
 
-    With `allow_unknown`, opcodes and attributes that the op table does not have are taken as they are.
+    Its `errors` are the first `max_errors` faults, at most one per instruction. With `allow_unknown`, opcodes and attributes that the op table does not
+    have are taken as they are.
     """
-    _Verifier(module, allow_unknown).run()
+    _Verifier(module, allow_unknown, max_errors).run()
+
+
+class _EnoughError(Exception):
+    """As many faults are found as were asked for."""
 
 
 class _Verifier:
-    def __init__(self, module: Module, allow_unknown: bool) -> None:
+    def __init__(self, module: Module, allow_unknown: bool, max_errors: int) -> None:
         self.module = module
         self.allow_unknown = allow_unknown
+        self.max_errors = max_errors
+        self.found: list[VerifyError] = []
+        self.devices = 1, 1
         self.formed: set[tuple[str, str, str]] = set()
         self.started: dict[Computation, Instruction] = {}
         self.laid_out: set[Shape] = set()
@@ -90,21 +100,55 @@ class _Verifier:
         found = re.compile(rf",\s*({re.escape(name)})=\s*").search(source.text, start, end)
         return None if found is None else Span(source, found.start(1), found.end(1))
 
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Keeps the fault of what runs inside; stops the check once there are enough."""
+        try:
+            yield
+        except VerifyError as error:
+            self.found.append(error)
+            if len(self.found) >= self.max_errors:
+                raise _EnoughError from None
+
     def run(self) -> None:
+        """Raises what is wrong: the first fault with the others behind it."""
+        with contextlib.suppress(_EnoughError):
+            self.module_faults()
+        if self.found:
+            first, *others = self.found
+            first.others = tuple(others)
+            raise first
+
+    def module_faults(self) -> None:
         module = self.module
-        self.free_attributes(module, module.attributes, HEADER_ATTRIBUTES, "HloModule")
+        with self.collecting():
+            self.free_attributes(module, module.attributes, HEADER_ATTRIBUTES, "HloModule")
+            self.devices = self.count("replica_count"), self.count("num_partitions")
+        with self.collecting():
+            self.computations()
+        if not self.found:  # what the header says of the entry makes sense only for an entry that is sound
+            with self.collecting():
+                self.interface()
+
+    def count(self, name: str) -> int:
+        """A number of the header; 1 where it has none."""
+        written = self.module.attributes.get(name)
+        return int(written.text) if written is not None else 1
+
+    def computations(self) -> None:
+        module = self.module
         if module._entry is None or module._entry not in module.computations:
             self.fail(None, f"module {module.name} has no entry computation")
         names: set[str] = set()
         known: set[Computation] = set()
         for computation in module.computations:
-            if computation.name in names:
-                self.fail(computation, f"computation {computation.name} is defined twice")
-            names.add(computation.name)
-            self.free_attributes(computation, computation.attributes, _COMPUTATION_ATTRIBUTES, "a computation")
-            self.computation(computation, known)
+            with self.collecting():
+                if computation.name in names:
+                    self.fail(computation, f"computation {computation.name} is defined twice")
+                names.add(computation.name)
+                self.free_attributes(computation, computation.attributes, _COMPUTATION_ATTRIBUTES, "a computation")
+                self.computation(computation, known)
             known.add(computation)
-        self.interface()
 
     def free_attributes(
         self,
@@ -176,23 +220,16 @@ class _Verifier:
         done: set[Instruction] = set()
         numbers: dict[int, Instruction] = {}
         for instruction in computation.instructions:
-            if instruction.name in names:
-                self.fail(instruction, f"instruction {instruction.name} is defined twice")
-            names.add(instruction.name)
-            for other in (*instruction.operands, *instruction.control_predecessors):
-                if other not in done:
-                    self.fail(instruction, f"{other.name} is used before it is defined in {computation.name}")
-            for callee in instruction.called():
-                if callee not in known:
-                    where = "after its use" if callee in self.module.computations else "in another module"
-                    self.fail(
-                        instruction, f"computation {callee.name}, which {instruction.name} calls, is defined {where}"
-                    )
-            if instruction.parameter_number is not None:
-                if instruction.parameter_number in numbers:
-                    self.fail(instruction, f"parameter number {instruction.parameter_number} is given twice")
-                numbers[instruction.parameter_number] = instruction
-            self.instruction(instruction)
+            with self.collecting():
+                if instruction.name in names:
+                    self.fail(instruction, f"instruction {instruction.name} is defined twice")
+                names.add(instruction.name)
+                self.references(instruction, done, known)
+                if instruction.parameter_number is not None:
+                    if instruction.parameter_number in numbers:
+                        self.fail(instruction, f"parameter number {instruction.parameter_number} is given twice")
+                    numbers[instruction.parameter_number] = instruction
+                self.instruction(instruction)
             done.add(instruction)
         for number in range(len(numbers)):
             if number not in numbers:
@@ -200,6 +237,17 @@ class _Verifier:
                 self.fail(numbers[highest], f"{computation.name} has a parameter {highest} but no parameter {number}")
 
     # ---- one instruction
+
+    def references(self, instruction: Instruction, done: set[Instruction], known: set[Computation]) -> None:
+        """What an instruction uses stands before it."""
+        for other in (*instruction.operands, *instruction.control_predecessors):
+            if other not in done:
+                computation = instruction.computation
+                self.fail(instruction, f"{other.name} is used before it is defined in {computation.name}")
+        for callee in instruction.called():
+            if callee not in known:
+                where = "after its use" if callee in self.module.computations else "in another module"
+                self.fail(instruction, f"computation {callee.name}, which {instruction.name} calls, is defined {where}")
 
     def instruction(self, instruction: Instruction) -> None:
         opcode = instruction.opcode
@@ -224,6 +272,7 @@ class _Verifier:
         if whole is not None:
             self.callees(whole)
             self.shape(whole)
+            self.groups(instruction, whole)
 
     def attributes(self, instruction: Instruction, spec: OpSpec | None, base: str | None) -> None:
         """Names against what the opcode takes, values against their forms."""
@@ -309,6 +358,15 @@ class _Verifier:
                 f"{instruction.name} is declared {instruction.shape.without_layout()}, but {instruction.opcode} gives {inferred.without_layout()}",
             )
 
+    def groups(self, instruction: Instruction, whole: Instruction) -> None:
+        """The devices of a collective."""
+        try:
+            fault = group_fault(whole, *self.devices)
+        except ValueError as error:
+            self.fail(instruction, f"{instruction.opcode} {instruction.name}: {error}", at="replica_groups")
+        if fault is not None:
+            self.fail(instruction, f"{instruction.opcode} {instruction.name}: {fault[0]}", at=fault[1])
+
     # ---- what it calls
 
     def callees(self, instruction: Instruction) -> None:
@@ -322,11 +380,14 @@ class _Verifier:
                 for callee in instruction.called():
                     elements = shape.elements or ()
                     self.callee(instruction, callee, operands, elements[1] if len(elements) > 1 else None)
-            case "map" | "all-reduce" | "all-reduce-start" | "reduce-scatter":
-                operands = operands if opcode == "map" else operands[:1] * 2
+            case "map":
                 for callee in instruction.called():
-                    if len(callee.parameters) != len(operands):
-                        self.callee_count(instruction, callee, len(operands))
+                    scalars = [Shape(s.type) if s.is_array else s for s in operands]
+                    self.callee(instruction, callee, scalars, Shape(shape.type) if shape.is_array else None)
+            case "all-reduce" | "all-reduce-start" | "reduce-scatter":
+                for callee in instruction.called():
+                    if len(callee.parameters) != 2:
+                        self.callee_count(instruction, callee, 2)
             case "while":
                 for name, result in (("condition", None), ("body", shape)):
                     value = instruction.attributes.get(name)

@@ -1,102 +1,73 @@
-"""The evaluator against XLA:CPU's compiled module, in one run: python -m scripts.bench.evaluate_speed [--runs N] [--most X]
+"""The evaluator against XLA:CPU's compiled module: python -m scripts.bench.evaluate_speed [--more] [--only WORD] [--runs N] [--most X]
 
-Programs: a 1024x1024 softmax, a train step of a 2,048-wide MLP, a 64-channel convolution, and a gather, a scatter and a sort of a million elements. Prints
-the fastest of N runs of both in milliseconds and how often the evaluator's time is XLA's; exits with 1 when one is more than X (10).
+Programs: a 1024x1024 softmax, a train step of a 2,048-wide MLP, a 64-channel convolution, and a gather, a scatter and a sort of a million elements; with
+`--more` other shapes and types of these, pools, cumulative sums and the like. Both run in turn, so that what else the machine does slows both down, and
+each short run is repeated until it takes 5 ms. Prints the median of N runs of each in milliseconds, the median of the ratios, and their range; exits with 1
+when a median ratio is more than X (10).
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
 import hlo_opt
+from scripts.bench.evaluate_cases import Case, cases
 from scripts.xla_cpu import Program
 
-MILLION = 1_000_000
-Function = Callable[..., Any]
+SHORTEST = 5e-3  # seconds that a measurement takes at least
 
 
-def softmax(x: Any) -> Any:
-    return jax.nn.softmax(x)
-
-
-def train_step(first: Any, second: Any, x: Any, y: Any) -> Any:
-    def loss(weights: Any) -> Any:
-        return jnp.mean((jax.nn.relu(x @ weights[0]) @ weights[1] - y) ** 2)
-
-    slopes = jax.grad(loss)((first, second))
-    return first - 0.1 * slopes[0], second - 0.1 * slopes[1]
-
-
-def convolution(x: Any, kernel: Any) -> Any:
-    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME")
-
-
-def gather(x: Any, indices: Any) -> Any:
-    return x[indices]
-
-
-def scatter(x: Any, indices: Any, updates: Any) -> Any:
-    return x.at[indices].add(updates)
-
-
-def sort(x: Any) -> Any:
-    return jnp.sort(x)
-
-
-def cases() -> list[tuple[Function, list[np.ndarray[Any, np.dtype[Any]]]]]:
-    """The programs with their inputs."""
-    generator = np.random.default_rng(0)
-
-    def normal(*shape: int) -> np.ndarray[Any, np.dtype[Any]]:
-        return generator.standard_normal(shape).astype(np.float32)
-
-    indices = generator.integers(0, MILLION, MILLION).astype(np.int32)
-    return [
-        (softmax, [normal(1024, 1024)]),
-        (train_step, [normal(2048, 2048), normal(2048, 2048), normal(128, 2048), normal(128, 2048)]),
-        (convolution, [normal(8, 64, 32, 32), normal(64, 64, 3, 3)]),
-        (gather, [normal(MILLION), indices]),
-        (scatter, [normal(MILLION), indices, normal(MILLION)]),
-        (sort, [normal(MILLION)]),
-    ]
-
-
-def fastest(run: Callable[[], object], runs: int) -> float:
-    """Seconds of the fastest of so many runs, after one that does not count."""
-    run()
-    found = []
-    for _ in range(runs):
-        start = time.perf_counter()
+def seconds(run: Callable[[], object]) -> float:
+    """Seconds of one run, by as many as take long enough."""
+    count, start = 0, time.perf_counter()
+    while True:
         run()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        count += 1
+        taken = time.perf_counter() - start
+        if taken >= SHORTEST:
+            return taken / count
+
+
+def compare(case: Case, runs: int) -> tuple[list[float], list[float]]:
+    """Seconds of so many runs of XLA's program and of the evaluator's, taken in turn, after one of each that does not count."""
+    with jax.enable_x64(False):
+        lowered = jax.jit(case.function).lower(*case.inputs).compiler_ir("hlo")
+    assert lowered is not None
+    text = lowered.as_hlo_text(print_large_constants=True)
+    inputs = list(case.inputs)
+    both = [partial(Program(text), inputs), partial(hlo_opt.evaluate, hlo_opt.parse(text), inputs)]
+    for run in both:
+        run()
+    found = [[seconds(run) for run in both] for _ in range(runs)]
+    return [theirs for theirs, _ in found], [ours for _, ours in found]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--most", type=float, default=10.0)
+    parser.add_argument("--more", action="store_true")
+    parser.add_argument("--only", default="", metavar="WORD", help="only programs with this in their name")
     options = parser.parse_args()
     worst = 0.0
-    for function, inputs in cases():
-        lowered = jax.jit(function).lower(*inputs).compiler_ir("hlo")
-        assert lowered is not None
-        text = lowered.as_hlo_text()
-        theirs = fastest(partial(Program(text), inputs), options.runs)
-        ours = fastest(partial(hlo_opt.evaluate, hlo_opt.parse(text), inputs), options.runs)
-        worst = max(worst, ours / theirs)
+    for case in cases(options.more):
+        if options.only not in case.name:
+            continue
+        theirs, ours = compare(case, options.runs)
+        ratios = [b / a for a, b in zip(theirs, ours, strict=True)]
+        ratio = statistics.median(ratios)
+        worst = max(worst, ratio)
         print(
-            f"{function.__name__:12} XLA:CPU {theirs * 1e3:9.2f} ms   evaluate {ours * 1e3:9.2f} ms   x{ours / theirs:.1f}"
+            f"{case.name:26} XLA:CPU {statistics.median(theirs) * 1e3:9.2f} ms   evaluate {statistics.median(ours) * 1e3:9.2f} ms   "
+            f"x{ratio:.1f} ({min(ratios):.1f} to {max(ratios):.1f}){'   TOO SLOW' if ratio > options.most else ''}",
+            flush=True,
         )
     return int(worst > options.most)
 

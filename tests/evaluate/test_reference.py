@@ -117,7 +117,7 @@ def test_limits() -> None:
     assert caught.value.code == "HLO402"
     big = "HloModule m\n\nENTRY e {\n  x = f32[] parameter(0)\n  y = f32[1000000]{0} broadcast(x), dimensions={}\n"
     big += "  ROOT z = f32[1000000]{0} negate(y)\n}\n"
-    with pytest.raises(EvaluationError, match="4000004 bytes would be alive") as caught:
+    with pytest.raises(EvaluationError, match=r"8000004 bytes\) here, 4 bytes of them inputs") as caught:
         evaluate(parse(big), [1.0], memory_limit=1_000_000)
     assert caught.value.code == "HLO402"
     assert len(evaluate(parse(big), [1.0], memory_limit=10_000_000)[0]) == 1_000_000

@@ -84,3 +84,13 @@ def test_conditions_that_always_hold_disappear():
     assert made.conditions_at((im.add(im.variable("x", 3), im.constant(2)),)) == ()
     assert len(made.conditions_at((im.variable("x", 3),))) == 1
     assert not made.is_identity and im.identity((3, 1, 5)).is_identity
+
+
+def test_digits_of_a_sum_that_another_digit_follows() -> None:
+    """(70 i + j) / 770 needs no more than i when j < 70."""
+    i, j = im.variable("i", 33), im.variable("j", 70)
+    place = im.add(im.multiply(i, 70), j)
+    assert im.divide(place, 770) == im.divide(i, 11)
+    assert im.modulo(place, 770) == im.add(im.multiply(im.modulo(i, 11), 70), j)
+    index = im.delinearize(place, (3, 11, 70))
+    assert im.linearize(index, (3, 11, 70)) == place

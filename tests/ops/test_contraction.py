@@ -121,3 +121,49 @@ def test_flops_are_xlas_counts(family: Any) -> None:
     )
     flops = spec_of(root).flops
     assert flops is not None and flops(root) == 2 * (2 + 3 + 2)
+
+
+@pytest.mark.parametrize("element", ["s32", "u32", "s64", "s16", "u64", "s4"])
+@pytest.mark.parametrize("share", [1.0, 1e-6])
+def test_integer_products_wrap(element: str, share: float) -> None:
+    """Sums that fit in f64's 53 bits, sums that do not, and results that wrap."""
+    from hlo_opt import evaluate, parse
+    from hlo_opt.ir import ELEMENT_TYPES
+
+    bits, least = ELEMENT_TYPES[element].bits, 0 if element[0] == "u" else -1
+    generator = np.random.default_rng(bits)
+    reach = max(int(share * (1 << (bits - 1))), 2)
+    dtype = ELEMENT_TYPES[element].dtype
+    x, y = (generator.integers(least * reach, reach, size).astype(dtype) for size in ((3, 40), (40, 5)))
+    text = f"HloModule m\n\nENTRY e {{\n  x = {element}[3,40] parameter(0)\n  y = {element}[40,5] parameter(1)\n"
+    text += f"  ROOT d = {element}[3,5] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n}}\n"
+    (got,) = evaluate(parse(text), [x, y])
+    exact = x.astype(object) @ y.astype(object)
+    assert np.array_equal(got.astype(object) % (1 << bits), exact % (1 << bits))
+
+
+@pytest.mark.parametrize("labels", ["bf01_oi01->bf01", "b01f_01io->b01f", "f0b1_0oi1->0f1b"])
+def test_windows_of_a_convolution_in_every_order_of_dimensions(labels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laid out for one matrix product, also a few batch elements at a time, it is what the definition says."""
+    from hlo_opt import evaluate, parse
+    from hlo_opt.ops import contraction_numpy
+
+    generator = np.random.default_rng(0)
+    value, kernel = generator.standard_normal((5, 3, 7, 6)), generator.standard_normal((4, 3, 2, 3))
+    # pad=1_0x0_2, stride=2x1, rhs_dilate=2x1, and the first kernel dimension reversed
+    padded = np.pad(value, ((0, 0), (0, 0), (1, 0), (0, 2)))
+    want = np.zeros((5, 4, 3, 6))
+    for y, x, v, u in np.ndindex(3, 6, 2, 3):
+        want[:, :, y, x] += padded[:, :, 2 * y + 2 * v, x + u] @ kernel[:, :, 1 - v, u].T
+    left, right, out = labels.replace("->", "_").split("_")
+    x, y, result = (
+        a.transpose([letters.index(c) for c in given])
+        for a, letters, given in ((value, "bf01", left), (kernel, "oi01", right), (want, "bf01", out))
+    )
+    shapes = ["f64[" + ",".join(map(str, a.shape)) + "]" for a in (x, y, result)]
+    text = f"HloModule m\n\nENTRY e {{\n  x = {shapes[0]} parameter(0)\n  y = {shapes[1]} parameter(1)\n  ROOT d = {shapes[2]} "
+    text += "convolution(x, y), window={size=2x3 stride=2x1 pad=1_0x0_2 rhs_dilate=2x1 rhs_reversal=1x0}, "
+    text += f"dim_labels={labels}\n}}\n"
+    for most in (contraction_numpy.UNFOLDED, 1):
+        monkeypatch.setattr(contraction_numpy, "UNFOLDED", most)
+        np.testing.assert_allclose(evaluate(parse(text), [x, y])[0], result, rtol=1e-12)

@@ -160,3 +160,49 @@ def test_a_plugin_registers_a_target_once() -> None:
     finally:
         unregister_custom_call("twice")
     assert find_custom_call("twice") is None
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets a test install entry points whose objects it gives."""
+    from importlib import metadata
+
+    from hlo_opt.diag import plugins
+
+    objects: dict[str, Any] = {}
+
+    def install(**given: Any) -> None:
+        objects.update(given)
+        points = [metadata.EntryPoint(name, f"package:{name}", "hlo_opt.custom_calls") for name in objects]
+        monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == "hlo_opt.custom_calls" else [])
+        monkeypatch.setattr(plugins.Plugin, "load", lambda plugin: objects[plugin.name])
+        plugins.forget_plugins()
+
+    yield install
+    monkeypatch.undo()
+    plugins.forget_plugins()
+
+
+def test_packages_add_targets_through_entry_points(installed: Any) -> None:
+    twice = CustomCallSpec("twice", evaluate=lambda evaluator, instruction, values: values[0] * 2)
+    thrice = CustomCallSpec("thrice", evaluate=lambda evaluator, instruction, values: values[0] * 3)
+    installed(multiples=[twice, thrice])
+    assert find_custom_call("twice") is twice and {twice, thrice} <= set(custom_calls())
+    assert evaluated(call("thrice", of("f32"), of("f32")), np.float32(3)) == 9
+
+
+@pytest.mark.parametrize(
+    ("objects", "message", "code"),
+    [
+        ({"mine": CustomCallSpec("Sharding")}, "'Sharding', which hlo-opt itself declares already", "HLO311"),
+        ({"a": CustomCallSpec("x"), "b": [CustomCallSpec("x")]}, "'b' .* declares custom call 'x', which an unnamed", "HLO311"),
+        ({"mine": 3}, "'mine' .* gives int, which is no CustomCallSpec", "HLO310"),
+    ],
+)  # fmt: skip
+def test_plugins_that_cannot_be_used_are_named(installed: Any, objects: Any, message: str, code: str) -> None:
+    from hlo_opt.diag import UsageError
+
+    installed(**objects)
+    with pytest.raises(UsageError, match=message) as caught:
+        evaluated(call("x", of("f32"), of("f32")), np.float32(3))
+    assert caught.value.code == code

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt import evaluate, parse
+from hlo_opt import EvaluationError, evaluate, parse
 
 MATRIX = np.random.default_rng(0).normal(size=(2, 4, 3))
 SQUARE = np.random.default_rng(1).normal(size=(2, 4, 4))
@@ -73,3 +73,85 @@ def test_xlas_own_qr_inverts(family: Any) -> None:
     q_and_r, factors = call("Qr", "(f32[4,4], f32[4])", SQUARE[0].astype(np.float32))
     (q,) = call("ProductOfElementaryHouseholderReflectors", "f32[4,4]", q_and_r, factors)
     np.testing.assert_allclose(q @ np.triu(q_and_r), SQUARE[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("lower", ["true", "false"])
+def test_gpu_spellings_of_cholesky(lower: str) -> None:
+    """The other triangle is not read."""
+    positive = SQUARE @ SQUARE.transpose(0, 2, 1)
+    half = (np.tril if lower == "true" else np.triu)(positive)
+    factor, state = call("cusolver_potrf_ffi", "(f64[2,4,4], s32[2])", half, config=f"{{lower = {lower}}}")
+    factor = np.tril(factor) if lower == "true" else np.triu(factor).transpose(0, 2, 1)
+    np.testing.assert_allclose(factor @ factor.transpose(0, 2, 1), positive, atol=1e-12)
+    config = f'{{\\"lower\\":{lower}}}'
+    made, workspace, info = call("__cusolver$cholesky", "(f64[2,4,4], f64[7], s32[2])", half, config=config)
+    made = np.tril(made) if lower == "true" else np.triu(made).transpose(0, 2, 1)
+    np.testing.assert_array_equal(made, factor)
+    assert info.tolist() == state.tolist() == [0, 0] and workspace.shape == (7,)
+
+
+@pytest.mark.parametrize("target", ["cusolver_gesvdj_ffi", "cusolver_gesvdp_ffi", "hipsolver_gesvdj_ffi"])
+def test_jacobis_method_gives_v_itself(target: str) -> None:
+    results = "(f64[2,4,4], f64[2,4], f64[2,4,4], f64[2,4,4], s32[2])"
+    _, singular, u, v, _ = call(target, results, SQUARE)
+    np.testing.assert_allclose(u * singular[:, None] @ v.transpose(0, 2, 1), SQUARE, atol=1e-12)
+
+
+def test_wide_matrices_are_decomposed_transposed_on_a_gpu() -> None:
+    wide = MATRIX.transpose(0, 2, 1)
+    results = "(f64[2,3,4], f64[2,3], f64[2,3,4], f64[2,3,3], s32[2])"
+    config = "{compute_uv = true, full_matrices = false, transposed = true}"
+    _, singular, v, u, _ = call("cusolver_gesvd_ffi", results, wide, config=config)
+    np.testing.assert_allclose(u * singular[:, None] @ v, wide, atol=1e-12)
+
+
+def test_singular_values_alone() -> None:
+    results = "(f64[2,4,3], f64[2,3], f64[], f64[], s32[2])"
+    _, singular, u, _, _ = call("cusolver_gesvd_ffi", results, MATRIX, config="{compute_uv = false}")
+    np.testing.assert_allclose(np.prod(singular, -1) ** 2, np.linalg.det(MATRIX.transpose(0, 2, 1) @ MATRIX))
+    assert u == 0
+
+
+def test_vectors_are_whole_or_cut() -> None:
+    with pytest.raises(EvaluationError, match="U with 2 columns and V"):
+        call("lapack_dgesdd_ffi", "(f64[4,3], f64[3], f64[4,2], f64[3,3], s32[])", MATRIX[0])
+
+
+def test_tridiagonal_systems_on_a_gpu() -> None:
+    lower, middle, upper = (np.random.default_rng(k).normal(size=(2, 5)) for k in range(3))
+    right = np.random.default_rng(3).normal(size=(2, 5, 2))
+    (x,) = call("cusparse_gtsv2_ffi", "f64[2,5,2]", lower, middle, upper, right)
+    for k in range(5):
+        found = middle[:, k, None] * x[:, k]
+        found += lower[:, k, None] * x[:, k - 1] if k > 0 else 0
+        found += upper[:, k, None] * x[:, k + 1] if k < 4 else 0
+        np.testing.assert_allclose(found, right[:, k], atol=1e-9)
+
+
+@pytest.mark.parametrize(("transpose", "size"), [("false", 4), ("true", 3)])
+def test_symmetric_products(transpose: str, size: int) -> None:
+    a, c = MATRIX, np.random.default_rng(5).normal(size=(2, size, size))
+    inputs = a, c, np.float64(2), np.float64(-1)
+    (made,) = call("cusolver_syrk_ffi", f"f64[2,{size},{size}]", *inputs, config=f"{{transpose = {transpose}}}")
+    product = np.einsum("bij,bkj->bik", a, a) if transpose == "false" else np.einsum("bji,bjk->bik", a, a)
+    np.testing.assert_allclose(made, 2 * product - c, atol=1e-12)
+
+
+def test_calls_before_the_foreign_function_interface() -> None:
+    packed, factors, info, work = call("cusolver_geqrf", "(f64[4,3], f64[3], s32[], f64[9])", MATRIX[0])
+    (q, *_) = call("cusolver_orgqr", "(f64[4,3], s32[], f64[9])", packed, factors)
+    np.testing.assert_allclose(q @ np.triu(packed[:3]), MATRIX[0], atol=1e-12)
+    assert info == 0 and work.shape == (9,)
+
+
+@pytest.mark.parametrize(
+    ("target", "results", "inputs", "config", "message"),
+    [
+        ("geqp3", "(f64[4,3], s32[3], f64[3])", (MATRIX[0], np.array([1, 0, 0], np.int32)), "", "fixed at the front"),
+        ("gehrd", "(f64[4,4], f64[3], s32[])", (SQUARE[0],), "{high = 3 : i32, low = 1 : i32}", "part of a matrix"),
+        ("gesdd", "(f64[4,4], f64[4], f64[4,4])", (SQUARE[0],), "", "5 results, not 3"),
+    ],
+)
+def test_what_is_not_known_is_refused(target: str, results: str, inputs: Any, config: str, message: str) -> None:
+    with pytest.raises(EvaluationError, match=message):
+        call(f"lapack_d{target}_ffi", results, *inputs, config=config)

@@ -147,3 +147,26 @@ def test_sums_of_many_updates_leave_the_rest_alone(family: Any) -> None:
     target = np.full(sizes[0], -0.0, np.float32)
     (got,) = family.run(text, target, np.zeros(sizes[1], np.int32), np.ones(sizes[2], np.float32))
     assert got[0].tolist() == [sizes[2][0]] * sizes[0][1] and np.signbit(got[1:]).all()
+
+
+def test_of_equal_indices_the_last_update_stays() -> None:
+    import hlo_opt
+
+    text = """HloModule m
+second {
+  a = s32[] parameter(0)
+  ROOT b = s32[] parameter(1)
+}
+ENTRY e {
+  p = s32[9]{0} parameter(0)
+  i = s32[2000,1]{1,0} parameter(1)
+  u = s32[2000]{0} iota(), iota_dimension=0
+  ROOT r = s32[9]{0} scatter(p, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=second
+}
+"""
+    indices = np.random.default_rng(0).integers(-2, 11, (2000, 1)).astype(np.int32)
+    want = np.zeros(9, np.int32)
+    for k, (index,) in enumerate(indices):
+        if 0 <= index < 9:
+            want[index] = k
+    assert np.array_equal(hlo_opt.evaluate(hlo_opt.parse(text), [np.zeros(9, np.int32), indices])[0], want)

@@ -78,7 +78,7 @@ def test_triangular_solve(family: Any, left: bool, lower: bool, transpose: str, 
     ("text", "message"),
     [
         ("f32[2,3] cholesky(f32[2,3])", "square"),
-        ("s32[2,2] cholesky(s32[2,2])", "floats"),
+        ("s32[2,2] cholesky(s32[2,2])", "takes float"),
         ("f32[2,3] triangular-solve(f32[3,3], f32[2,3]), left_side=true", "does not fit"),
         ("c64[8] fft(f32[8]), fft_type=FFT, fft_length={8}", "FFT of f32"),
         ("c64[8] fft(c64[8]), fft_type=DCT, fft_length={8}", "none of"),

@@ -109,3 +109,49 @@ def test_a_function_of_both_sides_is_a_key(family: Any) -> None:
         if side is not None:
             (got,) = evaluate(module, [np.array([3, -1, 2, -5, 4], np.float32)])
             assert got.tolist() == ([-1, 2, 3, 4, -5] if side == 0 else [-5, 4, 3, 2, -1])
+
+
+LEXICOGRAPHIC = """HloModule m
+less {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  c = f32[] parameter(2)
+  d = f32[] parameter(3)
+  i = s32[] parameter(4)
+  j = s32[] parameter(5)
+  less = pred[] compare(a, b), direction=LT
+  same = pred[] compare(b, a), direction=EQ
+  more = pred[] compare(c, d), direction=GT
+  and = pred[] and(more, same)
+  ROOT or = pred[] or(and, less)
+}
+ENTRY e {
+  p = s32[2,3000]{1,0} parameter(0)
+  q = f32[2,3000]{1,0} parameter(1)
+  i = s32[2,3000]{1,0} iota(), iota_dimension=1
+  ROOT s = (s32[2,3000]{1,0}, f32[2,3000]{1,0}, s32[2,3000]{1,0}) sort(p, q, i), dimensions={1}, is_stable=true, to_apply=less
+}
+"""
+
+
+def test_several_keys_without_comparing_element_by_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    import hlo_opt
+    from hlo_opt.ops import ordering_numpy
+
+    monkeypatch.setattr(ordering_numpy, "_merge_sort", None)
+    generator = np.random.default_rng(0)
+    first = generator.integers(0, 5, (2, 3000)).astype(np.int32)
+    second = generator.integers(0, 5, (2, 3000)).astype(np.float32)
+    got = hlo_opt.evaluate(hlo_opt.parse(LEXICOGRAPHIC), [first, second])
+    order = np.stack([np.lexsort((-second[k], first[k])) for k in range(2)])
+    assert np.array_equal(got[2], order)
+    assert np.array_equal(got[1], np.take_along_axis(second, order, 1))
+
+
+@pytest.mark.parametrize("stable", ["", ", is_stable=true"])
+def test_nothing_is_sorted(stable: str) -> None:
+    import hlo_opt
+
+    text = LEXICOGRAPHIC.replace("2,3000", "0,3").replace(", is_stable=true", stable)
+    got = hlo_opt.evaluate(hlo_opt.parse(text), [np.zeros((0, 3), np.int32), np.zeros((0, 3), np.float32)])
+    assert [x.shape for x in got] == [(0, 3)] * 3

@@ -132,3 +132,41 @@ def test_callees_must_come_first():
         names["r"].attributes["to_apply"] = Called(later)
 
     assert "defined after its use" in edited(change)
+
+
+def test_a_map_gives_its_computation_scalars():
+    double = "d { x = f32[] parameter(0) ROOT y = f32[] add(x, x) }\n"
+    check("ROOT a = f32[2] map(p), dimensions={0}, to_apply=d", double)
+    narrow = double.replace("f32", "f16")
+    assert "parameter 0 of d is f16[]" in fault("ROOT a = f32[2] map(p), dimensions={0}, to_apply=d", narrow).message
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("f32[3] rng(z, h), distribution=rng_uniform", "operand 1 of rng is f16[], its result f32[3]"),
+        ("s32[3] rng(i, i), distribution=rng_normal", "rng draws floats from rng_normal, not s32"),
+    ],
+)
+def test_rng_has_one_type(line, message):
+    scalars = "z = f32[] constant(0)\n h = f16[] constant(1)\n i = s32[] constant(1)\n ROOT a = "
+    assert message in fault(scalars + line).message
+
+
+def test_a_window_over_an_empty_batching_dimension():
+    """Nothing is written, and nothing need fit."""
+    check(
+        "c = f32[] constant(0)\n z = f32[0,2] broadcast(c), dimensions={}\n i = s32[0,1] iota(), iota_dimension=0\n"
+        " u = f32[0,1] broadcast(c), dimensions={}\n"
+        " ROOT a = f32[0,2] scatter(z, i, u), update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={1},"
+        " input_batching_dims={0}, scatter_indices_batching_dims={0}, index_vector_dim=1, to_apply=add",
+        ADD,
+    )
+
+
+def test_several_faults_at_once():
+    body = "q = f32[3] negate(p)\n  r = s32[2] negate(p)\n  s = f32[2] negate(p)\n  ROOT a = f32[2] frobnicate(p)"
+    error = fault(body, max_errors=5)
+    assert [e.line for e in error.errors] == [4, 5, 7] and "frobnicate" in str(error)
+    assert [e.line for e in fault(body, max_errors=2).errors] == [4, 5]
+    assert [e.line for e in fault(body).errors] == [4]

@@ -1,0 +1,114 @@
+"""Which operations NumPy does without copying: the strides of views, in elements.
+
+`None` stands for strides that are not known; a view of such an array that must be reshaped counts as a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.movement import slice_dimensions
+
+Strides = tuple[int, ...] | None
+
+
+def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Of an array that lies in memory in its own order."""
+    found, step = [], 1
+    for size in reversed(sizes):
+        found.append(step)
+        step *= size
+    return tuple(reversed(found))
+
+
+def viewed(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
+    """Whether the value of a movement is a view of its first operand, which has these strides, and the strides of the value."""
+    shape, source = instruction.shape, instruction.operands[0].shape
+    match instruction.opcode:
+        case "broadcast":
+            return True, None if strides is None else _spread(instruction, strides)
+        case "transpose":
+            order = instruction.ints("dimensions")
+            return True, None if strides is None else tuple(strides[d] for d in order)
+        case "slice":
+            steps = [part.stride for part in slice_dimensions(instruction)]
+            return True, None if strides is None else tuple(s * n for s, n in zip(strides, steps, strict=True))
+        case "reverse":
+            along = instruction.ints("dimensions")
+            return True, None if strides is None else tuple(-s if d in along else s for d, s in enumerate(strides))
+        case "dynamic-slice":
+            return True, strides
+        case "reshape":
+            return _copied(shape, reshaped(source.dimensions, strides, shape.dimensions))
+        case "bitcast":
+            return _bitcast(source, shape, strides)
+    raise ValueError(f"{instruction.opcode} makes no view")
+
+
+VIEWS = frozenset({"broadcast", "transpose", "slice", "reverse", "dynamic-slice", "reshape", "bitcast"})
+"""What `viewed` knows."""
+
+
+def _copied(shape: Shape, strides: Strides) -> tuple[bool, Strides]:
+    return (False, row_major(shape.dimensions)) if strides is None else (True, strides)
+
+
+def _spread(instruction: Instruction, strides: tuple[int, ...]) -> tuple[int, ...]:
+    found = [0] * instruction.shape.rank
+    source = instruction.operands[0].shape.dimensions
+    for number, to in enumerate(instruction.ints("dimensions")):
+        if source[number] == instruction.shape.dimensions[to]:
+            found[to] = strides[number]
+    return tuple(found)
+
+
+def _bitcast(source: Shape, shape: Shape, strides: Strides) -> tuple[bool, Strides]:
+    """Through one dimension in the order of the memory, and back."""
+    order = source.minor_to_major[::-1]
+    sizes = tuple(source.dimensions[d] for d in order)
+    flat = reshaped(sizes, None if strides is None else tuple(strides[d] for d in order), (source.element_count,))
+    is_view = flat is not None and (flat == (1,) or source.type == shape.type)
+    if source.type != shape.type or flat is None:
+        flat = (1,)
+    to = shape.minor_to_major[::-1]
+    made = reshaped((shape.element_count,), flat, tuple(shape.dimensions[d] for d in to))
+    if made is None:
+        return False, None
+    found = [0] * shape.rank
+    for place, d in enumerate(to):
+        found[d] = made[place]
+    return is_view, tuple(found)
+
+
+def reshaped(sizes: Sequence[int], strides: Strides, wanted: Sequence[int]) -> Strides:
+    """The strides after a reshape that needs no copy, None where it needs one (numpy/_core/src/multiarray/shape.c, _attempt_nocopy_reshape)."""
+    if strides is None:
+        return None
+    old = [(n, s) for n, s in zip(sizes, strides, strict=True) if n != 1]
+    if any(n == 0 for n, _ in old):
+        return row_major(wanted)
+    new = [n for n in wanted if n != 1]
+    found: list[int] = []
+    i = j = 0
+    while i < len(old) and j < len(new):
+        i_end, j_end = i + 1, j + 1
+        left, right = old[i][0], new[j]
+        while left != right:
+            if left < right:
+                left *= old[i_end][0]
+                i_end += 1
+            else:
+                right *= new[j_end]
+                j_end += 1
+        if any(old[k][1] != old[k + 1][0] * old[k + 1][1] for k in range(i, i_end - 1)):
+            return None
+        step = old[i_end - 1][1]
+        part = []
+        for n in reversed(new[j:j_end]):
+            part.append(step)
+            step *= n
+        found += reversed(part)
+        i, j = i_end, j_end
+    rest = iter(found)
+    return tuple(0 if n == 1 else next(rest) for n in wanted)

@@ -1,0 +1,357 @@
+"""Random well-typed modules: the evaluator against XLA:CPU, or a fused module against itself.
+
+    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused] [--keep FOLDER]
+
+Modules and inputs are those of tests/random_modules/comparable, drawn by Hypothesis; the same seed gives the same ones. XLA runs in a child process with
+a time limit, since it may crash or hang. Floats may differ by a tolerance of their type relative to the median size of the output, all else not at all.
+A disagreement where XLA's own outputs move by as much when inputs move by a unit in the last place counts as ill-conditioned. Prints what was covered,
+what XLA refused and why, and the smallest module that was found for each disagreement; exit code 1 when there is one.
+
+With `--fused`, no XLA: the fused module, printed and read again, must give exactly what the module gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import importlib
+import math
+import multiprocessing
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import hlo_opt
+from hlo_opt.ir import edit
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.dce import DeadCodeElimination
+from hlo_opt.text import print_module
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Outcome: TypeAlias = "list[Array] | str"
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+SECONDS = 60.0
+CHUNK = 25  # modules that Hypothesis draws in one go; a disagreement ends its chunk
+SHRINKING = 30.0  # seconds spent on making a disagreement smaller
+NUDGES = 3
+TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float32": 3e-4, "complex64": 3e-4, "float16": 6e-3, "bfloat16": 4e-2}
+SHORTEST = 0.15
+"""The tolerance of floats of 8 bits."""
+
+
+def programs(**options: Any) -> Any:
+    """The Hypothesis strategy of the tests."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    return importlib.import_module("random_modules.comparable").programs(**options)
+
+
+def difference(got: Sequence[Array], want: Sequence[Array], share: float = 1.0) -> str | None:
+    """Where the arrays differ by more than this share of the tolerance; None where they do not."""
+    if len(got) != len(want):
+        return f"{len(got)} outputs, expected {len(want)}"
+    for index, (g, w) in enumerate(zip(got, want, strict=True)):
+        why = _difference(np.asarray(g), w, share)
+        if why is not None:
+            return f"out{index}: {why}"
+    return None
+
+
+def _difference(got: Array, want: Array, share: float) -> str | None:
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    if want.dtype.kind in "biu" or "int" in want.dtype.name:
+        return None if np.array_equal(got, want) else f"{int(np.sum(got != want))} of {want.size} integers differ"
+    tolerance = share * TOLERANCE.get(want.dtype.name, SHORTEST)
+    if want.dtype.kind != "c":
+        got, want = got.astype(np.float64), want.astype(np.float64)
+        if not np.array_equal(np.where(np.isinf(got), got, 0), np.where(np.isinf(want), want, 0)):
+            return "infinities differ"
+    if not np.array_equal(np.isnan(got), np.isnan(want)):
+        return "NaN in other places"
+    finite = np.isfinite(want)
+    if not finite.any():
+        return None
+    size, error = np.abs(want[finite]), np.abs(got[finite] - want[finite])
+    bad = ~(error <= tolerance * np.maximum(size, np.median(size)) + tolerance * 1e-2)
+    return f"{int(bad.sum())} of {want.size} differ, worst {float(error.max()):.3g}" if bad.any() else None
+
+
+# ---- XLA, in a process of its own
+
+
+def _nudged(array: Array, generator: np.random.Generator) -> Array:
+    """The array with each float a unit in the last place up or down."""
+    if array.dtype.kind in "biu" or "int" in array.dtype.name:
+        return array
+    import ml_dtypes
+
+    step = float(ml_dtypes.finfo(array.dtype).eps) * generator.choice([-1.0, 1.0], array.shape)
+    if array.dtype.kind == "c":
+        return np.asarray(array * (1 + step)).astype(array.dtype)
+    return np.asarray(array.astype(np.float64) * (1 + step)).astype(array.dtype)
+
+
+def _serve(pipe: Connection) -> None:
+    """Answers (text, inputs, moved or not) with one list of outputs, or one for each of some moved inputs, or why there is none."""
+    from scripts.xla_cpu import Program
+
+    while True:
+        text, inputs, moved = pipe.recv()
+        try:
+            program = Program(text)
+            if moved:
+                generators = [np.random.default_rng(seed) for seed in range(NUDGES)]
+                pipe.send([program([_nudged(array, g) for array in inputs]) for g in generators])
+            else:
+                pipe.send(program(inputs))
+        except Exception as error:
+            pipe.send(str(error) or type(error).__name__)
+
+
+class Judge:
+    """XLA:CPU in a child process, which is started anew when it dies or takes too long."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+    def _ask(self, text: str, inputs: Sequence[Array], moved: bool) -> Any:
+        try:
+            self.pipe.send((text, list(inputs), moved))
+            if self.pipe.poll(SECONDS):
+                return self.pipe.recv()
+            why = f"no result in {SECONDS:.0f} seconds"
+        except (EOFError, OSError):
+            why = "the process ended"
+        self.stop()
+        self._start()
+        return why
+
+    def __call__(self, text: str, inputs: Sequence[Array]) -> Outcome:
+        """XLA's outputs, or why it gives none."""
+        outcome: Outcome = self._ask(text, inputs, False)
+        return outcome
+
+    def is_unsteady(self, text: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
+        """Whether XLA's outputs move by a quarter of the tolerance when inputs move by a unit in the last place."""
+        moved = self._ask(text, inputs, True)
+        return isinstance(moved, str) or any(difference(m, outputs, 0.25) is not None for m in moved)
+
+
+# ---- one module
+
+
+@dataclass
+class Disagreement:
+    """A module, how it fared, and how large it is."""
+
+    why: str
+    text: str
+
+    @property
+    def size(self) -> int:
+        return len(self.text)
+
+
+@dataclass
+class Tally:
+    """What came out of some modules: how many fared how, the opcodes of those that agreed, and the smallest disagreement of each chunk."""
+
+    outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
+    refusals: collections.Counter[str] = field(default_factory=collections.Counter)
+    opcodes: collections.Counter[str] = field(default_factory=collections.Counter)
+    disagreements: list[Disagreement] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.outcomes += other.outcomes
+        self.refusals += other.refusals
+        self.opcodes += other.opcodes
+        self.disagreements += other.disagreements
+
+
+def against_xla(judge: Judge, program: Any, tally: Tally) -> str | None:
+    """Evaluate a program here and there; returns how the two disagree."""
+    text, inputs = print_module(program.module), program.inputs()
+    want = judge(text, inputs)
+    if isinstance(want, str):
+        tally.outcomes["refused by XLA"] += 1
+        tally.refusals[_general(want)] += 1
+        return None
+    try:
+        why = difference(hlo_opt.evaluate(hlo_opt.parse(text), inputs), want)
+    except hlo_opt.EvaluationError as error:
+        why = str(error)
+    if why is not None and judge.is_unsteady(text, inputs, want):
+        tally.outcomes["ill-conditioned"] += 1
+        return None
+    _counted(program, tally, why)
+    return why
+
+
+def against_fused(program: Any, tally: Tally) -> str | None:
+    """Evaluate a program and what fusing makes of it; returns how the two disagree."""
+    module, inputs = program.module, program.inputs()
+    want = hlo_opt.evaluate(module, inputs, as_xla_cpu=False)
+    try:
+        fused = hlo_opt.parse(print_module(hlo_opt.fuse(module)[0]))
+        got = hlo_opt.evaluate(fused, inputs, as_xla_cpu=False)
+    except Exception as error:
+        why: str | None = f"{type(error).__name__}: {error}"
+    else:
+        same = [_bits(a) == _bits(b) for a, b in zip(got, want, strict=True)]
+        why = None if all(same) else f"out{same.index(False)} differs when fused"
+    _counted(program, tally, why)
+    return why
+
+
+def _bits(array: Array) -> tuple[object, ...]:
+    return array.dtype, array.shape, array.tobytes()
+
+
+def _counted(program: Any, tally: Tally, why: str | None) -> None:
+    tally.outcomes["agreed" if why is None else "disagreed"] += 1
+    if why is None:
+        tally.opcodes.update({i.opcode for c in program.module.computations for i in c.instructions})
+
+
+def _general(reason: str) -> str:
+    """A reason without the names and numbers of one module."""
+    line = reason.strip().split("\n")[0]
+    line = re.sub(r"%?[\w.\-]+ = .*", "...", line)
+    return re.sub(r"\d+", "#", line)[:110]
+
+
+# ---- many modules
+
+
+def chunk(number: int, count: int, seed: int, check: Callable[[Any, Tally], str | None], *, for_xla_cpu: bool) -> Tally:
+    """Draw so many programs and check each; the first disagreement is made small, and ends the chunk."""
+    import hypothesis
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    tally, found, deadline = Tally(), list[tuple[Disagreement, Any]](), math.inf
+
+    @hypothesis.seed(seed * 100_003 + number)
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+    )  # fmt: skip
+    @given(programs(for_xla_cpu=for_xla_cpu))
+    def run(program: Any) -> None:
+        nonlocal deadline
+        if time.monotonic() > deadline:
+            return
+        why = check(program, Tally() if found else tally)
+        if why is not None:
+            deadline = min(deadline, time.monotonic() + SHRINKING)
+            found.append((Disagreement(why, print_module(program.module)), program))
+            raise AssertionError(why)
+
+    try:
+        run()
+    except (AssertionError, hypothesis.errors.Flaky, BaseExceptionGroup):
+        if not found:
+            raise
+    if found:
+        smallest, program = min(found, key=lambda pair: pair[0].size)
+        tally.disagreements.append(_cut(program, check) or smallest)
+    return tally
+
+
+def _cut(program: Any, check: Callable[[Any, Tally], str | None]) -> Disagreement | None:
+    """The program up to the first instruction of its entry at which a disagreement shows, without what that does not need; None where it shows at none."""
+    count = len(program.module.entry.instructions)
+    for place in range(count):
+        module = edit.clone_module(program.module)
+        root = list(module.entry.instructions)[place]
+        if root.parameter_number is not None or not root.shape.is_array:
+            continue
+        edit.set_root(module.entry, root)
+        DeadCodeElimination().run(module, PassContext(target=None))
+        part = dataclasses.replace(program, module=module)
+        why = check(part, Tally())
+        if why is not None:
+            return Disagreement(why, print_module(module))
+    return None
+
+
+_judge: Judge | None = None
+
+
+def _work(number: int, count: int, seed: int, fused: bool) -> Tally:
+    """One chunk, in a process of the pool; its judge lives on for the next one."""
+    global _judge
+    if fused:
+        return chunk(number, count, seed, against_fused, for_xla_cpu=False)
+    _judge = _judge or Judge()
+    judge = _judge
+    return chunk(number, count, seed, lambda program, tally: against_xla(judge, program, tally), for_xla_cpu=True)
+
+
+def report(tally: Tally) -> None:
+    """Print what came out."""
+    programs()  # makes the package importable
+    families: dict[str, str] = importlib.import_module("random_modules.comparable").FAMILIES
+    by_family: dict[str, list[str]] = {}
+    for opcode, family in families.items():
+        by_family.setdefault(family, []).append(opcode)
+    print("modules that agreed, by what is in them:")
+    for family, opcodes in by_family.items():
+        print(f"  {family}: " + ", ".join(f"{opcode} {tally.opcodes[opcode]}" for opcode in opcodes))
+    for reason, number in tally.refusals.most_common():
+        print(f"XLA refused {number}: {reason}")
+    for found in tally.disagreements:
+        print(f"\ndisagreement: {found.why}\n{found.text}")
+    print(", ".join(f"{number} {outcome}" for outcome, number in tally.outcomes.most_common()))
+
+
+def main() -> int:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save the disagreements there")
+    options = parser.parse_args()
+    tally = Tally()
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
+        futures = [
+            pool.submit(_work, number, min(CHUNK, options.count - number * CHUNK), options.seed, options.fused)
+            for number in range(-(-options.count // CHUNK))
+        ]
+        for future in futures:
+            tally.add(future.result())
+    report(tally)
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        for number, found in enumerate(tally.disagreements):
+            (options.keep / f"{number}.hlo").write_text(found.text, encoding="utf-8")
+    return int(bool(tally.disagreements))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

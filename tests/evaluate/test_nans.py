@@ -1,0 +1,137 @@
+"""The first NaN is found where it is born, and no sooner."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hlo_opt import evaluate, evaluate_devices, parse
+from hlo_opt.diag import CheckError
+from hlo_opt.evaluate.nans import value_range
+
+META = 'metadata={op_name="jit(f)/div" source_file="model.py" source_line=12}'
+F = "f32[4]{0}"
+
+
+def run(body: str, *inputs: list[float], functions: str = "", header: str = "") -> list[np.ndarray]:
+    parameters = "\n".join(f"  p{n} = {F} parameter({n})" for n in range(len(inputs)))
+    module = parse(f"HloModule m{header}\n{functions}\nENTRY e {{\n{parameters}\n  {body}\n}}\n", filename="m.hlo")
+    given = [np.array(i, np.float32) for i in inputs]
+    return evaluate(module, given, check_nans=True)
+
+
+def fault(*arguments: object, **options: object) -> CheckError:
+    with pytest.raises(CheckError) as caught:
+        run(*arguments, **options)  # type: ignore[arg-type]
+    assert caught.value.code == "HLO720"
+    return caught.value
+
+
+def test_the_instruction_its_line_and_its_operands_are_named() -> None:
+    body = f"q = {F} divide(p0, p1), {META}\n  s = {F} sqrt(q)\n  ROOT r = {F} add(s, p0)"
+    error = fault(body, [1, 0, 3, 0], [1, 0, 1, 0])
+    assert "NaN is born in divide q: 2 of 4 elements, the first at [1]; in e; from model.py:12" in error.message
+    assert error.line == 6 and error.hint == "its operands are p0 in [0, 3]; p1 in [0, 1]"
+
+
+def test_without_a_nan_nothing_happens() -> None:
+    assert run(f"ROOT r = {F} divide(p0, p1)", [1, 2, 3, 4], [1, 1, 0, 1])[0][2] == np.inf
+
+
+def test_infinities_are_no_nans_until_one_is_made_of_them() -> None:
+    error = fault(f"i = {F} divide(p0, p1)\n  ROOT r = {F} subtract(i, i)", [1, 2, 3, 4], [1, 1, 0, 1])
+    assert "born in subtract r: 1 of 4 elements, the first at [2]" in error.message
+    assert error.hint == "its operands are i in [1, inf]; i in [1, inf]"
+
+
+def test_an_input_may_hold_it_already() -> None:
+    error = fault(f"ROOT r = {F} negate(p0)", [1, np.nan, 3, 4])
+    assert "input p0 holds NaN: 1 of 4 elements, the first at [1]" in error.message and error.line == 4
+
+
+SELECT = (
+    f"n = f32[] constant(nan)\n  b = {F} broadcast(n), dimensions={{}}\n  z = f32[] constant(0)\n"
+    f"  zs = {F} broadcast(z), dimensions={{}}\n  c = pred[4]{{0}} compare(p0, zs), direction=LT\n"
+    f"  ROOT r = {F} select(c, b, p0)"
+)
+
+
+def test_a_constant_nan_counts_when_it_gets_into_a_result() -> None:
+    assert run(SELECT, [1, 2, 3, 4])[0].tolist() == [1, 2, 3, 4]
+    error = fault(SELECT, [1, -2, 3, 4])
+    assert "born in select r: 1 of 4 elements, the first at [1]" in error.message
+    assert error.hint == "its operands are c in 1 of 4 true; b in all NaN; p0 in [-2, 4]"
+
+
+def test_a_constant_nan_may_pass_through_calls() -> None:
+    functions = f"f {{\n  x = f32[] parameter(0)\n  y = {F} parameter(1)\n  b = {F} broadcast(x), dimensions={{}}\n"
+    functions += f"  ROOT t = ({F}, {F}) tuple(b, y)\n}}\n"
+    body = f"n = f32[] constant(nan)\n  t = ({F}, {F}) fusion(n, p0), kind=kLoop, calls=f\n"
+    kept = f"{body}  b = {F} get-tuple-element(t), index=0\n  ROOT r = (f32[4]{{0}}) tuple(b)"
+    assert np.isnan(run(kept, [1, 2, 3, 4], functions=functions)[0]).all()
+    used = f"{body}  b = {F} get-tuple-element(t), index=0\n  ROOT r = {F} add(b, p0)"
+    assert "born in add r" in fault(used, [1, 2, 3, 4], functions=functions).message
+
+
+LOOP = f"""body {{
+  s = (s32[], {F}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  v = {F} get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  h = f32[] constant(1.5)
+  hs = {F} broadcast(h), dimensions={{}}
+  w = {F} subtract(v, hs)
+  l = {F} sqrt(w)
+  ROOT t = (s32[], {F}) tuple(j, l)
+}}
+condition {{
+  s = (s32[], {F}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(9)
+  ROOT l = pred[] compare(i, n), direction=LT
+}}
+"""
+
+
+def test_the_iteration_is_named() -> None:
+    body = f"z = s32[] constant(0)\n  t = (s32[], {F}) tuple(z, p0)\n"
+    body += f"  w = (s32[], {F}) while(t), condition=condition, body=body\n  ROOT r = {F} get-tuple-element(w), index=1"
+    assert "in body, iteration 2 of w" in fault(body, [20, 20, 6, 20], functions=LOOP).message
+
+
+def test_the_device_is_named() -> None:
+    module = parse(f"HloModule m, replica_count=2\n\nENTRY e {{\n  p = {F} parameter(0)\n  ROOT r = {F} log(p)\n}}\n")
+    inputs = [[np.ones(4, np.float32)], [np.array([1, -1, 1, 1], np.float32)]]
+    with pytest.raises(CheckError, match=r"born in log r: 1 of 4 elements, the first at \[1\]; in e; on device 1"):
+        evaluate_devices(module, inputs, check_nans=True)
+    assert len(evaluate_devices(module, inputs[:1], check_nans=True)) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (np.array([1.5, np.nan, -np.inf], np.float32), "[-inf, 1.5], 1 NaN"),
+        (np.array([np.nan], np.float32), "all NaN"),
+        (np.array([-3, 7], np.int8), "[-3, 7]"),
+        (np.array([2**63 + 1], np.uint64), f"[{2**63 + 1}, {2**63 + 1}]"),
+        (np.array([True, False]), "1 of 2 true"),
+        (np.zeros((0, 3), np.float32), "no elements"),
+        (np.array([3 + 4j]), "[5, 5]"),
+    ],
+)
+def test_ranges(values: np.ndarray, text: str) -> None:
+    assert value_range(values) == text
+
+
+@pytest.mark.parametrize("name", ["bf16", "f16", "f8e5m2", "f8e4m3fn", "f64", "c64"])
+def test_every_type_that_has_nans(name: str) -> None:
+    text = (
+        f"HloModule m\n\nENTRY e {{\n  p = {name}[3]{{0}} parameter(0)\n  ROOT r = {name}[3]{{0}} subtract(p, p)\n}}\n"
+    )
+    module = parse(text)
+    given = np.array([1, 2, 3]).astype(module.entry.root.shape.type.dtype)
+    assert len(evaluate(module, [given], check_nans=True)[0]) == 3
+    given = np.array([1, np.nan, 3]).astype(given.dtype)
+    with pytest.raises(CheckError, match="input p holds NaN: 1 of 3"):
+        evaluate(module, [given], check_nans=True)

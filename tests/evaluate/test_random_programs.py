@@ -1,0 +1,95 @@
+"""Random programs against XLA:CPU, and fused against themselves. `python -m scripts.random_modules` does the same with thousands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from random_modules.comparable import EXCLUDED, FAMILIES, RECIPES, UNKNOWN_TO_XLA_CPU, programs
+
+import hlo_opt
+from hlo_opt.ops import table
+from scripts import random_modules
+from scripts.random_modules import Tally, against_fused, chunk, difference
+
+QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+
+def test_every_opcode_has_a_recipe_or_a_reason():
+    opcodes = {spec.opcode for spec in table()}
+    assert set(RECIPES) | set(EXCLUDED) == opcodes
+    assert not set(RECIPES) & set(EXCLUDED)
+    assert set(UNKNOWN_TO_XLA_CPU) <= set(RECIPES) == set(FAMILIES)
+
+
+@given(programs())
+@seed(1)
+@settings(max_examples=30, **QUIET)
+def test_programs_verify_and_their_values_are_finite_or_an_identity(program):
+    hlo_opt.verify(program.module)
+    for known, value in zip(program.parameters, program.inputs(), strict=True):
+        shape, interval = known
+        assert value.shape == shape.dimensions and value.dtype == shape.type.dtype
+        if value.size and value.dtype.kind in "iuf" and value.dtype.itemsize > 1:
+            assert interval.low <= float(value.min()) and float(value.max()) <= interval.high
+    assert not any(
+        np.isnan(out).any() for out in hlo_opt.evaluate(program.module, program.inputs()) if out.dtype.kind in "fc"
+    )
+
+
+@given(programs())
+@seed(2)
+@settings(max_examples=30, **QUIET)
+def test_fusing_changes_no_bit(program):
+    assert against_fused(program, Tally()) is None
+
+
+@pytest.fixture(scope="module")
+def judge():
+    pytest.importorskip("jaxlib")
+    from scripts.random_modules import Judge
+
+    made = Judge()
+    yield made
+    made.stop()
+
+
+def test_xla_agrees(judge):
+    from scripts.random_modules import against_xla
+
+    tally = chunk(0, 25, 7, lambda program, tally: against_xla(judge, program, tally), for_xla_cpu=True)
+    assert not tally.disagreements, f"{tally.disagreements[0].why}\n{tally.disagreements[0].text}"
+    assert tally.outcomes["agreed"] >= 20
+
+
+def test_a_disagreement_is_found_and_made_small(monkeypatch):
+    monkeypatch.setattr(random_modules, "SHRINKING", 0.5)
+    sizes = []
+
+    def check(program, tally):
+        if not any(i.opcode == "clamp" for i in program.module.entry.instructions):
+            return None
+        sizes.append(len(program.module.entry.instructions))
+        return "wrong"
+
+    (found,) = chunk(0, 30, 1, check, for_xla_cpu=True).disagreements
+    assert found.why == "wrong" and "  ROOT %clamp" in found.text
+    assert len(hlo_opt.parse(found.text).entry.instructions) < sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "same"),
+    [
+        (np.float32([1, 2]), np.float32([1, 2.0001]), True),
+        (np.float32([1, 2]), np.float32([1, 2.01]), False),
+        (np.float32([1e-6, 2, 2]), np.float32([0, 2, 2]), True),
+        (np.float32([np.inf]), np.float32([-np.inf]), False),
+        (np.float32([np.inf]), np.float32([1]), False),
+        (np.float32([np.nan]), np.float32([1]), False),
+        (np.int32([1]), np.int32([2]), False),
+        (np.int32([1]), np.int64([1]), False),
+        (np.complex64([1 + 1j]), np.complex64([1 + 1.1j]), False),
+    ],
+)
+def test_difference(got, want, same):
+    assert (difference([got], [want]) is None) == same

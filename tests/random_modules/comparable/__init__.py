@@ -1,0 +1,71 @@
+"""Random programs whose values every right implementation agrees on, to be compared with one: `@given(programs())`.
+
+A program is a module with an interval for each of its inputs. It is grown instruction by instruction, over what HLO defines: each value's interval is
+known, operands are clamped to where an operation is defined and well-conditioned, and steps (floor, compare, sort, conversion to integers..) are only
+taken of values that no rounding has touched. `EXCLUDED` says which opcodes are left out, and why; the recipes say which uses of the others are.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from hlo_opt.ir import Instruction, edit
+from random_modules.builder import Draw, tup
+from random_modules.comparable import control, elementwise, indexing, movement, products, reductions
+from random_modules.comparable.writer import FAMILIES, RECIPES, Program, Writer
+
+__all__ = [
+    "EXCLUDED", "FAMILIES", "RECIPES", "UNKNOWN_TO_XLA_CPU", "Program", "control", "elementwise", "indexing", "movement", "products", "programs",
+    "reductions",
+]  # fmt: skip
+
+EXCLUDED = {
+    "custom-call": "each target has a meaning of its own: tests/ops/test_custom_calls.py",
+    "rng": "draws other numbers in each run",
+    "rng-get-and-update-state": "its state outlives a run",
+    "infeed": "talks to the host",
+    "outfeed": "talks to the host",
+    "send": "talks to another device or the host",
+    "send-done": "talks to another device or the host",
+    "recv": "talks to another device or the host",
+    "recv-done": "talks to another device or the host",
+}
+
+UNKNOWN_TO_XLA_CPU = {
+    "async-start": "XLA's way of a module into the CPU compiler, by MLIR, loses the types of asynchronous values",
+    "async-update": "as async-start",
+    "async-done": "as async-start",
+    "bitcast": "XLA:CPU refuses those of a module before its own layout assignment",
+    "collective-broadcast": "XLA:CPU does not implement it",
+    "copy-start": "XLA:CPU does not implement it",
+    "copy-done": "XLA:CPU does not implement it",
+    "mulhi": "MLIR has no such operation",
+    "ragged-all-to-all": "XLA:CPU does not implement it",
+    "ragged-dot": "XLA:CPU does not implement it",
+    "scaled-dot": "MLIR has no such operation",
+}
+"""Left out of programs for XLA:CPU only."""
+
+
+def _grown(w: Writer, opcodes: list[str]) -> Program:
+    for opcode in opcodes:
+        RECIPES[opcode](w, opcode)
+    ends = [i for i in w.frame.values if not i.users and i.opcode != "parameter"]
+    roots = ends or [w.emit("copy", i.shape, [i]) for i in w.frame.values[-1:]]
+    root: Instruction = roots[0]
+    if len(roots) > 1 or w.flag():
+        if len(roots) > 2 and not w.number(0, 3):
+            inner = w.emit("tuple", tup(*(r.shape for r in roots[1:])), roots[1:])
+            roots = [roots[0], inner]
+        root = w.emit("tuple", tup(*(r.shape for r in roots)), roots)
+    edit.set_root(w.frame.computation, root)
+    edit.add_computation(w.module, w.frame.computation, entry=True)
+    return Program(w.module, tuple(w.parameters))
+
+
+@st.composite
+def programs(draw: Draw, opcodes: tuple[str, ...] = (), most: int = 10, for_xla_cpu: bool = False) -> Program:
+    """Programs with one instruction of each given opcode and up to `most` of drawn ones, computations that they call not counted."""
+    w = Writer(draw, UNKNOWN_TO_XLA_CPU if for_xla_cpu else ())
+    several = [w.opcode() for _ in range(w.number(0 if opcodes else 1, most))]
+    return _grown(w, [*opcodes, *several])
