@@ -6,12 +6,13 @@ Source: xla/service/hlo_cost_analysis.cc and xla/service/gpu/model/gpu_hlo_cost_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.analysis.facts import FREE, is_elementwise
 from hlo_opt.analysis.flops import flops_per_element, result_type
-from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.analysis.transposes import moves_data
+from hlo_opt.ir import Computation, Instruction, Shape, WindowDimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Accesses:
 
 
 def byte_size(shape: Shape) -> int:
-    """Bytes of a shape; a tuple counts its leaves, as XLA's GPU cost analysis does not count pointers."""
-    return shape.byte_size
+    """Bytes of a shape; a tuple counts its leaves, as XLA's GPU cost analysis does not count pointers. A dimension without a bound counts nothing."""
+    return max(0, shape.byte_size)
 
 
 def ratio(part: float, whole: float) -> float:
@@ -75,66 +76,81 @@ def reducer_flops(computation: Computation, capability: int) -> float:
 
 
 def _partial(
-    instruction: Instruction, used: dict[int, float], written: float | None = None, flops: float = 0.0
+    instruction: Instruction,
+    used: dict[int, tuple[float, float]],
+    written: float | None = None,
+    flops: float = 0.0,
 ) -> Accesses:
-    """Like `whole`, with other numbers of bytes for some operands."""
+    """Like `whole`, with other bytes and another utilization (in this order) for some operands, by number."""
     read, share = [], []
     for n, operand in enumerate(instruction.operands):
-        size = float(byte_size(operand.shape))
-        read.append(used.get(n, size))
-        share.append(ratio(read[-1], size) if n in used else 1.0)
+        size, utilization = used[n] if n in used else (float(byte_size(operand.shape)), 1.0)
+        read.append(size)
+        share.append(utilization)
     return Accesses(
         flops, tuple(share), tuple(read), float(byte_size(instruction.shape)) if written is None else written
     )
 
 
-def _broadcast(i: Instruction, capability: int) -> Accesses:
-    return _partial(i, {0: float(byte_size(i.shape))})
-
-
-def _window_of_first(i: Instruction, capability: int) -> Accesses:
-    return _partial(i, {0: float(byte_size(i.shape))})
-
-
-def _gather(i: Instruction, capability: int) -> Accesses:
-    return _partial(i, {0: float(byte_size(i.shape))})
+def _as_much_as_written(i: Instruction, capability: int) -> Accesses:
+    """The first operand is read once for each element of the result."""
+    elements = ratio(i.shape.element_count, i.operands[0].shape.element_count)
+    return _partial(i, {0: (float(byte_size(i.shape)), elements)})
 
 
 def _dynamic_update_slice(i: Instruction, capability: int) -> Accesses:
-    update = float(byte_size(i.operands[1].shape))
-    base = _partial(i, {0: 0.0}, update)
-    whole_size = float(byte_size(i.shape))
-    return Accesses(0.0, (ratio(whole_size - update, whole_size), *base.utilization[1:]), base.read, update)
+    update, result = i.operands[1].shape, i.shape
+    kept = ratio(result.element_count - update.element_count, result.element_count)
+    return _partial(i, {0: (0.0, kept)}, float(byte_size(update)))
 
 
 def _scatter(i: Instruction, capability: int) -> Accesses:
     count = len(i.operands) // 2
-    updates = sum(float(byte_size(o.shape)) for o in i.operands[count + 1 :])
-    elements = sum(o.shape.element_count for o in i.operands[count + 1 :])
+    sizes = [float(byte_size(o.shape)) for o in i.operands[count + 1 :]]
+    elements = i.operands[count + 1].shape.element_count
     flops = elements * reducer_flops(i.called_by("to_apply"), capability)
-    return _partial(i, {n: updates / max(1, count) for n in range(count)}, updates, flops)
+    return _partial(i, {n: (size, 1.0) for n, size in enumerate(sizes)}, sum(sizes), flops)
 
 
 def _reduce(i: Instruction, capability: int) -> Accesses:
     count = len(i.operands) // 2
     results = next(i.shape.leaves()).element_count
     flops = reducer_flops(i.called_by("to_apply"), capability) * (i.operands[0].shape.element_count - results)
-    inits = {n: float(byte_size(i.operands[n].shape)) * results for n in range(count, 2 * count)}
+    inits = {n: (float(byte_size(i.operands[n].shape) * results), float(results)) for n in range(count, 2 * count)}
     return _partial(i, inits, None, flops)
 
 
-def _window_sizes(i: Instruction) -> list[int]:
-    return [d.size for d in getattr(i.value("window", ""), "dimensions", ())]
+def _transpose(i: Instruction, capability: int) -> Accesses:
+    """A transpose that only renames dimensions is a bitcast: it touches no memory."""
+    return whole(i) if moves_data(i) else Accesses(0.0, (1.0,), (0.0,), 0.0)
 
 
 def _reduce_window(i: Instruction, capability: int) -> Accesses:
-    count = len(i.operands) // 2
     results = next(i.shape.leaves()).element_count
-    window = math.prod(_window_sizes(i))
-    flops = max(0, window - 1) * results * reducer_flops(i.called_by("to_apply"), capability)
-    used = {n: float(window * results * i.operands[n].shape.type.bytes) for n in range(count)}
-    used.update({n: float(byte_size(i.operands[n].shape)) * results for n in range(count, 2 * count)})
-    return _partial(i, used, None, flops)
+    dimensions = getattr(i.value("window", ""), "dimensions", ())
+    window = math.prod(d.size for d in dimensions)
+    applied = (window - 1) * results
+    spanned = _reduced_span(i, dimensions)
+    if spanned is not None:
+        window = spanned
+        applied = results // window + window - 1
+    operand = i.operands[0].shape
+    used = {0: (float(results * window * operand.type.bytes), ratio(results * window, operand.element_count))}
+    return _partial(i, used, None, float(applied) * reducer_flops(i.called_by("to_apply"), capability))
+
+
+def _reduced_span(i: Instruction, dimensions: Sequence[WindowDimension]) -> int | None:
+    """The extent of the one dimension that a reduce-window reduces in full and spreads back over itself; None for other windows."""
+    windowed = [n for n, d in enumerate(dimensions) if d.size != 1]
+    padded = [d for d in dimensions if d.pad_low or d.pad_high]
+    if len(windowed) != 1 or len(padded) != 1 or not i.shape.is_array:
+        return None
+    number = windowed[0]
+    d = dimensions[number]
+    if d.pad_low == 0 or d.pad_low != d.pad_high or d.size != 2 * d.pad_low + 1:
+        return None
+    extent = i.shape.dimensions[number]
+    return extent if d.pad_low == extent - 1 else None
 
 
 def _dot(i: Instruction, capability: int) -> Accesses:
@@ -156,7 +172,7 @@ def _convolution(i: Instruction, capability: int) -> Accesses:
 
 def _sort(i: Instruction, capability: int) -> Accesses:
     elements = i.operands[0].shape.element_count
-    return whole(i, elements * math.log2(elements) if elements > 1 else 0.0)
+    return whole(i, float(elements * (elements - 1).bit_length()) if elements > 1 else 0.0)
 
 
 def _concatenate(i: Instruction, capability: int) -> Accesses:
@@ -170,14 +186,15 @@ def _map(i: Instruction, capability: int) -> Accesses:
 
 
 _SPECIAL: dict[str, Callable[[Instruction, int], Accesses]] = {
-    "broadcast": _broadcast,
-    "slice": _window_of_first,
-    "dynamic-slice": _window_of_first,
-    "gather": _gather,
+    "broadcast": _as_much_as_written,
+    "slice": _as_much_as_written,
+    "dynamic-slice": _as_much_as_written,
+    "gather": _as_much_as_written,
     "dynamic-update-slice": _dynamic_update_slice,
     "scatter": _scatter,
     "reduce": _reduce,
     "reduce-window": _reduce_window,
+    "transpose": _transpose,
     "dot": _dot,
     "convolution": _convolution,
     "sort": _sort,

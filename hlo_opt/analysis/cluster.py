@@ -1,11 +1,13 @@
 """A cluster: what one kernel computes, as a small graph, without building a computation for it.
 
-A candidate fusion is judged on the cluster of its parts; nothing is cloned until it is accepted.
+A candidate fusion is judged on the cluster of its parts; nothing is cloned until it is accepted. The cluster of a fusion that grows is not made anew:
+a producer takes the place of an input (`Cluster.absorb`), and what was computed about the cluster goes on from there (`Follower`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
 
@@ -17,12 +19,16 @@ class Node:
 
     def __init__(self, instruction: Instruction, operands: tuple[Node, ...], *, is_input: bool = False) -> None:
         self.instruction = instruction
-        self.operands = operands
         self.users: list[Node] = []
         self.is_input = is_input
+        self.take(operands)
+
+    def take(self, operands: tuple[Node, ...]) -> None:
+        """Read these operands."""
+        self.operands = operands
         if len(operands) == 1:
             operands[0].users.append(self)
-        else:
+        elif operands:
             for operand in dict.fromkeys(operands):
                 operand.users.append(self)
 
@@ -38,28 +44,187 @@ class Node:
         return f"<{'input' if self.is_input else 'node'} {self.instruction.name}>"
 
 
+class Follower(Protocol):
+    """What is known about every node of a cluster because of the nodes that use it, and so can be kept up while the cluster grows."""
+
+    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
+        """Go over new members (at first all), users before operands, and new inputs. The first member may have been an input before."""
+
+    def fits(self, above: Follower, place: Node) -> bool:
+        """Whether what is known about the cluster of a producer stays right where it takes the place of an input."""
+
+    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
+        """Take over what is known about the cluster of a producer: `place` stands for its root from now on, `inputs` says which nodes its inputs
+        became. Of its members nobody will ask again."""
+
+
+F = TypeVar("F", bound=Follower)
+
+NOTABLE = frozenset(
+    {
+        "concatenate",
+        "convolution",
+        "copy",
+        "dot",
+        "dynamic-update-slice",
+        "pad",
+        "reduce",
+        "reduce-window",
+        "scatter",
+        "sort",
+        "transpose",
+    }
+)
+"""Operations that may decide how a kernel that holds them is launched."""
+
+
+ADOPTED = 4
+"""Producers of so many members are taken over with what is known about them; smaller ones are gone through again."""
+
+
 class Cluster:
-    """Nodes (operands before users, inputs among them) and the roots that the kernel writes."""
+    """Nodes (operands before users, inputs among them) and the roots that the kernel writes. An input that nothing reads any more stays no input."""
 
-    __slots__ = ("_opcodes", "inputs", "nodes", "roots")
+    __slots__ = ("_followers", "_notable", "_opcodes", "_starts", "_users_first", "inputs", "roots")
 
-    def __init__(self, nodes: list[Node], roots: list[Node]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: Iterable[Node], roots: list[Node]) -> None:
         self.roots = roots
-        self.inputs: dict[Instruction, Node] = {n.instruction: n for n in nodes if n.is_input}
+        self.inputs: dict[Instruction, Node] = {}
+        self._users_first: list[Node] = []
+        for node in nodes:
+            if node.is_input:
+                self.inputs[node.instruction] = node
+            else:
+                self._users_first.append(node)
+        self._users_first.reverse()
         self._opcodes: frozenset[str] | None = None
+        self._notable: list[Node] | None = None
+        self._followers: dict[object, Follower] = {}
+        self._starts: dict[object, Callable[[Cluster], Follower]] = {}
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Inputs and members, operands before users."""
+        return [*self.inputs.values(), *reversed(self._users_first)]
 
     @property
     def members(self) -> Iterable[Node]:
-        """The nodes that are computed, without the inputs."""
-        return (n for n in self.nodes if not n.is_input)
+        """The nodes that are computed, without the inputs, operands before users."""
+        return reversed(self._users_first)
+
+    @property
+    def users_first(self) -> list[Node]:
+        """The members in the other order."""
+        return self._users_first
+
+    @property
+    def size(self) -> int:
+        """How many members there are."""
+        return len(self._users_first)
 
     @property
     def opcodes(self) -> frozenset[str]:
         """Of the members. Most questions about a kernel are answered by what it does not hold."""
         if self._opcodes is None:
-            self._opcodes = frozenset([n.instruction.opcode for n in self.nodes if not n.is_input])
+            self._opcodes = frozenset([n.instruction.opcode for n in self._users_first])
         return self._opcodes
+
+    @property
+    def notable(self) -> list[Node]:
+        """The members of `NOTABLE` opcodes, users before operands."""
+        if self._notable is None:
+            if NOTABLE.isdisjoint(self.opcodes):
+                self._notable = []
+            else:
+                self._notable = [n for n in self._users_first if n.instruction.opcode in NOTABLE]
+        return self._notable
+
+    def following(self, key: object, start: Callable[[Cluster], F]) -> F:
+        """What is known under a key, started when it is first asked for, and kept up from then on."""
+        found = self._followers.get(key)
+        if found is None:
+            found = self._followers[key] = start(self)
+            self._starts[key] = start
+            found.spread(self._users_first, list(self.inputs.values()))
+        return found  # type: ignore[return-value]
+
+    def absorb(self, producer: Instruction, above: Cluster, moved: Mapping[Instruction, Instruction]) -> bool:
+        """The members of the producer, an input so far, become members. `moved` says what instructions they became, where they were copied; where not,
+        the producer's cluster must not be used any more.
+
+        False, and nothing has changed, where the producer gives back what it is given, or several results: then the cluster must be made anew.
+        """
+        root = above.roots[0]
+        if root.is_input or len(above.roots) > 1:
+            return False
+        place = self.inputs[producer]
+        if (
+            above.size >= ADOPTED
+            and not moved
+            and all(
+                known.fits(above.following(key, self._starts[key]), place) for key, known in self._followers.items()
+            )
+        ):
+            self._adopt(producer, place, above, root)
+            return True
+        del self.inputs[producer]
+        inside: dict[Node, Node] = {}
+        given: list[Node] = []
+        for instruction, node in above.inputs.items():
+            known = self.inputs.get(instruction)
+            if known is None:
+                known = self.inputs[instruction] = Node(instruction, (), is_input=True)
+                given.append(known)
+            inside[node] = known
+        new: list[Node] = []
+        for node in above.members:
+            operands = tuple([inside[o] for o in node.operands])
+            made = moved.get(node.instruction, node.instruction)
+            if node is root:
+                place.instruction, place.is_input = made, False
+                place.take(operands)
+                inside[node] = place
+            else:
+                inside[node] = Node(made, operands)
+            new.append(inside[node])
+        new.reverse()
+        self._add(above, new)
+        for follower in self._followers.values():
+            follower.spread(new, given)
+        return True
+
+    def _add(self, above: Cluster, new: list[Node]) -> None:
+        self._users_first.extend(new)
+        if self._opcodes is not None and not self._opcodes.issuperset(above.opcodes):
+            self._opcodes |= above.opcodes
+        if self._notable is not None and above.notable:
+            self._notable.extend(n for n in new if n.instruction.opcode in NOTABLE)
+
+    def _adopt(self, producer: Instruction, place: Node, above: Cluster, root: Node) -> None:
+        """Take the nodes of a producer as they are, all but its root and the inputs that are known already: in no time for the others."""
+        del self.inputs[producer]
+        inputs: dict[Node, Node] = {}
+        for instruction, node in above.inputs.items():
+            known = inputs[node] = self.inputs.setdefault(instruction, node)
+            if known is not node:
+                for user in node.users:
+                    user.operands = tuple([known if o is node else o for o in user.operands])
+                known.users.extend(u for u in node.users if u is not root)
+        place.instruction, place.is_input = root.instruction, False
+        place.operands = root.operands
+        for operand in dict.fromkeys(root.operands):
+            if root in operand.users:
+                operand.users[operand.users.index(root)] = place
+            else:
+                operand.users.append(place)
+        self._add(above, [place, *above.users_first[1:]])
+        for key, follower in self._followers.items():
+            follower.adopt(above._followers[key], root, place, inputs)
+
+    def rename(self, old: Instruction, new: Instruction) -> None:
+        """An input's value is given by another instruction from now on."""
+        self.inputs = {new if i is old else i: node for i, node in self.inputs.items()}
+        self.inputs[new].instruction = new
 
 
 def cluster_of(instruction: Instruction) -> Cluster:

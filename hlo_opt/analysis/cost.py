@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hlo_opt.analysis.performance import KernelEstimate, Priced, fused_estimate
+from hlo_opt.analysis.performance import Priced, fused_estimate
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
+from hlo_opt.analysis.timing import KernelEstimate
 from hlo_opt.diag import UsageError, nearest
 from hlo_opt.ir import Instruction, Module
 

@@ -173,6 +173,11 @@ def fusion_backend_kind(instruction: Instruction) -> str:
     return text[first + 1 : last] if 0 <= first < last else ""
 
 
+def is_generic_triton(instruction: Instruction) -> bool:
+    """Whether a fusion is a tiled kernel that more may be fused into (xla/service/gpu/ir_emission_utils.h, IsGenericTritonFusion)."""
+    return instruction.opcode == "fusion" and fusion_backend_kind(instruction) == GENERIC_TRITON
+
+
 def is_boundary_fusion(instruction: Instruction) -> bool:
     """Whether a fusion stands for a library call (cuDNN, a Triton matrix product, a custom kernel) and must stay as it is."""
     if instruction.opcode != "fusion":

@@ -27,18 +27,25 @@ def is_plain_fusion(instruction: Instruction) -> bool:
     return instruction.word("kind") != "kCustom" or fusion_backend_kind(instruction) == GENERIC_TRITON
 
 
-def inline_calls(module: Module) -> bool:
+def _always() -> bool:
+    return True
+
+
+def inline_calls(module: Module, step: Callable[[], bool] = _always) -> bool:
     """Inline every plain call, nested ones too. True when anything changed."""
-    return inline(module, is_plain_call)
+    return inline(module, is_plain_call, step)
 
 
-def inline_fusions(module: Module) -> bool:
+def inline_fusions(module: Module, step: Callable[[], bool] = _always) -> bool:
     """Inline every plain fusion. True when anything changed."""
-    return inline(module, is_plain_fusion)
+    return inline(module, is_plain_fusion, step)
 
 
-def inline(module: Module, wanted: Callable[[Instruction], bool]) -> bool:
-    """Inline the instructions that are wanted, callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more."""
+def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable[[], bool] = _always) -> bool:
+    """Inline the instructions that are wanted, callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more.
+
+    `step` is asked before each of them; one that it is against stays.
+    """
     edit.sort_computations(module)
     waited_for = {p for c in module.computations for i in c.instructions for p in i.control_predecessors}
     budget = GROWTH_LIMIT
@@ -49,7 +56,7 @@ def inline(module: Module, wanted: Callable[[Instruction], bool]) -> bool:
         for instruction in found:
             body = _body(instruction)
             size = len(body.instructions)
-            if size > budget:
+            if size > budget or not step():
                 continue
             alone = callers[body] == 1
             if not alone:

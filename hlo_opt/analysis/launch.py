@@ -1,95 +1,131 @@
 """Launch dimensions that XLA's emitters would choose: the cost model needs block and thread counts.
 
-Source: xla/service/gpu/launch_dimensions.cc, gpu_fusible.cc (ComputeLoopFusionConfig), xla/backends/gpu/codegen/emitters/reduction.cc.
+Source: xla/service/gpu/launch_dimensions.cc, gpu_fusible.cc (ComputeLoopFusionConfig), and the emitters in xla/backends/gpu/codegen/emitters:
+reduction.cc, transpose.cc, concatenate.cc, scatter.cc, in_place_dynamic_update_slice.cc.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hlo_opt.analysis.cluster import Cluster, Node
-from hlo_opt.analysis.heroes import emitter_of
-from hlo_opt.analysis.reductions import WARP, ReductionForm, fast_form
+from hlo_opt.analysis.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
+from hlo_opt.analysis.heroes import Emitter, emitter_of, heroes_of
+from hlo_opt.analysis.launch_reduction import reduction_dimensions
+from hlo_opt.analysis.reductions import WARP, fast_form
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.transposes import TILE, tiled_transpose
-from hlo_opt.ir import Shape
+from hlo_opt.analysis.transposes import TILE, normalized, physical_permutation, tiled_transpose
+from hlo_opt.ir import Instruction, Shape
 
 LOOP_BLOCK = 128
 LOOP_UNROLL = 4
+BLACKWELL = 10
+"""Major compute capability."""
+VECTOR_BITS = 128
+"""The widest load or store of a thread, as compiled with CUDA 12.8."""
+MAX_UNROLL = 32
+MAX_VECTOR_BYTES = 4
+"""Elements are moved together up to this width by the transpose emitter."""
+SCATTER_WARPS = 4
+"""Warps of a block that walks sorted scatter indices."""
+SCATTER_VECTOR_BITS = 128
 _MAY_DROP = frozenset({"sort", "dot", "concatenate", "reduce", "reduce-window"})
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchDimensions:
-    """Blocks in the grid and threads in a block."""
-
-    blocks: int
-    threads: int
 
 
 def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
     """The launch of a cluster as one kernel."""
     emitter, hero = emitter_of(cluster)
+    return emitter_launch(emitter, hero, cluster, target)
+
+
+def emitter_launch(emitter: Emitter, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+    """The launch when the emitter and the hero that decides it are known."""
+    most = _most_unrolled(emitter, cluster, target)
     if emitter == "reduction":
         form = fast_form(hero.instruction)
         assert form is not None
-        return _reduction(form, hero, cluster, target)
+        return reduction_dimensions(form, hero, cluster, target)
     if emitter == "transpose":
-        tiled = tiled_transpose(hero.instruction)
-        assert tiled is not None
-        last = len(tiled.sizes) - 1
-        tiles = [last, tiled.permutation.index(last)]
-        if tiled.permutation[-1] == last:
-            tiles = [last - 1, tiled.permutation.index(last - 1)]
-        blocks = math.prod(-(-s // TILE) if n in tiles else s for n, s in enumerate(tiled.sizes))
-        if tiled.permutation[-1] == last:
-            blocks //= tiled.sizes[-1]
-        return LaunchDimensions(max(1, blocks), LOOP_BLOCK)
-    shape = cluster.roots[0].shape
+        return _transpose(hero, cluster, target)
     if emitter == "scatter":
-        shape = hero.operands[-1].shape
-    elif emitter == "in-place":
-        shape = hero.operands[1].shape
-    elif emitter == "concatenate":
-        shape = max((o.shape for o in hero.operands), key=lambda s: s.element_count)
-    return loop_dimensions(shape, target, may_unroll=not _slower_unrolled(cluster))
+        return _scatter(hero, target, most=most)
+    if emitter == "in-place":
+        return loop_dimensions(hero.operands[1].shape, target, most=most)
+    if emitter == "concatenate":
+        return _concatenate(hero, target, most=most)
+    return _loops([root.shape for root in cluster.roots], target, most=most)
 
 
-def row_kernel_dimensions(cluster: Cluster) -> LaunchDimensions | None:
-    """The launch of our row-reduction kernels, which also take several reductions of one row and what follows them; None for other clusters."""
-    if "reduce" not in cluster.opcodes:
-        return None
-    forms = [fast_form(n.instruction) for n in cluster.members if n.opcode == "reduce"]
-    rows = [f for f in forms if f is not None and f.is_row and f.sizes[0] == 1]
-    if not rows:
-        return None
-    form = max(rows, key=lambda f: f.sizes[1] * f.sizes[2])
-    fits = {form.sizes[1], form.sizes[1] * form.sizes[2]}
-    if any(next(r.shape.leaves()).element_count not in fits for r in cluster.roots):
-        return None
-    return _rows(form)
+def _loops(shapes: list[Shape], target: DeviceTarget, *, most: int) -> LaunchDimensions:
+    """Outputs of one size share their threads; those of another size, which XLA's kernels never have, get blocks of their own in our plans."""
+    sizes = {next(shape.leaves(), shape).element_count: shape for shape in reversed(shapes)}
+    parts = [loop_dimensions(shape, target, most=most) for shape in sizes.values()]
+    return LaunchDimensions(sum(p.blocks for p in parts), max(p.threads for p in parts))
 
 
-def loop_dimensions(shape: Shape, target: DeviceTarget, *, may_unroll: bool = True) -> LaunchDimensions:
-    """The loop emitter's launch: four elements per thread once the device is full, blocks of at most 128 threads."""
+def loop_unroll(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNROLL) -> int:
+    """Elements per thread: `most`, as far as it divides, once the device is full; and as many as share a byte (ComputeLoopFusionConfig)."""
     first = next(shape.leaves(), shape)
-    elements = max(1, first.element_count)
+    elements = first.element_count
     unroll = 1
-    if may_unroll and elements >= target.threads_per_core_limit * target.core_count:
-        unroll = math.gcd(elements, LOOP_UNROLL)
+    if elements >= target.threads_per_core_limit * target.core_count:
+        unroll = math.gcd(elements, most)
     if first.is_array and first.type.bits < 8:
-        unroll = max(unroll, math.gcd(elements, 8 // first.type.bits))
-    threads = -(-elements // unroll)
+        unroll = max(unroll, -(-8 // bits_of(first)))
+    return unroll
+
+
+def unrolled_dimensions(elements: int, unroll: int) -> LaunchDimensions:
+    """Blocks of at most 128 threads, `unroll` elements per thread (CalculateLaunchDimensions)."""
+    threads = max(1, -(-elements // unroll))
     block = min(LOOP_BLOCK, threads)
     return LaunchDimensions(-(-threads // block), block)
+
+
+def loop_dimensions(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNROLL) -> LaunchDimensions:
+    """The loop emitter's launch over the elements of a result."""
+    first = next(shape.leaves(), shape)
+    return unrolled_dimensions(first.element_count, loop_unroll(first, target, most=most))
+
+
+def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> int:
+    """How many elements a thread may compute: 1 where more would slow it down, wide vectors of narrow results on Blackwell, else 4
+    (MaxUnrollFactor)."""
+    if _slower_unrolled(cluster):
+        return 1
+    if target.compute_capability // 10 != BLACKWELL or emitter not in ("loop", "in-place", "transpose", "concatenate"):
+        return LOOP_UNROLL
+    written = smallest_bits(r.shape for r in cluster.roots)
+    if (
+        written is None
+        or written >= VECTOR_BITS // LOOP_UNROLL
+        or len(cluster.roots) > 1
+        or "reduce" in cluster.opcodes
+    ):
+        return LOOP_UNROLL
+    shapes = [*(n.shape for n in cluster.inputs.values()), *(r.shape for r in cluster.roots)]
+    widest = max([8, *(bits_of(s) for s in shapes if s.is_array)])
+    most = min(MAX_UNROLL, 1 << ((VECTOR_BITS // widest).bit_length() - 1))
+    if "pad" in cluster.opcodes:
+        most = min(most, 8)
+    while most > LOOP_UNROLL and any(n.opcode == "transpose" and _minor_size(n) < most for n in cluster.notable):
+        most //= 2
+    return max(most, 8)
+
+
+def _minor_size(transpose: Node) -> int:
+    """Elements of the result of a transpose that lie together."""
+    found = physical_permutation(transpose.instruction)
+    assert found is not None
+    sizes, _ = normalized(*found)
+    return sizes[-1] if sizes else 1
 
 
 def _slower_unrolled(cluster: Cluster) -> bool:
     """MayCausePerformanceDropIfUnrolled."""
     if _MAY_DROP.isdisjoint(cluster.opcodes):
         return False
-    for node in cluster.members:
+    for node in cluster.notable:
         if node.opcode in ("sort", "dot"):
             return True
         if node.opcode == "concatenate" and len(node.operands) > 10:
@@ -103,54 +139,72 @@ def _slower_unrolled(cluster: Cluster) -> bool:
     return False
 
 
-def _round_up(value: int, step: int) -> int:
-    return -(-value // step) * step
+def _concatenate(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:
+    """Threads walk the operand that is longest along the dimension; each operand's extent must be a multiple of the unroll factor."""
+    dimension = hero.instruction.ints("dimensions")[0]
+    longest = max((o.shape for o in hero.operands), key=lambda s: s.dimensions[dimension])
+    unroll = loop_unroll(longest, target, most=most)
+    for operand in hero.operands:
+        unroll = math.gcd(unroll, operand.shape.dimensions[dimension])
+    return unrolled_dimensions(longest.element_count, max(1, unroll))
 
 
-def _reduction(form: ReductionForm, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
-    if not form.is_row:
-        return _column(form, hero)
-    return _multi_row(form, hero, cluster, target) or _rows(form)
+def _scatter(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:
+    """Threads walk the updates, a vector of one slice at a time; warps walk the indices where these are sorted and several meet one element."""
+    instruction = hero.instruction
+    count = len(hero.operands) // 2
+    given, indices, updates = hero.operands[0].shape, hero.operands[count].shape, hero.operands[count + 1].shape
+    window = instruction.ints("update_window_dims")
+    extents = [updates.dimensions[d] for d in window]
+    slices = math.prod(s for d, s in enumerate(updates.dimensions) if d not in window)
+    if _is_set(instruction, "indices_are_sorted") and not _is_set(instruction, "unique_indices"):
+        warps = SCATTER_WARPS * target.core_count
+        if slices > warps and len(extents) == given.rank:
+            length = indices.dimensions[-1] if indices.rank > 1 else 1
+            places = math.prod(given.dimensions[d] - extents[d] + 1 for d in range(min(length, given.rank)))
+            per_warp = -(-slices // max(warps, places))
+            vector = SCATTER_VECTOR_BITS // bits_of(indices)
+            if length == 1 and per_warp > vector:
+                per_warp = round_up(per_warp, vector)
+            return LaunchDimensions(-(-slices // (per_warp * SCATTER_WARPS)), SCATTER_WARPS * WARP)
+    unroll = math.gcd(math.prod(extents), loop_unroll(updates, target, most=most))
+    launch = unrolled_dimensions(updates.element_count, max(1, unroll))
+    return LaunchDimensions(launch.blocks, round_up(launch.threads, WARP))
 
 
-def _rows(form: ReductionForm) -> LaunchDimensions:
-    """A warp or more per row, 16 elements per thread; short rows share a block of 256 threads."""
-    _, middle, minor = form.sizes
-    threads = min(1024, _round_up(-(-minor // 16), WARP))
-    rows = min(middle, 256 // threads) if 2 * threads <= 256 else 1
-    return LaunchDimensions(-(-middle // rows), threads * rows)
+def _is_set(instruction: Instruction, name: str) -> bool:
+    return instruction.word(name) == "true" or instruction.value(name, False) is True
 
 
-def _multi_row(form: ReductionForm, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions | None:
-    """Several rows per warp, for rows whose length is a small power of two."""
-    major, rows, minor = form.sizes
-    if major != 1 or minor & (minor - 1):
-        return None
-    inputs = [n.shape for n in cluster.inputs.values() if n.shape.is_array]
-    types = [s.type.bits for s in (*inputs, *(leaf for r in cluster.roots for leaf in r.shape.leaves()))]
-    narrowest = min((s.type.bits for s in inputs), default=32)
-    vector = min(minor, max(1, 64 // narrowest))
-    if max(types, default=32) >= 32:
-        vector = min(vector, max(1, 128 // max(types, default=32)))
-    if minor > WARP * vector:
-        return None
-
-    def dimensions(width: int) -> LaunchDimensions:
-        along = max(1, minor // width)
-        per_block = max(1, 256 // along)
-        return LaunchDimensions(-(-rows // per_block), along * per_block)
-
-    while vector > 1 and dimensions(vector).blocks < target.core_count:
+def _transpose(hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+    """One block of 128 threads per tile of 32 by 32; tiles are wider for small elements where the device stays full."""
+    tiled = tiled_transpose(hero.instruction)
+    assert tiled is not None
+    if tiled.packed_tile is not None:
+        return LaunchDimensions(
+            math.prod(-(-s // t) for s, t in zip(tiled.packed_sizes, tiled.packed_tile, strict=True)), LOOP_BLOCK
+        )
+    rank = len(tiled.sizes)
+    given = tiled.operand_sizes
+    if tiled.permutation[-1] == rank - 1:
+        tiles = {rank - 2: TILE, tiled.permutation[rank - 2]: TILE, rank - 1: given[-1]}
+        return LaunchDimensions(_tile_count(given, tiles), LOOP_BLOCK)
+    swapped = (rank - 1, tiled.permutation[-1])
+    blocks = _tile_count(given, dict.fromkeys(swapped, TILE))
+    heroes = set(heroes_of(cluster))
+    widths = [h.shape.type.bytes for h in heroes if not h.is_input and tiled_transpose(h.instruction) is not None]
+    shared = TILE * (TILE + 1) * sum(widths)
+    vector = MAX_VECTOR_BYTES // max(1, *widths)
+    while vector > 1:
+        per_thread = vector * vector
+        enough_work = blocks * LOOP_BLOCK >= per_thread * target.core_count * target.threads_per_core_limit
+        fits = shared * per_thread <= target.shared_memory_per_block
+        if enough_work and fits and all(given[d] % vector == 0 for d in swapped):
+            blocks = _tile_count(given, dict.fromkeys(swapped, TILE * vector))
+            break
         vector //= 2
-    return dimensions(vector) if minor // vector <= WARP else None
+    return LaunchDimensions(blocks, LOOP_BLOCK)
 
 
-def _column(form: ReductionForm, hero: Node) -> LaunchDimensions:
-    major, _, minor = form.sizes
-    if WARP % minor == 0:
-        return LaunchDimensions(major, LOOP_BLOCK)
-    narrowest = min((o.shape.type.bits for o in hero.operands if o.shape.is_array), default=32)
-    vector = 1
-    if minor % 2 == 0 and minor >= 2 * WARP and narrowest < 64:
-        vector = 2 if narrowest >= 32 or minor % 4 or minor < 4 * WARP else 4
-    return LaunchDimensions(major * -(-minor // (WARP * vector)), WARP * WARP)
+def _tile_count(sizes: tuple[int, ...], tiles: dict[int, int]) -> int:
+    return math.prod(-(-size // tiles.get(n, 1)) for n, size in enumerate(sizes))

@@ -5,36 +5,24 @@ Source: xla/service/gpu/model/gpu_performance_model.cc and gpu_performance_model
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from hlo_opt.analysis.accesses import byte_size
-from hlo_opt.analysis.cluster import Cluster, cluster_of, merge_clusters
+from hlo_opt.analysis.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.facts import is_elementwise
-from hlo_opt.analysis.heroes import emitter_of
-from hlo_opt.analysis.launch import LaunchDimensions, launch_dimensions, row_kernel_dimensions
+from hlo_opt.analysis.geometry import LaunchDimensions
+from hlo_opt.analysis.heroes import emitter_of, merged_view, writes_reduction
+from hlo_opt.analysis.launch import emitter_launch
+from hlo_opt.analysis.own_launch import fold_dimensions, move_dimensions
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.tiled_model import TileSizes, best_tiled_kernel, configured_tiles, tiled_kernel
+from hlo_opt.analysis.timing import KernelEstimate, compute_ns, overlapped, read_ns, write_ns
 from hlo_opt.analysis.transposes import moves_minor
-from hlo_opt.analysis.utilization import Usage, Use, usage_of
-from hlo_opt.ir import Instruction, Shape
-
-L2_SPEEDUP = 2.5
-L1_SPEEDUP = 8.0
-MEMORY_COMPUTE_PARALLELISM = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class KernelEstimate:
-    """One execution of a kernel. `us` leaves the launch overhead out."""
-
-    us: float
-    bytes_read: float
-    bytes_written: float
-    flops: float
-
-    @property
-    def bytes(self) -> float:
-        return self.bytes_read + self.bytes_written
-
+from hlo_opt.analysis.utilization import ClusterUsage, Usage, Use, plain_usage
+from hlo_opt.ir import Instruction
 
 _SHAPES_KERNELS = frozenset(
     {
@@ -63,10 +51,23 @@ class LaunchForm:
     coalesced: bool
 
 
-def launch_form(cluster: Cluster, target: DeviceTarget, *, row_local: bool) -> LaunchForm:
-    """How XLA would launch a cluster; with `row_local`, how our row-reduction kernels are launched where one fits."""
-    launch = row_kernel_dimensions(cluster) if row_local else None
-    return LaunchForm(launch or launch_dimensions(cluster, target), is_coalesced(cluster))
+def launch_form(
+    cluster: Cluster, target: DeviceTarget, *, row_local: bool, movers: bool, reductions: int = 1
+) -> LaunchForm:
+    """How XLA would launch a cluster; with `row_local`, how our reduction and transpose kernels are launched where one fits.
+
+    `movers`: whether the kernel holds a transpose that makes reads jump. `reductions`: how many of the fused parts end in a reduction emitter.
+    """
+    emitter, hero = emitter_of(cluster)
+    launch = fold_dimensions(cluster, target) if row_local else None
+    if row_local and launch is None and movers:
+        launch = move_dimensions(cluster)
+        if launch is not None:
+            return LaunchForm(launch, True)
+    jumps = movers and emitter != "transpose"
+    if emitter == "reduction" and reductions > 1:
+        jumps = True
+    return LaunchForm(launch or emitter_launch(emitter, hero, cluster, target), not jumps)
 
 
 class Priced:
@@ -84,57 +85,100 @@ class Priced:
     ) -> None:
         self.instruction = instruction
         self.target = target
-        self.cluster = cluster_of(instruction) if cluster is None else cluster
-        self.usage: Usage = usage_of(self.cluster, target.compute_capability, row_local=row_local, known=known)
-        self.reads = {o: self.usage.read_of(self.cluster, o) for o in self.cluster.inputs}
         self.row_local = row_local
-        self.form = launch_form(self.cluster, target, row_local=row_local)
-        self.estimate = _estimate(
-            self.form, self.usage.flops, self.reads, self.usage.written, self.usage.constant_bytes, target
-        )
-        self.is_plain = _SHAPES_KERNELS.isdisjoint(self.cluster.opcodes)
+        self.cluster = cluster = cluster_of(instruction) if cluster is None else cluster
+        self.is_fusion = instruction.opcode == "fusion"
+        known = {} if known is None else known
+        self.usage: Usage
+        self.reads: dict[Instruction, int]
+        """Bytes read of each operand, where it is read once however often it is named."""
+        if self.is_fusion:
+            capability = target.compute_capability
+            self.usage = cluster.following(
+                ("usage", row_local), lambda c: ClusterUsage(c, capability, row_local=row_local, known=known)
+            )
+            self.reads = {o: round(self.usage.read_of(cluster, o)) for o in cluster.inputs}
+        else:
+            self.usage = plain_usage(cluster, target.compute_capability, known)
+            self.reads = {}
+            for operand, size in zip(instruction.operands, known[instruction].accesses.read, strict=True):
+                self.reads.setdefault(operand, round(size))
+
+    def absorbed(self, producer: Instruction, operands: Iterable[Instruction]) -> None:
+        """The fusion has taken in a producer, its cluster too: what is known of its other operands stays."""
+        self.reads.pop(producer, None)
+        for operand in operands:
+            self.reads[operand] = round(self.usage.read_of(self.cluster, operand))
+        self._forget()
+
+    def renamed(self, old: Instruction, new: Instruction) -> None:
+        """What gave an operand's value was replaced."""
+        self.reads = {new if o is old else o: size for o, size in self.reads.items()}
+        self._forget()
+
+    def _forget(self) -> None:
+        for name in ("tiles", "writes_reduction", "form", "estimate"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing inside may decide how a kernel is launched."""
+        return _SHAPES_KERNELS.isdisjoint(self.cluster.opcodes)
+
+    @property
+    def moves(self) -> bool:
+        """Whether the kernel holds a transpose that makes reads jump."""
+        if _MOVES.isdisjoint(self.cluster.opcodes):
+            return False
+        if not self.is_fusion:
+            return _jumps(self.instruction)
+        return self.cluster.following("jumps", lambda c: Jumps()).any
+
+    @cached_property
+    def tiles(self) -> TileSizes | None:
+        """The tiling of a Triton fusion, from its configuration; None for any other instruction."""
+        return configured_tiles(self.instruction) if self.is_fusion else None
+
+    @cached_property
+    def writes_reduction(self) -> bool:
+        """Whether the reduction emitter takes the kernel's result."""
+        return writes_reduction(self.cluster)
+
+    @cached_property
+    def form(self) -> LaunchForm:
+        return launch_form(self.cluster, self.target, row_local=self.row_local, movers=self.moves)
+
+    @cached_property
+    def estimate(self) -> KernelEstimate:
+        """The kernel by itself."""
+        if self.tiles is not None and not self.row_local:
+            found = tiled_kernel(self.cluster, self.target, self.tiles)
+            if (
+                found.us < math.inf
+            ):  # a kernel that is there runs: one that does not tile as its config says is priced like any other
+                return found
+        # XLA's model reads an operand once for each position where a plain instruction names it
+        twice = not self.is_fusion and not self.row_local
+        operands = self.instruction.operands if twice else self.reads
+        reads = [(o, self.reads[o]) for o in operands]
+        return _estimate(self.form, self.usage.flops, reads, self.usage.written, self.usage.constant_bytes, self.target)
 
     def utilization_of(self, producer: Instruction) -> float:
         """How often this kernel uses the full value of a producer."""
         node = self.cluster.inputs.get(producer)
         return 0.0 if node is None else self.usage.utilization[node]
 
-
-def nanoseconds(value: float) -> float:
-    """Rounded to a quarter of a nanosecond, as absl::Duration keeps times."""
-    return round(value * 4) / 4
-
-
-def compute_ns(flops: float, launch: LaunchDimensions, target: DeviceTarget) -> float:
-    """Time of the arithmetic at the device's peak rate, as far as blocks and threads fill it."""
-    cores = min(launch.blocks, target.core_count)
-    units = min(launch.threads, target.fpus_per_core)
-    per_ns = int(2 * target.clock_rate_ghz * cores * units)
-    return nanoseconds(flops / max(1, per_ns))
-
-
-def read_ns(net: float, total: float, shape: Shape, blocks: int, coalesced: bool, target: DeviceTarget) -> float:
-    """Time to read an operand: `net` bytes from memory, the rest of `total` again from a cache that holds it."""
-    width = next(shape.leaves(), shape).type.bytes or 1
-    waste = 1.0 if coalesced else target.dram_transaction_bytes / width
-    bandwidth = target.memory_bandwidth
-    rest = bandwidth
-    if net < target.l2_cache_size:
-        rest *= L2_SPEEDUP
-        if net < target.l1_cache_size_per_core * target.core_count:
-            rest *= L1_SPEEDUP
-    else:
-        rest /= waste
-    limit = blocks * target.clock_rate_ghz * 1e9 * target.bytes_per_core_and_clock
-    net = min(net, total)
-    first = net / min(bandwidth / waste, limit)
-    return nanoseconds(first * 1e9) + nanoseconds((total - net) / min(rest, limit) * 1e9)
+    def evaluations_of(self, producer: Instruction) -> float:
+        """How often this kernel would compute the full value of a producer: a plain instruction once for each operand position."""
+        if self.is_fusion or self.row_local:
+            return self.utilization_of(producer)
+        return self.utilization_of(producer) * self.instruction.operands.count(producer)
 
 
 def _estimate(
     form: LaunchForm,
     flops: float,
-    read: dict[Instruction, float],
+    read: Iterable[tuple[Instruction, int]],
     written: float,
     constant_bytes: float,
     target: DeviceTarget,
@@ -142,55 +186,124 @@ def _estimate(
     launch = form.launch
     time_read = 0.0
     total = constant_bytes
-    for operand, wanted in read.items():
-        used = round(wanted)
+    for operand, used in read:
         total += used
         net = min(byte_size(operand.shape), used)
-        time_read += read_ns(net, used, operand.shape, launch.blocks, form.coalesced, target)
-    time_written = nanoseconds(written / target.memory_bandwidth * 1e9)
-    memory = time_read + time_written
-    compute = compute_ns(int(flops), launch, target)
-    together = compute + memory - nanoseconds(MEMORY_COMPUTE_PARALLELISM * min(compute, memory))
-    return KernelEstimate(together / 1000, total, written, flops)
+        share = 1.0 if form.coalesced else _width(operand) / target.dram_transaction_bytes
+        time_read += read_ns(net, used, share, launch.blocks, target)
+    compute = compute_ns(max(0, int(flops)), launch.blocks, launch.threads, target)
+    memory = time_read + write_ns(written, target)
+    return KernelEstimate(overlapped(compute, memory) / 1000, total, written, flops)
 
 
-def is_coalesced(cluster: Cluster) -> bool:
-    """The heuristic of xla/service/gpu/model/coalescing_analysis.cc: no member moves the fastest dimension, unless the emitter does it in tiles."""
-    if _MOVES.isdisjoint(cluster.opcodes):
+TUPLE_WIDTH = 4
+"""Bytes that a tuple counts as where reads jump."""
+
+
+def _width(operand: Instruction) -> int:
+    """Bytes of an element."""
+    return (operand.shape.type.bytes or 1) if operand.shape.is_array else TUPLE_WIDTH
+
+
+class Jumps:
+    """Whether a fusion makes reads jump through memory: it moves the fastest dimension, of something other than a broadcast or an iota.
+
+    The heuristic of xla/service/gpu/model/coalescing_analysis.cc. It looks no further up than the inputs.
+    """
+
+    def __init__(self) -> None:
+        self._surely = False
+        self._open: set[Node] = set()
+        """Inputs that are moved: what gives them says more, once it is inside."""
+
+    @property
+    def any(self) -> bool:
+        return self._surely or bool(self._open)
+
+    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
+        for node in nodes:
+            if node in self._open:
+                self._open.remove(node)
+                self._climb(node)
+            if node.opcode in _MOVES and moves_minor(node.instruction):
+                self._climb(node.operands[0])
+
+    def fits(self, above: Follower, place: Node) -> bool:
         return True
-    emitter, _ = emitter_of(cluster)
-    if emitter == "transpose":
-        return True
-    for node in cluster.members:
-        if not moves_minor(node.instruction):
-            continue
-        operand = node.operands[0]
-        while not operand.is_input and operand.operands and is_elementwise(operand.instruction):
-            operand = operand.operands[0]
-        if operand.opcode not in ("broadcast", "iota"):
-            return False
-    return True
+
+    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
+        assert isinstance(above, Jumps)
+        self._surely |= above._surely
+        self._open.update([inputs[node] for node in above._open])
+        if place in self._open:
+            self._open.remove(place)
+            self._climb(place)
+
+    def _climb(self, node: Node) -> None:
+        while not self._surely and not node.is_input and node.opcode not in ("broadcast", "iota"):
+            if _passes(node.instruction):
+                node = node.operands[0]
+            else:
+                self._surely = True
+        if node.is_input:
+            self._open.add(node)
+
+
+def _passes(instruction: Instruction) -> bool:
+    """Whether what moves the result moves the one operand too."""
+    return len(instruction.operands) == 1 and (instruction.opcode == "bitcast" or is_elementwise(instruction))
+
+
+def _jumps(mover: Instruction) -> bool:
+    """As `Jumps`, of an instruction that is no fusion: it looks as far up as it takes."""
+    if mover.opcode not in _MOVES or not moves_minor(mover):
+        return False
+    instruction = mover.operands[0]
+    while instruction.opcode not in ("broadcast", "iota"):
+        if not _passes(instruction):
+            return True
+        instruction = instruction.operands[0]
+    return False
 
 
 def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = False) -> KernelEstimate:
-    """The producer computed inside the consumer; with `keep_producer` its value is written too (a multi-output fusion)."""
+    """The producer computed inside the consumer; with `keep_producer` its value is written too (a multi-output fusion).
+
+    Where either is a Triton fusion, XLA's tiled model: the best of all tilings, and infinite microseconds when there is none.
+    """
     target = producer.target
-    form = consumer.form
-    if not producer.is_plain or keep_producer:
+    if not consumer.row_local and (producer.tiles is not None or consumer.tiles is not None):
         cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep_producer)
-        form = launch_form(cluster, target, row_local=consumer.row_local)
+        return best_tiled_kernel(cluster, target)
+    form = consumer.form
+    if not producer.is_plain or keep_producer or _depends_on_inputs(consumer):
+        if keep_producer:
+            cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=True)
+        else:
+            cluster = merged_view(producer.cluster, consumer.cluster, producer.instruction)
+        reductions = producer.writes_reduction + consumer.writes_reduction
+        movers = producer.moves or consumer.moves
+        form = launch_form(cluster, target, row_local=consumer.row_local, movers=movers, reductions=reductions)
+    flops = int(producer.usage.flops) * consumer.evaluations_of(producer.instruction) + int(consumer.usage.flops)
     share = consumer.utilization_of(producer.instruction)
-    flops = producer.estimate.flops * share + consumer.estimate.flops
-    read: dict[Instruction, float] = {}
-    for operand in (*producer.reads, *consumer.reads):
-        if operand is producer.instruction or operand in read:
-            continue
-        by_producer, by_consumer = producer.reads.get(operand, 0.0), consumer.reads.get(operand, 0.0)
+    # XLA's list of what a fused pair reads names an operand as often as the consumer does
+    named = consumer.reads if consumer.row_local else consumer.instruction.operands
+    operands = [o for o in named if o is not producer.instruction]
+    operands += [o for o in producer.reads if o not in consumer.reads]
+    read: list[tuple[Instruction, int]] = []
+    for operand in operands:
+        by_producer, by_consumer = producer.reads.get(operand, 0), consumer.reads.get(operand, 0)
         common = _common(producer, consumer, operand)
-        read[operand] = max(0.0, round(by_producer * share) + by_consumer - common * byte_size(operand.shape))
+        wanted = round(by_producer * share) + by_consumer - round(common * byte_size(operand.shape))
+        read.append((operand, max(0, wanted)))
     written = consumer.usage.written + (producer.usage.written if keep_producer else 0.0)
     constants = producer.usage.constant_bytes * share + consumer.usage.constant_bytes
     return _estimate(form, flops, read, written, constants, target)
+
+
+def _depends_on_inputs(consumer: Priced) -> bool:
+    """Whether what is fused above may change the launch: reductions load by the width of what they read, updates in place need their buffer as it is."""
+    return not consumer.cluster.opcodes.isdisjoint(("reduce", "dynamic-update-slice"))
 
 
 def _common(producer: Priced, consumer: Priced, operand: Instruction) -> float:
@@ -198,10 +311,11 @@ def _common(producer: Priced, consumer: Priced, operand: Instruction) -> float:
     above, below = producer.cluster.inputs.get(operand), consumer.cluster.inputs.get(operand)
     if above is None or below is None:
         return 0.0
-    root = producer.cluster.roots[0]
-    if not set(producer.usage.use_roots[above]) <= {root}:
+    if not is_elementwise(producer.instruction) and (
+        not producer.is_fusion or producer.usage.root not in producer.usage.use_roots[above]
+    ):
         return 0.0
     place = consumer.cluster.inputs[producer.instruction]
-    if consumer.instruction.opcode == "fusion":
+    if consumer.is_fusion:
         return consumer.usage.common_elementwise(below, place)
     return 1.0 if is_elementwise(consumer.instruction) else 0.0

@@ -80,7 +80,7 @@ def reduction_form(reduce: Instruction) -> ReductionForm | None:
 
 def fast_form(instruction: Instruction) -> ReductionForm | None:
     """The normal form when the instruction is a reduce that a reduction emitter would take, else None."""
-    if instruction.opcode != "reduce" or not instruction.operands[0].shape.is_array:
+    if instruction.opcode != "reduce" or not instruction.operands[0].shape.element_count:
         return None
     form = reduction_form(instruction)
     return form if form is not None and form.is_fast else None

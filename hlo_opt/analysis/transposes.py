@@ -16,13 +16,27 @@ SMALL_PRODUCT = 8192
 TILE = 32
 
 
+BANK_BITS = 32
+
+
 @dataclass(frozen=True, slots=True)
 class TiledTranspose:
-    """A transpose that is emitted tile by tile: normalised sizes and permutation, and the shared memory of a tile in bytes."""
+    """A transpose that is emitted tile by tile: normalised sizes of the result and permutation, and the shared memory of a tile in bytes.
+
+    Elements narrower than 32 bits may be moved packed: then `packed_sizes` are the result's sizes with the dimensions that the packed emitter
+    wants, and `packed_tile` what a block writes of each.
+    """
 
     sizes: tuple[int, ...]
     permutation: tuple[int, ...]
     shared_bytes: int
+    packed_sizes: tuple[int, ...] = ()
+    packed_tile: tuple[int, ...] | None = None
+
+    @property
+    def operand_sizes(self) -> tuple[int, ...]:
+        """The normalised sizes of the operand."""
+        return tuple(self.sizes[self.permutation.index(d)] for d in range(len(self.sizes)))
 
 
 def normalized(sizes: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -80,17 +94,86 @@ def tiled_transpose(instruction: Instruction) -> TiledTranspose | None:
     rank = len(permutation)
     if rank < 2 or permutation == tuple(range(rank)):
         return None
-    bits = instruction.shape.type.bits
-    minor = sizes[-1]
+    bits = 8 if instruction.shape.type.name == "pred" else instruction.shape.type.bits
+    packed = _packed(sizes, permutation, bits)
+    if packed is not None:
+        return TiledTranspose(sizes, permutation, BANK_BITS // 8 * TILE * TILE * (BANK_BITS // bits), *packed)
+    shared_bytes = _tile_bytes(sizes, permutation, bits)
+    return None if shared_bytes is None else TiledTranspose(sizes, permutation, shared_bytes)
+
+
+def tiled_move(instruction: Instruction) -> TiledTranspose | None:
+    """The description of a transpose, or of a copy to another layout, that our kernels move tile by tile, element by element."""
+    found = physical_permutation(instruction)
+    if found is None:
+        return None
+    sizes, permutation = normalized(*found)
+    if len(permutation) < 2 or permutation == tuple(range(len(permutation))):
+        return None
+    bits = 8 if instruction.shape.type.name == "pred" else instruction.shape.type.bits
+    shared_bytes = _tile_bytes(sizes, permutation, bits)
+    return None if shared_bytes is None else TiledTranspose(sizes, permutation, shared_bytes)
+
+
+def _tile_bytes(sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int) -> int | None:
+    """Shared memory of a tile that is moved element by element; None where tiles do not pay."""
+    rank, minor = len(permutation), sizes[-1]
     if permutation[-1] == rank - 1:
         second_out = sizes[-2]
         second_in = sizes[permutation.index(rank - 2)]
         if bits * minor <= 64 and bits * minor * min(second_out, second_in) >= 128:
-            return TiledTranspose(sizes, permutation, TILE * (TILE + 1) * bits * minor // 8)
+            return TILE * (TILE + 1) * bits * minor // 8
         return None
     if bits == 4:
         return None
     other = sizes[permutation.index(rank - 1)]
     if min(minor, other) >= MINIMUM or (min(minor, other) >= SMALL_MINIMUM and minor * other >= SMALL_PRODUCT):
-        return TiledTranspose(sizes, permutation, TILE * (TILE + 1) * bits // 8)
+        return TILE * (TILE + 1) * bits // 8
     return None
+
+
+def tile_counts(sizes: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
+    """Tiles along each dimension of an operand of these sizes: 32 elements of the fastest dimension that moves and of the one that changes places with it."""
+    stays = permutation[-1] == len(sizes) - 1
+    near = len(sizes) - 1 - stays
+    whole = {near: TILE, permutation[near]: TILE}
+    if stays:
+        whole[len(sizes) - 1] = sizes[-1]
+    return tuple(-(-size // whole.get(d, 1)) for d, size in enumerate(sizes))
+
+
+def _packed(
+    sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Sizes and tile of the result for the packed emitter (GetPackedTransposeTileSizes); None where it cannot take the transpose.
+
+    The dimensions are brought to [..., T2, A, T1, B]: T1 and T2 change places, A lies between them, B stays fastest.
+    """
+    if bits >= BANK_BITS:
+        return None
+    vector = BANK_BITS // bits
+    made, order = list(sizes), list(permutation)
+    if order[-1] != len(made) - 1:
+        order.append(len(made))
+        made.append(1)
+    rank = len(made)
+    if rank < 3 or order[rank - 3] != rank - 3:
+        made.insert(rank - 2, 1)
+        order = [p + 1 if p > rank - 3 else p for p in order]
+        order.insert(rank - 2, rank - 2)
+        rank += 1
+    given = [made[order.index(d)] for d in range(rank)]
+    first_out = order.index(rank - 2)
+    first, between, second, kept = given[rank - 2], given[rank - 3], given[order[rank - 2]], given[-1]
+    side = TILE * vector
+    tile_first = min(first, side)
+    tile_between = min(between, side // tile_first)
+    tile_second = min(second, side)
+    columns = tile_between * tile_first
+    if min(columns, tile_second) < 10 * vector:
+        return None
+    if kept != 1 or tile_second % vector or columns % vector or second % tile_second % vector:
+        return None
+    tile = [1] * rank
+    tile[first_out], tile[rank - 2], tile[rank - 3] = tile_first, tile_second, tile_between
+    return tuple(made), tuple(tile)

@@ -1,0 +1,91 @@
+"""How our column-reduction kernels divide columns among blocks and threads; the plan and the cost model both ask here.
+
+Source of the vector rule: xla/backends/gpu/codegen/emitters/reduction.cc (GetVectorSizeForMlir). Unlike there, short columns get smaller blocks, and where
+there are too few tiles to fill the device they are made narrower, down to one memory transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WARP = 32
+MOST_THREADS = 1024
+SMALL_BLOCK = 128
+SHARED_BYTES = 48 * 1024
+"""Shared memory of a block that needs no special launch."""
+PER_THREAD = 16
+"""Elements of a column that one thread folds, before the column gets more threads."""
+SECTOR_BITS = 256
+"""What one memory transaction brings: a narrower tile would waste part of it."""
+_LONG = 512  # elements of a column that are worth narrower tiles
+_ACCUMULATOR_BYTES = 32  # of a thread: with more, each thread gets fewer columns, and a block fewer threads
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTile:
+    """A block's part of the work.
+
+    vector  neighbouring columns of a thread
+    lanes   threads side by side, each with its own columns
+    ways    threads that fold one column together: a power of two
+    """
+
+    vector: int
+    lanes: int
+    ways: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.ways
+
+
+def column_tile(
+    sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, cores: int, shared_bytes: int = SHARED_BYTES
+) -> ColumnTile | None:
+    """The tile for [kept, reduced, kept] sizes; None when the accumulators do not fit into shared memory.
+
+    bits: of the narrowest element that is read; accumulator_bytes: of all results of a column together.
+    """
+    major, reduced, minor = sizes
+    vector = _vector(minor, bits)
+    while vector > 1 and (
+        major * _tiles(minor, vector, WARP) < cores
+        or vector * accumulator_bytes > _ACCUMULATOR_BYTES
+        or vector * WARP * accumulator_bytes > shared_bytes
+    ):
+        vector //= 2
+    lanes = min(WARP, minor // vector)
+    while (
+        reduced >= _LONG
+        and major * _tiles(minor, vector, lanes) < cores
+        and lanes % 2 == 0
+        and lanes * vector * bits > SECTOR_BITS
+    ):
+        lanes //= 2
+    blocks = major * _tiles(minor, vector, lanes)
+    most = MOST_THREADS if accumulator_bytes <= _ACCUMULATOR_BYTES else MOST_THREADS // 2
+    wanted = max(reduced // (2 if blocks < cores else PER_THREAD), SMALL_BLOCK // lanes, 1)
+    ways = _power_below(min(wanted, most // lanes, reduced))
+    while ways > 1 and ways * lanes * vector * accumulator_bytes > shared_bytes:
+        ways //= 2
+    if ways * lanes * vector * accumulator_bytes > shared_bytes:
+        return None
+    return ColumnTile(vector, lanes, ways, blocks)
+
+
+def _vector(minor: int, bits: int) -> int:
+    if minor % 2 or minor < 2 * WARP or bits >= 64:
+        return 1
+    if bits >= 32 or minor < 4 * WARP:
+        return 2
+    return 4 if minor % 4 == 0 else 2
+
+
+def _tiles(minor: int, vector: int, lanes: int) -> int:
+    return -(-minor // (vector * lanes))
+
+
+def _power_below(value: int) -> int:
+    """The largest power of two up to a positive value."""
+    return 1 << (value.bit_length() - 1)
