@@ -43,7 +43,7 @@ class Reason:
     @classmethod
     def of(cls, code: str, **numbers: Number) -> Reason:
         """Raises KeyError for an undeclared code and TypeError when a number is missing or unknown."""
-        spec = _SPECS[code]
+        spec = _SPECS[code] if code in _SPECS else _with_plugins()[code]
         if spec.fields != numbers.keys():
             raise TypeError(f"{code} needs {sorted(spec.fields)}, got {sorted(numbers)}")
         return cls(code, numbers)
@@ -81,12 +81,31 @@ def register_reason(spec: ReasonSpec) -> ReasonSpec:
 
 def reason_spec(code: str) -> ReasonSpec:
     """The declaration of a code. Raises UsageError, naming the nearest code, for an unknown one."""
-    if code not in _SPECS:
+    if code not in _SPECS and code not in _with_plugins():
         close = nearest(code, _SPECS)
         raise UsageError(f"there is no reason {code!r}", hint=f"did you mean {close}?" if close else None)
     return _SPECS[code]
 
 
 def reason_specs() -> list[ReasonSpec]:
-    """All declared reasons, in the order of their codes."""
-    return [_SPECS[code] for code in sorted(_SPECS)]
+    """All declared reasons, those of plugins too, in the order of their codes. Raises UsageError for a plugin that cannot be used."""
+    specs = _with_plugins()
+    return [specs[code] for code in sorted(specs)]
+
+
+def declared() -> Mapping[str, ReasonSpec]:
+    """What has been declared up to now, by code."""
+    return _SPECS
+
+
+def unregister_reason(code: str) -> None:
+    """Take a reason out again: for tests and plugins that clean up after themselves."""
+    del _SPECS[code]
+
+
+def _with_plugins() -> Mapping[str, ReasonSpec]:
+    """All reasons, those of plugins too. Raises UsageError for a plugin that cannot be used."""
+    from hlo_opt.diag.plugin_reasons import load_reasons
+
+    load_reasons()
+    return _SPECS

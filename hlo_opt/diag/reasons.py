@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hlo_opt.diag.reasons_cost
 import hlo_opt.diag.reasons_graph
-import hlo_opt.diag.reasons_in_place  # noqa: F401
+import hlo_opt.diag.reasons_horizontal
+import hlo_opt.diag.reasons_in_place
+import hlo_opt.diag.reasons_outputs
+import hlo_opt.diag.reasons_priority  # noqa: F401
 from hlo_opt.diag.reason import ReasonSpec, register_reason
+
+_SINGLE = "// passes: instruction-fusion\nHloModule example\n\n"
 
 register_reason(
     ReasonSpec(
@@ -15,7 +20,8 @@ register_reason(
         "`hlo-opt ops` shows which operations and types have one; a plugin can add `{opcode}`",
         "A kernel computes every instruction inside it from the CUDA text that the op table declares for the opcode and the element type. Where "
         "there is none, the instruction runs in the reference interpreter or in a library, and nothing can be fused with it.",
-        "e = f8e5m2[8]{0} exponential(p)",
+        _SINGLE
+        + "ENTRY e {\n  p = f8e5m2[64]{0} parameter(0)\n  t = f8e5m2[64]{0} tanh(p)\n  n = f8e5m2[64]{0} erf(t)\n  ROOT c = f32[64]{0} convert(n)\n}\n",
     )
 )
 register_reason(
@@ -26,7 +32,9 @@ register_reason(
         "only a library's own epilogues could take `{opcode}` together with its neighbours",
         "Matrix products, convolutions, sorts, Fourier transforms and the like are left to libraries, which are faster than a generated loop. A "
         "library call reads and writes whole arrays, so it is a boundary of fusion.",
-        "d = f32[64,64]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        _SINGLE
+        + "ENTRY e {\n  p = f32[64,64]{1,0} parameter(0)\n  d = f32[64,64]{1,0} dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT t = f32[64,64]{1,0} tanh(d)\n}\n",
     )
 )
 register_reason(
@@ -36,18 +44,11 @@ register_reason(
         "a constant of {elements} elements is more than the {limit} that kernel code holds",
         "a constant of up to {limit} elements, or one whose elements are all equal, becomes part of the code",
         "Constants inside a kernel become tables in its code. A large one is better kept as an array that the kernel reads.",
-        "c = s32[4096]{0} constant({0, 1, 2, ...})",
-    )
-)
-register_reason(
-    ReasonSpec(
-        "FUS304",
-        "output-sizes-differ",
-        "the outputs have {first} and {second} elements; the threads of one kernel walk one index space",
-        "outputs of {first} elements each fit together",
-        "A loop kernel gives every thread the same positions of every output, and a row reduction writes one element per row or per position. Outputs "
-        "of other sizes need a kernel of their own.",
-        "(f32[8], f32[9]) tuple(a, b)",
+        _SINGLE
+        + "table {\n  p = s32[1025]{0} parameter(0)\n  c = s32[1025]{0} constant({"
+        + ",\n    ".join(", ".join(map(str, range(n, min(n + 25, 1025)))) for n in range(0, 1025, 25))
+        + "})\n  ROOT a = s32[1025]{0} add(p, c)\n}\n\nENTRY e {\n  p = s32[1025]{0} parameter(0)\n  n = s32[1025]{0} negate(p)\n"
+        "  ROOT f = s32[1025]{0} fusion(n), kind=kLoop, calls=table\n}\n",
     )
 )
 register_reason(
@@ -57,7 +58,10 @@ register_reason(
         "operations that read under conditions would nest {depth} deep, more than {limit}",
         "a fusion with fewer pads, concatenates, gathers and reduces inside each other",
         "A pad, a concatenate or a loop over reduced elements asks for its operands inside braces. Compilers limit how deep braces nest.",
-        "pad(pad(pad(...)))",
+        _SINGLE
+        + "ENTRY e {\n  p = f32[8]{0} parameter(0)\n  z = f32[] constant(0)\n  v0 = f32[8]{0} negate(p)\n"
+        + "".join(f"  v{k + 1} = f32[8]{{0}} pad(v{k}, z), padding=1_-1\n" for k in range(61))
+        + "  ROOT r = f32[8]{0} negate(v61)\n}\n",
     )
 )
 register_reason(
@@ -68,7 +72,12 @@ register_reason(
         "a fusion that reads its producers at fewer different indices",
         "An instruction that is needed at several indices is computed at each of them, and so are its operands: without a limit the code could grow "
         "exponentially. XLA's limit is in xla/service/fusion_node_indexing_evaluation.cc.",
-        "add(slice(x), slice(x)) of add(slice(y), slice(y)) of ...",
+        "// passes: instruction-fusion{max-emissions=1000000}\nHloModule example\n\nENTRY e {\n  p = f32[8]{0} parameter(0)\n  v0 = f32[8]{0} negate(p)\n"
+        + "".join(
+            f"  r{k} = f32[8]{{0}} reverse(v{k}), dimensions={{0}}\n  v{k + 1} = f32[8]{{0}} add(v{k}, r{k})\n"
+            for k in range(15)
+        )
+        + "  ROOT r = f32[8]{0} negate(v15)\n}\n",
     )
 )
 register_reason(
@@ -78,6 +87,20 @@ register_reason(
         "`{shape}` has a tiled layout or a dynamic dimension, which kernels cannot address",
         "arrays of fixed size without tiles are addressed by strides",
         "Kernels address memory by one stride per dimension. Tiles (`T(8,128)`) and sizes known only at run time have no such form.",
-        "p = f32[<=8]{0} parameter(0)",
+        _SINGLE
+        + "ENTRY e {\n  p = f32[<=8]{0} parameter(0)\n  n = f32[<=8]{0} negate(p)\n  ROOT t = f32[<=8]{0} tanh(n)\n}\n",
+    )
+)
+register_reason(
+    ReasonSpec(
+        "FUS308",
+        "opaque-call",
+        "custom call `{target}` runs compiled code that the dump does not show",
+        "what `{target}` computes, written in HLO, could be fused; a plugin can describe it (`CustomCallSpec`, its `expand`)",
+        "A custom call runs a function of a library (cuDNN, a random number generator, a kernel of the program's own) that the compiler cannot look into. "
+        "It reads and writes whole arrays and keeps a launch of its own.",
+        _SINGLE
+        + 'ENTRY e {\n  p = f32[64]{0} parameter(0)\n  n = f32[64]{0} negate(p)\n  c = f32[64]{0} custom-call(n), custom_call_target="generate"\n'
+        "  ROOT t = f32[64]{0} tanh(c)\n}\n",
     )
 )

@@ -93,7 +93,7 @@ register_reason(
         "An instruction inside a kernel is computed once for each different index at which its users need it. Where users read through slices, "
         "reshapes or concatenates, code multiplies. The limit is XLA's kAllowedCodeDuplication "
         "(xla/service/fusion_node_indexing_evaluation.cc).",
-        "HloModule example\n\nENTRY e {\n  p = f32[1024]{0} parameter(0)\n  n = f32[1024]{0} tanh(p)\n"
+        "// passes: instruction-fusion\nHloModule example\n\nENTRY e {\n  p = f32[1024]{0} parameter(0)\n  n = f32[1024]{0} tanh(p)\n"
         + "".join(f"  part{n} = f32[64]{{0}} slice(n), slice={{[{n * 8}:{n * 8 + 64}]}}\n" for n in range(17))
         + "  t1 = f32[64]{0} add(part0, part1)\n"
         + "".join(f"  t{n} = f32[64]{{0}} add(t{n - 1}, part{n})\n" for n in range(2, 16))
@@ -123,6 +123,7 @@ register_reason(
         "Reading a value from memory costs a few operations' time; computing a tanh, a reduction or a gather again costs more. Producers of that kind "
         "are not duplicated. Source: xla/service/instruction_fusion.cc, IsExpensive and ShouldFuse.",
         """\
+// passes: instruction-fusion
 HloModule example
 
 ENTRY e {
@@ -144,6 +145,7 @@ register_reason(
         "A broadcast, a window or a matrix product needs an element of its operand many times. Inside a kernel each need is a computation, so an "
         "expensive producer is better computed once and read often. Source: xla/service/gpu/instruction_fusion.cc.",
         """\
+// passes: instruction-fusion
 HloModule example
 
 ENTRY e {
@@ -165,6 +167,7 @@ register_reason(
         "A producer with several large operands reads more than it writes. When it cannot be fused into all its users on all paths, it has to be "
         "written anyway, and every copy reads the operands again. Source: ComputeGloballyUnfusible in xla/service/instruction_fusion.cc.",
         """\
+// passes: instruction-fusion
 HloModule example
 
 ENTRY e {
@@ -215,6 +218,7 @@ register_reason(
         "Neighbouring threads of a reduction read neighbouring elements. Through a transpose these lie far apart, and every read fetches a whole cache "
         "line for one element. Source: xla/service/gpu/instruction_fusion.cc ('would break read coalescing').",
         """\
+// passes: instruction-fusion
 HloModule example
 
 sum {
@@ -242,6 +246,7 @@ register_reason(
         "window the loop would run again for every element that needs the result. Source: CreatesHeavyComputation in "
         "xla/service/gpu/gpu_fusible.cc.",
         """\
+// passes: instruction-fusion
 HloModule example
 
 sum {
@@ -293,11 +298,12 @@ register_reason(
     ReasonSpec(
         "FUS408",
         "slower-fused",
-        "fused into its {users} users, `{producer}` would cost {us_fused:.3f} us instead of {us_unfused:.3f} us",
-        "it pays with fewer users than {users}, or with less work in `{producer}`",
+        "computed inside what reads it (kernels: {users}), `{producer}` would cost {us_fused:.3f} us instead of {us_unfused:.3f} us",
+        "less work in `{producer}`, which each reader repeats (now {users}), would pay",
         "The cost model prices the producer and all its users as they are, and with the producer computed in each of them. Source: "
         "GpuPerformanceModel::EstimateRunTimes in xla/service/gpu/model/gpu_performance_model.cc.",
         """\
+// passes: instruction-fusion{may-duplicate=false}, instruction-fusion, fusion-merger
 HloModule example
 
 ENTRY e {

@@ -99,7 +99,7 @@ register_reason(
     ReasonSpec(
         "FUS105",
         "several-outputs",
-        "`{producer}` gives {outputs} arrays, and a producer inside a fusion is one value",
+        "`{producer}` gives a tuple of {outputs} arrays, and a producer inside a fusion is one value",
         "an operation with one output can be fused; split `{producer}` where that costs nothing",
         "A producer inside a fusion is one value. One that makes a tuple (a reduce over several arrays, a multi-output fusion) would have to be "
         "computed again for each of its outputs. Source: xla/service/gpu/gpu_fusible.cc.",
@@ -159,6 +159,7 @@ register_reason(
         "Fusion merging repeats the work of a fusion in each of its users. That pays only when the fusion itself disappears, so all users must take it "
         "or none does. Source: FusionMerger, and xla/backends/gpu/transforms/priority_fusion.cc.",
         """\
+// passes: instruction-fusion, fusion-merger
 HloModule example
 
 ENTRY e {
@@ -168,6 +169,75 @@ ENTRY e {
   s = f32[64]{0} add(t, q)
   n = f32[64]{0} negate(s)
   ROOT r = (f32[64]{0}, f32[64]{0}) tuple(n, s)
+}
+""",
+    )
+)
+register_reason(
+    ReasonSpec(
+        "FUS111",
+        "loop-boundary",
+        "`{consumer}` gets what `{producer}` writes {way} of the loop `{loop}` ({rounds}): {bytes} bytes go through memory, for no kernel outlives a round",
+        "unrolling `{loop}` (`unroll=` of `jax.lax.scan`) puts several rounds within reach of one kernel; what no round changes needs no place in its tuple",
+        "A loop carries its values in a tuple. Each round launches its kernels anew: what one round writes, the next one reads back, and so do the "
+        "kernels before and after the loop. Fusion works within one computation, so these edges stay.",
+        """\
+HloModule example
+
+body {
+  s = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  v = f32[64]{0} get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  h = f32[64]{0} tanh(v)
+  ROOT t = (s32[], f32[64]{0}) tuple(j, h)
+}
+
+condition {
+  s = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  limit = s32[] constant(10)
+  ROOT c = pred[] compare(i, limit), direction=LT
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  n = f32[64]{0} negate(p)
+  zero = s32[] constant(0)
+  t = (s32[], f32[64]{0}) tuple(zero, n)
+  w = (s32[], f32[64]{0}) while(t), condition=condition, body=body
+  ROOT r = f32[64]{0} get-tuple-element(w), index=1
+}
+""",
+    )
+)
+register_reason(
+    ReasonSpec(
+        "FUS112",
+        "branch-boundary",
+        "`{producer}` and `{consumer}` are on two sides of the {opcode} `{control}`: {bytes} bytes go through memory",
+        "a select in place of `{control}`, or its computation inlined, puts both into one computation",
+        "What a conditional or a call runs is a computation of its own, which starts its kernels when control comes there. Fusion works within one "
+        "computation.",
+        """\
+HloModule example
+
+above {
+  x = f32[64]{0} parameter(0)
+  ROOT t = f32[64]{0} tanh(x)
+}
+
+below {
+  x = f32[64]{0} parameter(0)
+  ROOT s = f32[64]{0} sine(x)
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  i = s32[] parameter(1)
+  n = f32[64]{0} negate(p)
+  ROOT c = f32[64]{0} conditional(i, n, n), branch_computations={above, below}
 }
 """,
     )

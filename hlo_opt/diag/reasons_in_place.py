@@ -73,7 +73,8 @@ register_reason(
         "a slice of exactly the update's sizes, without strides, could be fused",
         _PAGE
         + "A slice is safe when it covers exactly what is written: then every thread reads its element before it writes it.",
-        _HEAD
+        "// passes: instruction-fusion\n"
+        + _HEAD
         + "  s = f32[16]{0} dynamic-slice(p, i), dynamic_slice_sizes={16}\n  h = f32[8]{0} slice(s), slice={[0:8]}\n"
         + "  ROOT u = f32[64]{0} dynamic-update-slice(p, h, i)\n}\n",
     )

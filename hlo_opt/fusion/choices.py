@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.cluster import Node
-from hlo_opt.analysis.facts import is_effectively_scalar, reuses_elements
+from hlo_opt.analysis.facts import is_effectively_scalar
 from hlo_opt.analysis.heroes import emitter_of
 from hlo_opt.analysis.reductions import fast_form
 from hlo_opt.analysis.transposes import moves_data
@@ -58,11 +58,13 @@ class InstructionFusionChoices:
     may_duplicate   compute a producer again in each of several consumers
     max_emissions   how often a producer's code may be emitted inside a kernel
     do_not_duplicate  producers whose duplication would read more memory than it saves (FUS403)
+    row_kernels     know the kernels that compute several reductions of a row and what follows them; XLA's emitters do not
     """
 
     may_duplicate: bool = True
     max_emissions: int = 15
     do_not_duplicate: frozenset[Instruction] = field(default_factory=frozenset)
+    row_kernels: bool = True
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
         """Every reason of the policy against the edge."""
@@ -86,12 +88,18 @@ class InstructionFusionChoices:
             scatter_conflict,
             in_place_conflict,
             self.emission_limit,
-            expensive_reuse,
+            self.expensive_reuse,
             transpose_before_reduction,
             heavy_computation,
-            reduction_epilogue,
-            keeps_row_reduction,
+            self.reduction_epilogue,
+            *((keeps_row_reduction,) if self.row_kernels else ()),
         )
+
+    def expensive_reuse(self, edge: Edge) -> Reason | None:
+        return expensive_reuse(edge, row_kernels=self.row_kernels)
+
+    def reduction_epilogue(self, edge: Edge) -> Reason | None:
+        return reduction_epilogue(edge, row_kernels=self.row_kernels)
 
     def duplication(self, edge: Edge) -> Reason | None:
         producer = edge.producer
@@ -138,15 +146,15 @@ def library_call(edge: Edge) -> Reason | None:
     return Reason.of("FUS302", opcode=opcode) if opcode else None
 
 
-def expensive_reuse(edge: Edge) -> Reason | None:
+def expensive_reuse(edge: Edge, *, row_kernels: bool = True) -> Reason | None:
     """An expensive producer whose elements the consumer reads several times each. A row kernel computes a reduction's result once per row, so paths
     through one do not count there."""
     producer = edge.producer
     if producer.opcode == "fusion" or not is_expensive(producer) or is_effectively_scalar(producer.shape):
         return None
-    if producer.opcode == "reduce" and _merges_into_row_kernel(edge):
+    if row_kernels and producer.opcode == "reduce" and _merges_into_row_kernel(edge):
         return None
-    user = _reusing_user(edge)
+    user = _reusing_user(edge, row_kernels=row_kernels)
     if user is None:
         return None
     return Reason.of(
@@ -158,22 +166,12 @@ def expensive_reuse(edge: Edge) -> Reason | None:
     )
 
 
-def _reusing_user(edge: Edge) -> Node | None:
-    """The first member of the consumer, on a path from the producer, that reads an element of its operand several times."""
-    cluster = edge.state.cluster(edge.consumer)
-    once_per_row = edge.below.reduces > 0 and edge.state.row_reductions(edge.consumer) > 0
-    todo = [cluster.inputs[edge.producer]]
-    seen = set(todo)
-    while todo:
-        node = todo.pop()
-        for user in node.users:
-            for position, operand in enumerate(user.operands):
-                if operand is node and reuses_elements(user.instruction, position):
-                    return user
-            if user not in seen and not (once_per_row and user.opcode == "reduce"):
-                seen.add(user)
-                todo.append(user)
-    return None
+def _reusing_user(edge: Edge, *, row_kernels: bool) -> Node | None:
+    """A member of the consumer, on a path from the producer, that reads an element of its operand several times."""
+    once_per_row = row_kernels and edge.below.reduces > 0 and edge.state.row_reductions(edge.consumer) > 0
+    below = edge.state.below(edge.consumer)
+    place = edge.state.cluster(edge.consumer).inputs[edge.producer]
+    return (below.reusing_once_per_row if once_per_row else below.reusing).get(place)
 
 
 def transpose_before_reduction(edge: Edge) -> Reason | None:
@@ -189,7 +187,7 @@ def transpose_before_reduction(edge: Edge) -> Reason | None:
     return None
 
 
-def reduction_epilogue(edge: Edge) -> Reason | None:
+def reduction_epilogue(edge: Edge, *, row_kernels: bool = True) -> Reason | None:
     """A reduction that has an emitter of its own stays the end of its kernel, unless our row kernel takes the consumer too."""
     if not edge.above.reductions:
         return None
@@ -199,7 +197,7 @@ def reduction_epilogue(edge: Edge) -> Reason | None:
     consumer = edge.consumer
     if consumer.opcode in _KEEPS_REDUCTION and len(edge.producer.users) == 1:
         return None
-    if _merges_into_row_kernel(edge):
+    if row_kernels and _merges_into_row_kernel(edge):
         return None
     form = fast_form(hero.instruction)
     assert form is not None
@@ -262,16 +260,5 @@ def heavy_computation(edge: Edge) -> Reason | None:
 
 def _enlarging_user(edge: Edge) -> Node | None:
     """A member of the consumer, on a path from the producer, that makes more elements out of fewer."""
-    todo = [edge.state.cluster(edge.consumer).inputs[edge.producer]]
-    seen = set(todo)
-    while todo:
-        node = todo.pop()
-        for user in node.users:
-            if user.opcode in ("broadcast", "gather") and user.shape.element_count > node.shape.element_count:
-                return user
-            if user.opcode == "reduce-window":
-                return user
-            if user not in seen:
-                seen.add(user)
-                todo.append(user)
-    return None
+    place = edge.state.cluster(edge.consumer).inputs[edge.producer]
+    return edge.state.below(edge.consumer).enlarging.get(place)

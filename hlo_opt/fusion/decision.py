@@ -9,12 +9,14 @@ from hlo_opt.diag import Reason
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """Microseconds and bytes of a producer and its consumer, launched apart and as one kernel."""
+    """Microseconds and bytes of a producer and its consumer, launched apart and as one kernel. `kept`: others read the producer, too; it is launched for them
+    either way, and the fused numbers include that."""
 
     us_unfused: float
     us_fused: float
     bytes_unfused: float
     bytes_fused: float
+    kept: bool = False
 
     @property
     def us_saved(self) -> float:
@@ -27,10 +29,10 @@ class CostEstimate:
 
 @dataclass(frozen=True, slots=True)
 class FusionDecision:
-    """One edge producer -> consumer.
+    """One edge producer -> consumer, or one pair of siblings.
 
     `reasons` is empty exactly when the edge was fused; otherwise it holds every reason that applies, not only the first. `rule` names the pass and check that
-    spoke. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
+    spoke (several where passes of several kinds did). `relation` is `operand` where the consumer reads the producer, `sibling` where neither reads the other and both could be one kernel, `across` where what the consumer reads comes through a loop, a branch or a call. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
     """
 
     producer: str
@@ -45,6 +47,7 @@ class FusionDecision:
     consumer_source: str = ""
     producer_kernel: str = ""
     consumer_kernel: str = ""
+    relation: str = "operand"
 
     @property
     def fused(self) -> bool:

@@ -6,11 +6,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from hlo_opt.analysis.facts import is_boundary_fusion
+from hlo_opt.analysis.facts import is_boundary_fusion, is_generic_triton
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.legality import Edge, has_plan, illegal
-from hlo_opt.fusion.outline import Origins, absorb, start_fusion, tidy, undo
+from hlo_opt.fusion.legality import Edge, has_plan, illegal, nests_deep
+from hlo_opt.fusion.outline import (
+    Origins,
+    absorb,
+    become_like,
+    original_name,
+    remove_uncalled_of,
+    start_fusion,
+    tidy,
+    undo,
+)
+from hlo_opt.fusion.plugin_choices import Choice
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
@@ -56,6 +66,11 @@ class Engine:
     fused_by: dict[str, str] = field(default_factory=dict)
     notes: dict[object, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=lambda: Memory())
+    choices: tuple[Choice, ...] = ()
+    left: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    """What a pass had against a producer when it was done with it, by their names."""
+    orphans: list[Computation] = field(default_factory=list)
+    """Computations whose fusion is gone."""
 
     def __post_init__(self) -> None:
         self.state = self.memory.state(self.module, self.target)
@@ -63,22 +78,36 @@ class Engine:
     def edge(self, producer: Instruction, consumer: Instruction) -> Edge:
         return Edge(producer, consumer, self.state, self.origins)
 
-    def reasons(self, edge: Edge, policy: Policy) -> Iterator[Reason]:
-        """Everything against fusing an edge. A forced edge is only asked whether it is legal."""
+    def reasons(self, edge: Edge, policy: Policy, *, any_form: bool = False) -> Iterator[Reason]:
+        """Everything against fusing an edge. A forced edge is only asked whether it is legal. With `any_form` it does not matter which kind of kernel
+        both become; `finish` takes apart what then has no plan."""
         yield from illegal(edge, self.disabled)
         refused = self.forbidden.get((edge.producer_name, edge.consumer_name))
         if refused is not None:
-            yield refused
+            yield from self.legal([refused])
         if not self.is_forced(edge):
             yield from policy.against(edge, self.disabled)
-        unplanned = has_plan(edge)
+            yield from self.chosen(edge)
+        unplanned = has_plan(edge) if not any_form or nests_deep(edge) else None
         if unplanned is not None:
-            yield unplanned
+            yield from self.legal([unplanned])
 
-    def allows(self, edge: Edge, policy: Policy) -> bool:
+    def legal(self, reasons: Iterable[Reason]) -> Iterator[Reason]:
+        """Reasons that keep a program right: one that is switched off refuses under FUS110."""
+        for reason in reasons:
+            yield Reason.of("FUS110", rule=reason.code) if reason.code in self.disabled else reason
+
+    def chosen(self, edge: Edge) -> Iterator[Reason]:
+        """What the choices of plugins have against fusing an edge."""
+        for choice in self.choices:
+            reason = choice.against(edge)
+            if reason is not None and reason.code not in self.disabled:
+                yield reason
+
+    def allows(self, edge: Edge, policy: Policy, *, any_form: bool = False) -> bool:
         if policy.rules_out(edge, self.disabled) and not self.is_forced(edge):
             return False
-        return next(self.reasons(edge, policy), None) is None
+        return next(self.reasons(edge, policy, any_form=any_form), None) is None
 
     def is_forced(self, edge: Edge) -> bool:
         """Whether the user forces the edge: the producer by its name, the consumer by its own or by that of a member that reads the producer."""
@@ -99,11 +128,15 @@ class Engine:
                 self.origins[fusion.called_by("calls").root] = self.origins[consumer]
             self.state.forget(consumer)
             for user in fusion.users:  # they were looked at with the plain instruction as their operand
-                self.state.forget(user)
+                self.state.replaced(consumer, fusion, user)
+        if is_generic_triton(producer) and not is_generic_triton(fusion):
+            become_like(fusion, producer)
         self.made[fusion] = None
         after = self.state.absorbed(producer, fusion, consumer)
-        absorb(producer, fusion, self.origins)
-        after()
+        moved, called = absorb(producer, fusion, self.origins)
+        if called is not None:
+            self.orphans.append(called)
+        after(moved)
         if producer.parent is None:
             self.made.pop(producer, None)
         return fusion
@@ -117,6 +150,8 @@ class Engine:
 
         True when a fusion had to be taken apart, so that the pass should look again.
         """
+        remove_uncalled_of(self.module, self.orphans)
+        self.orphans.clear()
         kept: dict[Computation, dict[Instruction, Plan]] = {}
         again = False
         for fusion in self.made:
@@ -144,6 +179,7 @@ class Engine:
 
     def _take_apart(self, fusion: Instruction, reason: Reason) -> None:
         for instruction in undo(fusion):
+            self.forbidden[original_name(instruction, self.origins), ""] = reason
             for operand in instruction.operands:
                 edge = self.edge(operand, instruction)
                 self.forbidden[edge.producer_name, edge.consumer_name] = reason

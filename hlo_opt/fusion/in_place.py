@@ -22,11 +22,20 @@ def in_place_conflict(edge: Edge) -> Reason | None:
         return None
     cluster = edge.state.cluster(edge.consumer)
     for root in cluster.roots:
-        if not root.is_input and root.opcode in _UPDATES and root.operands[0].is_input:
-            reason = _conflict(edge, cluster, root)
-            if reason is not None:
-                return reason
+        if root.is_input or root.opcode not in _UPDATES:
+            continue
+        place = _behind_bitcasts(root.operands[0])
+        reason = _conflict(edge, cluster, root, place) if place.is_input else None
+        if reason is not None:
+            return reason
     return None
+
+
+def _behind_bitcasts(node: Node) -> Node:
+    """A bitcast is the same buffer under another shape."""
+    while node.opcode == "bitcast" and not node.is_input:
+        node = node.operands[0]
+    return node
 
 
 def _may_update(consumer: Instruction) -> bool:
@@ -34,9 +43,8 @@ def _may_update(consumer: Instruction) -> bool:
     return any(r.opcode in _UPDATES for r in (root.operands if root.opcode == "tuple" else [root]))
 
 
-def _conflict(edge: Edge, cluster: Cluster, root: Node) -> Reason | None:
+def _conflict(edge: Edge, cluster: Cluster, root: Node, place: Node) -> Reason | None:
     producer = edge.producer
-    place = root.operands[0]
     buffer = place.instruction
     if any(o is place for o in root.operands[1:]):
         return Reason.of("FUS601", consumer=edge.consumer_name, buffer=buffer.name)
@@ -77,12 +85,20 @@ def _slice_conflict(edge: Edge, odd: Instruction, update: Node, others: list[Nod
 
 
 def _harmless(node: Node) -> bool:
-    return node.opcode in ("constant", "parameter", "tuple") or is_elementwise(node.instruction)
+    return node.opcode in ("bitcast", "constant", "parameter", "tuple") or is_elementwise(node.instruction)
 
 
 def _other_uses(cluster: Cluster, place: Node, root: Node) -> list[Node]:
     """Members other than the update itself that read the buffer at other places than they write."""
-    return [u for u in place.users if u is not root and not is_elementwise(u.instruction)]
+    found: list[Node] = []
+    todo = list(place.users)
+    while todo:
+        user = todo.pop()
+        if user.opcode == "bitcast":
+            todo.extend(user.users)
+        elif user is not root and not is_elementwise(user.instruction):
+            found.append(user)
+    return found
 
 
 def _slice_dimensions(instruction: Instruction) -> list[SliceDimension]:

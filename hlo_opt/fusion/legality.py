@@ -113,7 +113,8 @@ def boundary(edge: Edge) -> Reason | None:
 def several_outputs(edge: Edge) -> Reason | None:
     if not edge.producer.shape.is_tuple:
         return None
-    return Reason.of("FUS105", producer=edge.producer_name, outputs=len(edge.producer.shape.elements or ()))
+    name = edge.producer.name if edge.producer.opcode == "fusion" else edge.producer_name
+    return Reason.of("FUS105", producer=name, outputs=len(edge.producer.shape.elements or ()))
 
 
 def lowering_of_producer(edge: Edge) -> Reason | None:
@@ -170,10 +171,11 @@ def needs_plan(edge: Edge) -> bool:
     """Whether merging may change the kind of kernel or nest too deep; without reductions a loop takes everything up to a depth."""
     if not can_be_planned(edge):
         return False
-    if edge.consumer.shape.is_tuple:  # several outputs must fit one index space
-        return True
-    if edge.above.reduces or edge.below.reduces:
-        return True
+    return bool(edge.above.reduces or edge.below.reduces) or nests_deep(edge)
+
+
+def nests_deep(edge: Edge) -> bool:
+    """Whether both together may nest deeper than a kernel's code can."""
     return edge.above.depth + edge.below.depth > DEEPEST
 
 

@@ -52,10 +52,15 @@ def start_fusion(consumer: Instruction) -> Instruction:
     return fusion
 
 
-def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> None:
+Moved = dict[Instruction, Instruction]
+"""What instructions became in the computation that they were copied to; those that are not in it moved as they are."""
+
+
+def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> tuple[Moved, Computation | None]:
     """Compute the producer inside a fusion that reads it. The producer is removed when nothing else uses it, else it stays and is computed twice.
 
-    A producer that is a fusion itself brings all its instructions.
+    A producer that is a fusion itself brings all its instructions. Returns what moved, and the computation of a fusion that is removed, for
+    `remove_uncalled_of`.
     """
     body = fusion.called_by("calls")
     module = _module(body)
@@ -64,7 +69,7 @@ def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> None
     parameters = body.parameters
     operands = list(fusion.operands)
     places = dict(zip(operands, parameters, strict=True))
-    replaced = places[producer]
+    replaced = [p for o, p in zip(operands, parameters, strict=True) if o is producer]
 
     def inside(operand: Instruction) -> Instruction:
         if operand not in places:
@@ -74,45 +79,68 @@ def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> None
         return places[operand]
 
     arguments = [inside(o) for o in producer.operands]
-    made = _copy(producer, arguments, body, origins, keep_names=alone)
-    edit.redirect_users(replaced, made)
-    edit.remove(replaced)
-    gone = operands.index(producer)
-    del operands[gone], parameters[gone]
+    moved: Moved = {}
+    made = _copy(producer, arguments, body, origins, keep_names=alone, moved=moved)
+    for parameter in replaced:
+        edit.redirect_users(parameter, made)
+        edit.remove(parameter)
+        gone = operands.index(producer)
+        del operands[gone], parameters[gone]
     for number, parameter in enumerate(parameters):
         parameter.parameter_number = number
     edit.set_operands(fusion, operands)
-    if alone:
-        called = producer.called_by("calls") if producer.opcode == "fusion" else None
-        edit.remove(producer)
-        if called is not None and not _is_called(module, called):
-            edit.remove_computation(called)
+    if not alone:
+        return moved, None
+    called = producer.called_by("calls") if producer.opcode == "fusion" else None
+    edit.remove(producer)
+    return moved, called
+
+
+def take_in(producer: Instruction, arguments: list[Instruction], body: Computation, origins: Origins) -> Instruction:
+    """Compute a producer, which is about to be removed, in a fusion's computation. Returns its value there."""
+    return _copy(producer, arguments, body, origins, keep_names=True, moved={})
 
 
 def _copy(
-    producer: Instruction, arguments: list[Instruction], body: Computation, origins: Origins, *, keep_names: bool
+    producer: Instruction,
+    arguments: list[Instruction],
+    body: Computation,
+    origins: Origins,
+    *,
+    keep_names: bool,
+    moved: Moved,
 ) -> Instruction:
-    module = _module(body)
+    """Returns the producer's value in the computation. What is removed anyway (`keep_names`) need not be copied; the producer itself is, for its users
+    still have to be told."""
     if producer.opcode != "fusion":
-        name = producer.name if keep_names else module.unique_name(producer.name)
-        made = _move(producer, body, arguments, name)
-        if not keep_names or producer in origins:
-            origins[made] = origins.get(producer, producer.name)
+        made = moved[producer] = _copied(producer, arguments, body, origins, keep_names=keep_names)
         return made
     inner = producer.called_by("calls")
-    copies: dict[Instruction, Instruction] = {}
+    if keep_names:
+        return edit.splice(inner, body, arguments)
     edit.sort(inner)
+    places: dict[Instruction, Instruction] = {}
     for member in inner.instructions:
         if member.parameter_number is not None:
-            copies[member] = arguments[member.parameter_number]
+            places[member] = arguments[member.parameter_number]
+            continue
+        operands = [places[o] for o in member.operands]
+        if member.opcode == "fusion":
+            made = _nested(member, operands, body)
         else:
-            operands = [copies[o] for o in member.operands]
-            copies[member] = (
-                _copy(member, operands, body, origins, keep_names=keep_names)
-                if member.opcode != "fusion"
-                else _nested(member, operands, body)
-            )
-    return copies[inner.root]
+            made = _copied(member, operands, body, origins, keep_names=False)
+        places[member] = moved[member] = made
+    return places[inner.root]
+
+
+def _copied(
+    instruction: Instruction, operands: list[Instruction], body: Computation, origins: Origins, *, keep_names: bool
+) -> Instruction:
+    name = instruction.name if keep_names else _module(body).unique_name(instruction.name)
+    made = _move(instruction, body, operands, name)
+    if not keep_names or instruction in origins:
+        origins[made] = origins.get(instruction, instruction.name)
+    return made
 
 
 def _nested(member: Instruction, operands: list[Instruction], body: Computation) -> Instruction:
@@ -140,13 +168,30 @@ def _parameter(body: Computation, module: Module, number: int, operand: Instruct
     return edit.create(body, f"param_{number}", "parameter", operand.shape, parameter_number=number)
 
 
+def parameter_for(body: Computation, number: int, operand: Instruction) -> Instruction:
+    """A new parameter of a fusion's computation."""
+    return _parameter(body, _module(body), number, operand)
+
+
 def _module(computation: Computation) -> Module:
     assert computation.module is not None
     return computation.module
 
 
-def _is_called(module: Module, body: Computation) -> bool:
-    return any(body in i.called() for c in module.computations for i in c.instructions if i.opcode == "fusion")
+def remove_uncalled_of(module: Module, candidates: list[Computation]) -> None:
+    """Remove those of the computations that nothing calls any more."""
+    if not candidates:
+        return
+    called = {body for c in module.computations for i in c.instructions for body in i.called()}
+    for body in dict.fromkeys(candidates):
+        if body not in called and body.module is module:
+            edit.remove_computation(body)
+
+
+def become_like(fusion: Instruction, triton: Instruction) -> None:
+    """A fusion that takes a Triton fusion becomes one itself: kind and backend config are what its kernel goes by."""
+    for name in ("kind", "backend_config"):
+        edit.set_attribute(fusion, name, triton.attributes[name])
 
 
 def undo(fusion: Instruction) -> list[Instruction]:
@@ -174,6 +219,8 @@ def tidy(computation: Computation, fusions: Mapping[Instruction, Plan]) -> None:
     edit.sort(computation)
     module = _module(computation)
     for fusion, plan in fusions.items():
+        if fusion.word("kind") == "kCustom":
+            continue
         emitter, hero = emitter_of(cluster_of(fusion))
         is_input = emitter in ("reduction", "transpose", "scatter") or "reduction" in plan.kind
         edit.set_attribute(fusion, "kind", Attribute.of("kInput" if is_input else "kLoop"))

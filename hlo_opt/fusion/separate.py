@@ -5,19 +5,32 @@ Texts that XLA prints are so already (HloModule makes names unique, HloVerifier 
 
 from __future__ import annotations
 
-from hlo_opt.analysis.inlining import GROWTH_LIMIT
+from hlo_opt.analysis.inlining import GROWTH_LIMIT, inline, is_plain_fusion
 from hlo_opt.diag import VerifyError
+from hlo_opt.fusion.proof import mismatched
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
 
 
 def separate(module: Module) -> None:
-    """Rename what has a name that something else has, entry first, and copy computations that several launched fusions call.
+    """Inline fusions that take operands in another layout than their computation says, rename what has a name that something else has, entry first, and copy computations that several launched fusions call.
 
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
     """
+    _inline_mismatched(module)
     _separate_names(module)
     _separate_bodies(module)
+
+
+def _inline_mismatched(module: Module) -> None:
+    """Nothing but a bitcast can tell which layout a value has inside a fusion, so the operand itself will do as well as the parameter."""
+    found = {
+        instruction
+        for instruction, body in mismatched(module)
+        if is_plain_fusion(instruction) and all(i.opcode != "bitcast" for i in body.instructions)
+    }
+    if found:
+        inline(module, found.__contains__)
 
 
 def _separate_names(module: Module) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
-from hlo_opt.analysis.cluster import Cluster, Node, cluster_of
-from hlo_opt.analysis.heroes import shared_memory
-from hlo_opt.analysis.performance import Priced
+from hlo_opt.analysis.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
+from hlo_opt.analysis.facts import is_generic_triton, reuses_elements
+from hlo_opt.analysis.heroes import Emitter, emitter_of, shared_memory
+from hlo_opt.analysis.performance import Priced, fused_estimate
 from hlo_opt.analysis.reductions import fast_form
 from hlo_opt.analysis.signature import signature
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.tiled_model import TileSizes, best_tiling
+from hlo_opt.analysis.timing import KernelEstimate
 from hlo_opt.analysis.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.trial import trial_plan
@@ -22,6 +26,11 @@ from hlo_opt.plans.limits import is_direct
 
 T = TypeVar("T")
 
+_GROWING = ("cluster", "priced", "priced_by_xla")
+"""What is kept up while a fusion grows."""
+_SETTLED = ("traits", "lowering", "waits")
+"""What does not change when a fusion's operands do."""
+
 
 class FusionState:
     """Caches over a module that is being fused. `forget` an instruction whenever it, or a fusion's computation, changed."""
@@ -31,6 +40,8 @@ class FusionState:
         self.target = target
         self._caches: dict[str, dict[Instruction, object]] = {}
         self._uses: dict[Instruction, Use] = {}
+        self._tilings: dict[Instruction, dict[Instruction, tuple[TileSizes | None, KernelEstimate]]] = {}
+        """Of a producer in the kernel of a consumer, where one of both is tiled."""
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
         self._planned: tuple[Instruction, Instruction, int] | None = None
@@ -47,16 +58,17 @@ class FusionState:
             return found
 
     def forget(self, instruction: Instruction) -> None:
+        if self._tilings:
+            self._tilings.pop(instruction, None)
+            for operand in instruction.operands:
+                if operand in self._tilings:
+                    self._tilings[operand].pop(instruction, None)
         for cache in self._caches.values():
             cache.pop(instruction, None)
 
     def settle(self, fusion: Instruction) -> None:
         """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay right."""
-        kept = {
-            name: self._caches[name][fusion]
-            for name in ("traits", "lowering", "waits")
-            if fusion in self._caches.get(name, {})
-        }
+        kept = {name: self._caches[name][fusion] for name in _SETTLED if fusion in self._caches.get(name, {})}
         self.forget(fusion)
         for name, value in kept.items():
             self._caches[name][fusion] = value
@@ -70,6 +82,35 @@ class FusionState:
     def _priced(self, instruction: Instruction) -> Priced:
         cluster = self.cluster(instruction)
         return Priced(instruction, self.target, row_local=True, cluster=cluster, known=self._uses)
+
+    def priced_by_xla(self, instruction: Instruction) -> Priced:
+        """As XLA launches and prices it; `priced` knows our row kernels."""
+        return self._cached("priced_by_xla", instruction, self._priced_by_xla)
+
+    def _priced_by_xla(self, instruction: Instruction) -> Priced:
+        return Priced(instruction, self.target, cluster=self.cluster(instruction), known=self._uses)
+
+    def fused_by_xla(self, producer: Instruction, consumer: Instruction) -> KernelEstimate:
+        """The producer computed in the consumer's kernel, as XLA prices it; infinite microseconds where a tiled kernel cannot hold both."""
+        if is_generic_triton(producer) or is_generic_triton(consumer):
+            return self._tiled(producer, consumer)[1]
+        return fused_estimate(self.priced_by_xla(producer), self.priced_by_xla(consumer))
+
+    def best_tiles(self, producer: Instruction, consumer: Instruction) -> TileSizes | None:
+        """The tiles that one tiled kernel of both would compute best; None where there are none."""
+        return self._tiled(producer, consumer)[0]
+
+    def _tiled(self, producer: Instruction, consumer: Instruction) -> tuple[TileSizes | None, KernelEstimate]:
+        of_producer = self._tilings.setdefault(producer, {})
+        found = of_producer.get(consumer)
+        if found is None:
+            cluster = merge_clusters(self.cluster(producer), self.cluster(consumer), producer)
+            found = of_producer[consumer] = best_tiling(cluster, self.target)
+        return found
+
+    def emitter(self, instruction: Instruction) -> tuple[Emitter, Node]:
+        """The emitter that XLA would choose for the instruction as a kernel of its own, and the hero."""
+        return self._cached("emitter", instruction, lambda i: emitter_of(self.cluster(i)))
 
     def lowering(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold the instruction; for a fusion, whether anything in it cannot be held."""
@@ -123,7 +164,11 @@ class FusionState:
 
     def emissions(self, instruction: Instruction) -> Emissions:
         """How often each operand would be computed if it were fused into the instruction."""
-        return self._cached("emissions", instruction, lambda i: Emissions(self.cluster(i)))
+        return self.cluster(instruction).following("emissions", Emissions)
+
+    def below(self, instruction: Instruction) -> Below:
+        """What lies between the operands of the instruction and its results."""
+        return self.cluster(instruction).following("below", Below)
 
     def row_reductions(self, instruction: Instruction) -> int:
         """How many reductions the threads of a block share, where the instruction is a row-reduction kernel of its own."""
@@ -138,25 +183,70 @@ class FusionState:
         """Remember the plan of both as one kernel until they are fused."""
         self._planned = (producer, consumer, row_reductions(found))
 
-    def absorbed(self, producer: Instruction, fusion: Instruction, consumer: Instruction) -> Callable[[], None]:
-        """Call before a producer is moved into a fusion (the consumer, or what was started from it), and call what it returns after: sums are
-        kept up, everything else is forgotten."""
+    def absorbed(
+        self, producer: Instruction, fusion: Instruction, consumer: Instruction
+    ) -> Callable[[Mapping[Instruction, Instruction]], None]:
+        """Call before a producer is moved into a fusion (the consumer, or what was started from it), and call what it returns after, with what its
+        instructions became: what is known of the fusion's members is kept up, everything else is forgotten."""
         traits = self.traits(producer).plus(self.traits(fusion))
         planned = self._planned
-        emissions = self.emissions(fusion) if producer.opcode != "fusion" else None
-        if emissions is not None:
-            emissions.absorb(producer)
+        cluster = self._caches.get("cluster", {}).get(fusion)
+        above = self.cluster(producer) if cluster is not None else None
+        operands = list(producer.operands)
 
-        def after() -> None:
+        def after(moved: Mapping[Instruction, Instruction]) -> None:
+            for old, new in moved.items():
+                if old in self._uses:
+                    self._uses[new] = self._uses[old]
+            known = {name: self._caches[name][fusion] for name in _GROWING if fusion in self._caches.get(name, ())}
             self.forget(fusion)
             self.forget(producer)
+            if isinstance(cluster, Cluster) and above is not None and cluster.absorb(producer, above, moved):
+                for name, value in known.items():
+                    self._caches[name][fusion] = value
+                    if isinstance(value, Priced):
+                        value.absorbed(producer, operands)
             self._caches["traits"][fusion] = traits
             self._caches.setdefault("lowering", {})[fusion] = None
             self._caches.setdefault("waits", {})[fusion] = None
             if planned is not None and planned[:2] == (producer, consumer):
                 self._caches.setdefault("rows", {})[fusion] = planned[2]
-            if emissions is not None:
-                self._caches["emissions"][fusion] = emissions
+
+        return after
+
+    def replaced(self, old: Instruction, new: Instruction, user: Instruction) -> None:
+        """Another instruction gives an operand's value, and the user reads that one already."""
+        known = {name: self._caches[name][user] for name in _GROWING if user in self._caches.get(name, ())}
+        kept = {name: self._caches[name][user] for name in _SETTLED if user in self._caches.get(name, ())}
+        self.forget(user)
+        cluster = known.get("cluster")
+        if user.opcode != "fusion" or not isinstance(cluster, Cluster) or old not in cluster.inputs:
+            return
+        cluster.rename(old, new)
+        for name, value in (known | kept).items():
+            self._caches[name][user] = value
+            if isinstance(value, Priced):
+                value.renamed(old, new)
+
+    def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
+        """What `compute` says of an instruction, until the instruction changes."""
+        return self._cached(name, instruction, compute)
+
+    def joined(
+        self, other: Instruction, host: Instruction, known: Mapping[str, object] = MappingProxyType({})
+    ) -> Callable[[Instruction], None]:
+        """Call before an instruction becomes a further output of a kernel, and call what it returns after with the fusion. `known` is what `cached`
+        need not compute again."""
+        traits = self.traits(other).plus(self.traits(host))
+
+        def after(fusion: Instruction) -> None:
+            for changed in (other, host, fusion):
+                self.forget(changed)
+            self._caches["traits"][fusion] = traits
+            self._caches.setdefault("lowering", {})[fusion] = None
+            self._caches.setdefault("waits", {})[fusion] = None
+            for name, value in known.items():
+                self._caches.setdefault(name, {})[fusion] = value
 
         return after
 
@@ -168,6 +258,7 @@ class Traits:
     depth          an upper bound of how deep they nest: those that read operands under conditions or in loops
     scatters, reduces  members of these opcodes
     reductions     reduces that a reduction emitter would take
+    significant_reduces  reduces of one array that fold at least `SIGNIFICANT` elements into one
     shared_memory  bytes that all would need as heroes (FusionFitsInBudget)
     library        the opcode of a member that a library would compute; empty when there is none
     """
@@ -176,6 +267,7 @@ class Traits:
     scatters: int = 0
     reduces: int = 0
     reductions: int = 0
+    significant_reduces: int = 0
     shared_memory: int = 0
     library: str = ""
 
@@ -187,6 +279,7 @@ class Traits:
             scatters=member.opcode == "scatter",
             reduces=member.opcode == "reduce",
             reductions=fast_form(member) is not None,
+            significant_reduces=_folds_many(member),
             shared_memory=shared_memory(member),
             library=member.opcode if spec is not None and spec.is_library else "",
         )
@@ -197,19 +290,28 @@ class Traits:
             self.scatters + other.scatters,
             self.reduces + other.reduces,
             self.reductions + other.reductions,
+            self.significant_reduces + other.significant_reduces,
             self.shared_memory + other.shared_memory,
             self.library or other.library,
         )
 
 
+SIGNIFICANT = 16
+"""Smaller reductions are loops in any kernel (CanFuse in xla/backends/gpu/transforms/priority_fusion.cc)."""
+
+
+def _folds_many(member: Instruction) -> bool:
+    if member.opcode != "reduce" or not member.shape.is_array or not member.shape.element_count:
+        return False
+    return member.operands[0].shape.element_count // member.shape.element_count >= SIGNIFICANT
+
+
 def row_reductions(found: Plan | Reason) -> int:
     """How many reductions the threads of a block share in a plan; none where there is no plan."""
-    if isinstance(found, Reason):
-        return 0
-    return sum(len(level) for segment in found.segments for level in segment.levels)
+    return 0 if isinstance(found, Reason) else found.row_reductions
 
 
-_Users = dict[Node | Instruction | None, None]
+_Users = dict[Node | None, None]
 """The users that compute an index of their own on the way from a value to the results; None stands for the kernel itself."""
 
 
@@ -221,13 +323,19 @@ class Emissions:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._users: dict[Instruction, _Users] = {}
-        """Of the kernel's operands, and of what was absorbed since."""
-        self._counts: dict[Node | Instruction | None, int] = {None: 1}
-        users: dict[Node, _Users] = {root: {None: None} for root in cluster.roots}
-        own = set(cluster.roots)  # the others share what they have with a user, until they need more
-        counts = self._counts
-        for node in reversed(cluster.nodes):
+        self._cluster = cluster
+        self._users: dict[Node, _Users] = {root: {None: None} for root in cluster.roots}
+        self._counts: dict[Node | None, int] = {None: 1}
+        self._own = set(cluster.roots)  # the others share what they have with a user, until they need more
+
+    def of(self, operand: Instruction) -> int:
+        """The count for an operand of the kernel; 0 for what it does not read."""
+        node = self._cluster.inputs.get(operand)
+        return 0 if node is None else sum([self._counts[user] for user in self._users.get(node, ())])
+
+    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
+        users, own, counts = self._users, self._own, self._counts
+        for node in nodes:
             mine = users.setdefault(node, {})
             counts[node] = sum([counts[user] for user in mine])
             shape, is_transpose = node.instruction.shape, node.instruction.opcode == "transpose"
@@ -244,20 +352,69 @@ class Emissions:
                     own.add(operand)
                     there = users[operand] = {} if there is None else dict(there)
                 there.update(mine if same_index else {node: None})
-        for instruction, node in cluster.inputs.items():
-            self._users[instruction] = dict(users[node])
 
-    def of(self, operand: Instruction) -> int:
-        """The count for an operand of the kernel; 0 for what it does not read."""
-        return sum(self._counts[user] for user in self._users.get(operand, ()))
+    def fits(self, above: Follower, place: Node) -> bool:
+        """What is emitted once is emitted as it is by itself."""
+        return sum([self._counts[user] for user in self._users.get(place, ())]) == 1
 
-    def absorb(self, producer: Instruction) -> None:
-        """The producer, no fusion, becomes a member."""
-        mine = self._users.setdefault(producer, {})
-        self._counts[producer] = self.of(producer)
-        for operand in producer.operands:
-            users = self._users.setdefault(operand, {})
-            if producer.opcode == "transpose" or operand.shape == producer.shape:
-                users.update(mine)
-            else:
-                users[producer] = None
+    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
+        assert isinstance(above, Emissions)
+        below = self._users[place]
+        self._counts[place] = 1
+        for old, new in inputs.items():
+            mine: _Users = {}
+            for user in above._users.get(old, ()):
+                if user is None:
+                    mine.update(below)
+                elif user is root:
+                    mine[place] = None
+                else:
+                    mine[user] = None
+                    self._counts[user] = above._counts[user]
+            self._users[new] = self._users.get(new, {}) | mine
+            self._own.add(new)
+
+
+class Below:
+    """What lies between each node of a kernel and its results, kept up while the kernel grows."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.reusing: dict[Node, Node | None] = {}
+        """A user, direct or not, that reads an element of its operand several times."""
+        self.reusing_once_per_row: dict[Node, Node | None] = {}
+        """The same, where no way leads through a reduction: a row kernel computes its result once."""
+        self.enlarging: dict[Node, Node | None] = {}
+        """A user, direct or not, that makes more elements out of fewer."""
+
+    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
+        for node in nodes:
+            instruction = node.instruction
+            beyond = self.reusing.get(node), self.reusing_once_per_row.get(node), self.enlarging.get(node)
+            for position, operand in enumerate(node.operands):
+                direct = node if reuses_elements(instruction, position) else None
+                if self.reusing.get(operand) is None:
+                    self.reusing[operand] = direct or beyond[0]
+                if self.reusing_once_per_row.get(operand) is None:
+                    self.reusing_once_per_row[operand] = direct or (
+                        None if instruction.opcode == "reduce" else beyond[1]
+                    )
+                if self.enlarging.get(operand) is None:
+                    self.enlarging[operand] = node if _enlarges(node, operand) else beyond[2]
+
+    def fits(self, above: Follower, place: Node) -> bool:
+        """Where a way from the producer's operands to its result leads through a reduction is not kept."""
+        return self.reusing_once_per_row.get(place) is None
+
+    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
+        assert isinstance(above, Below)
+        for name in ("reusing", "reusing_once_per_row", "enlarging"):
+            mine, found = getattr(self, name), getattr(above, name)
+            for old, new in inputs.items():
+                if old in found and mine.get(new) is None:
+                    mine[new] = found[old] or mine.get(place)
+
+
+def _enlarges(user: Node, operand: Node) -> bool:
+    if user.opcode in ("broadcast", "gather"):
+        return user.shape.element_count > operand.shape.element_count
+    return user.opcode == "reduce-window"

@@ -41,6 +41,7 @@ def fuse(
     what_if: Iterable[str] = (),
     force: Iterable[tuple[str, str]] = (),
     stop_after_step: int | None = None,
+    choices: Iterable[str] = (),
 ) -> tuple[Module, list[FusionDecision]]:
     """Fuse a copy of the module and prove that it computes the same. Returns it with a decision for every edge between kernels.
 
@@ -49,6 +50,14 @@ def fuse(
     """
     with collector_paused():
         outcome = run(
-            module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
+            module,
+            preset,
+            passes,
+            target,
+            simplify,
+            what_if=what_if,
+            force=force,
+            stop_after_step=stop_after_step,
+            choices=choices,
         )
         return outcome.module, outcome.decide()

@@ -13,7 +13,7 @@ from hlo_opt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove what nothing uses. Parameters, side effects and ends of control dependencies stay."""
+    """Remove what nothing uses. Parameters, side effects and ends of control dependencies stay. It cleans up behind rewrites, and is none that counts as a step."""
 
     name: ClassVar[str] = "dce"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator
 
 from hlo_opt.analysis.cost import estimate_fusion
+from hlo_opt.analysis.crossings import Crossings
 from hlo_opt.analysis.facts import FREE, is_boundary_fusion, launches
 from hlo_opt.analysis.performance import Priced
 from hlo_opt.analysis.signature import edge_signature, signature
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.legality import CHECKS, Edge, illegal
@@ -17,6 +20,7 @@ from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.boundaries import edges_across
 from hlo_opt.passes.fusion_pass import FusionPass
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.text.frames import source_location
@@ -37,15 +41,22 @@ def decisions(module: Module, pipeline: Pipeline, context: PassContext) -> list[
         context.forced_edges,
         context.forbidden,
         memory=context.memory,
+        choices=context.choices,
+        left=context.left,
     )
     seen: set[tuple[str, str]] = set()
     costs = _MemberCosts(context.target)
+    crossings = Crossings(module)
     for computation in executed_computations(module):
         for instruction in computation.instructions:
             if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
                 found.extend(_fused(instruction, computation, context, seen, costs))
+                found.extend(_joined(instruction, computation, context, seen))
             if launches(instruction):
                 found.extend(_left(instruction, computation, engine, fusers, context))
+                found.extend(edges_across(instruction, crossings, engine))
+        for fuser in fusers:
+            found.extend(_apart(computation, engine, fuser))
     return found
 
 
@@ -82,6 +93,36 @@ def _fused(
                 producer_kernel=fusion.name,
                 consumer_kernel=fusion.name,
             )
+
+
+def _joined(
+    fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]]
+) -> Iterator[FusionDecision]:
+    """Neighbours among the outputs of a kernel that do not read each other: siblings that became one."""
+    module = computation.module
+    assert module is not None
+    root = fusion.called_by("calls").root
+    if root.opcode != "tuple":
+        return
+    outputs = [o for o in root.operands if launches(o)]
+    for first, second in itertools.pairwise(outputs):
+        names = (original_name(first, context.origins), original_name(second, context.origins))
+        if first in second.operands or second in first.operands or names in seen or names[0] == names[1]:
+            continue
+        seen.add(names)
+        yield FusionDecision(
+            producer=names[0],
+            consumer=names[1],
+            computation=computation.name,
+            producer_opcode=first.opcode,
+            consumer_opcode=second.opcode,
+            rule=context.fused_by.get(names[1], "input"),
+            producer_source=source_location(module, first),
+            consumer_source=source_location(module, second),
+            producer_kernel=fusion.name,
+            consumer_kernel=fusion.name,
+            relation="sibling",
+        )
 
 
 class _MemberCosts:
@@ -126,8 +167,9 @@ def _left(
         edge = engine.edge(producer, consumer)
         through = engine.edge(operand, consumer)
         reader = _reader(through)
-        names = (edge.producer_name, reader or edge.consumer_name)
-        if names in seen:  # two elements of one producer's result
+        written = _written(producer, operand)
+        names = (original_name(written, engine.origins), reader or edge.consumer_name)
+        if names in seen:  # two elements of one operation's result
             continue
         seen.add(names)
         reasons, rule = _reasons(edge, through, engine, fusers, context)
@@ -135,16 +177,39 @@ def _left(
             producer=names[0],
             consumer=names[1],
             computation=computation.name,
-            producer_opcode=_root(producer).opcode,
+            producer_opcode=_root(written).opcode,
             consumer_opcode=_member(consumer, through, reader).opcode,
             rule=rule,
             reasons=tuple(reasons),
             cost=_edge_cost(edge, through, engine),
-            producer_source=source_location(module, producer),
+            producer_source=source_location(module, written) or source_location(module, producer),
             consumer_source=source_location(module, _member(consumer, through, reader))
             or source_location(module, consumer),
             producer_kernel=producer.name,
             consumer_kernel=consumer.name,
+        )
+
+
+def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Iterator[FusionDecision]:
+    """Neighbours that do not read each other, and could be one kernel but for what a pass has against it."""
+    for refusal in fuser.sibling_refusals(engine, computation):
+        reasons = _unique(refusal.reasons)
+        first, second = refusal.first, refusal.second
+        if not reasons:  # they could be one: the pass stopped before it came to them
+            continue
+        yield FusionDecision(
+            producer=original_name(first, engine.origins),
+            consumer=original_name(second, engine.origins),
+            computation=computation.name,
+            producer_opcode=_root(first).opcode,
+            consumer_opcode=_root(second).opcode,
+            rule=fuser.name,
+            reasons=tuple(reasons),
+            producer_source=source_location(engine.module, first) or source_location(engine.module, _root(first)),
+            consumer_source=source_location(engine.module, second) or source_location(engine.module, _root(second)),
+            producer_kernel=first.name,
+            consumer_kernel=second.name,
+            relation="sibling",
         )
 
 
@@ -153,14 +218,23 @@ def _reasons(
 ) -> tuple[list[Reason], str]:
     if through.producer is not edge.producer:
         found = _unique(illegal(edge, engine.disabled, CHECKS[:_DIRECT_ONLY]))
+        library = library_call(edge)
+        if library is not None and library.code not in engine.disabled:
+            found.append(library)
         if found:
             return found, "legality"
     responsible = [f for f in fusers if f.looks_at(through)]
-    # The last pass that takes edges of this kind has the last word; those before it would have fused on its terms.
-    for fuser in reversed(responsible):
-        reasons = _unique(fuser.refusals(engine, through))
-        if reasons:
-            return reasons, fuser.name
+    # Of each kind of pass the last that takes edges like this one has the last word; those before it would have fused on its terms.
+    found, rules = [], []
+    for kind in dict.fromkeys(f.kind for f in responsible):
+        for fuser in reversed([f for f in responsible if f.kind == kind]):
+            reasons = _unique(fuser.refusals(engine, through))
+            if reasons:
+                found += reasons
+                rules.append(fuser.name)
+                break
+    if found:
+        return _unique(found), ", ".join(rules)
     if context.exhausted and responsible:
         return [Reason.of("FUS502", limit=context.stop_after_step or 0)], "stop-after-step"
     return [Reason.of("FUS503", producer=edge.producer_name, consumer=edge.consumer_name)], "pipeline"
@@ -174,9 +248,24 @@ def _unique(reasons: Iterator[Reason] | list[Reason]) -> list[Reason]:
 
 
 def _root(instruction: Instruction) -> Instruction:
+    """What a kernel computes last; of a kernel with several outputs, the first of them."""
     while instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
         instruction = instruction.called_by("calls").root
+        if instruction.opcode == "tuple" and instruction.operands:
+            instruction = instruction.operands[0]
     return instruction
+
+
+def _written(producer: Instruction, operand: Instruction) -> Instruction:
+    """What computes the value that an operand is: of a kernel with several outputs, the member behind the element that the operand takes."""
+    if producer.opcode != "fusion" or is_boundary_fusion(producer):
+        return producer
+    root = producer.called_by("calls").root
+    while operand.opcode != "get-tuple-element" and operand is not producer and operand.operands:
+        operand = operand.operands[0]
+    if root.opcode != "tuple" or operand.opcode != "get-tuple-element" or operand.operands[0] is not producer:
+        return producer
+    return root.operands[operand.attribute("index", int)]
 
 
 def _reader(edge: Edge) -> str:
@@ -196,7 +285,18 @@ def _member(consumer: Instruction, edge: Edge, reader: str) -> Instruction:
 def _edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None:
     if through.producer is not edge.producer or edge.producer.shape.is_tuple:
         return None
-    return _cost(engine.state.priced(edge.producer), engine.state.priced(edge.consumer))
+    producer = engine.state.priced(edge.producer)
+    found = _cost(producer, engine.state.priced(edge.consumer))
+    if found is None or not edge.duplicates:
+        return found
+    alone = producer.estimate
+    return CostEstimate(
+        found.us_unfused,
+        found.us_fused + producer.target.kernel_launch_us + alone.us,
+        found.bytes_unfused,
+        found.bytes_fused + alone.bytes,
+        kept=True,
+    )
 
 
 def _cost(producer: Priced, consumer: Priced) -> CostEstimate | None:

@@ -17,8 +17,9 @@ DEAREST = 10
 
 @dataclass(frozen=True)
 class ExplainReport:
-    """The result of `explain_module`."""
+    """The result of `explain_module`; `original` is the module that it was given."""
 
+    original: Module
     outcome: Outcome
     decisions: list[FusionDecision]
     before: ModuleSummary
@@ -55,11 +56,20 @@ def explain_module(
     what_if: Iterable[str] = (),
     force: Iterable[tuple[str, str]] = (),
     stop_after_step: int | None = None,
+    choices: Iterable[str] = (),
 ) -> ExplainReport:
     """Fuse a copy of the module and report on every edge. The arguments are those of `hlo_opt.passes.run.run`."""
     with collector_paused():
         outcome = run(
-            module, preset, passes, target, simplify, what_if=what_if, force=force, stop_after_step=stop_after_step
+            module,
+            preset,
+            passes,
+            target,
+            simplify,
+            what_if=what_if,
+            force=force,
+            stop_after_step=stop_after_step,
+            choices=choices,
         )
         return report_on(module, outcome)
 
@@ -68,6 +78,7 @@ def report_on(module: Module, outcome: Outcome) -> ExplainReport:
     """The report on a run that was given the module."""
     with collector_paused():
         return ExplainReport(
+            module,
             outcome,
             outcome.decide(),
             module_summary(module, outcome.target),

@@ -15,6 +15,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import InstructionFusionChoices, producer_is_fusion
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Check, Edge
+from hlo_opt.fusion.priority_choices import PriorityChoices
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import post_order
 from hlo_opt.passes.base import PassContext
@@ -29,7 +30,8 @@ class _MergerChoices(InstructionFusionChoices):
 
     def checks(self) -> tuple[Check, ...]:
         left_out = (producer_is_fusion, self.duplication, self.memory_traffic)
-        return tuple(c for c in super().checks() if c not in left_out)
+        code_size = () if self.row_kernels else (PriorityChoices().code_size,)
+        return (*(c for c in super().checks() if c not in left_out), *code_size)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class FusionMerger(FusionPass):
 
     max_emissions   how often a member's code may be emitted inside a kernel
     max_copies      instructions that merging one fusion may add to the module: its size times the users after the first
+    row_kernels     know the kernels that compute several reductions of a row; without, judge and price as XLA did
     """
 
     name: ClassVar[str] = "fusion-merger"
@@ -45,6 +48,7 @@ class FusionMerger(FusionPass):
 
     max_emissions: int = 15
     max_copies: int = 256
+    row_kernels: bool = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
@@ -89,7 +93,7 @@ class FusionMerger(FusionPass):
         return takers
 
     def _choices(self) -> _MergerChoices:
-        return _MergerChoices(max_emissions=self.max_emissions)
+        return _MergerChoices(max_emissions=self.max_emissions, row_kernels=self.row_kernels)
 
     def _obstacle(self, engine: Engine, producer: Instruction, user: Instruction) -> Reason | None:
         """What keeps one user from taking a fusion; the user is no kernel, or the edge is refused."""
@@ -98,7 +102,7 @@ class FusionMerger(FusionPass):
             return _cannot_take(
                 edge, "it is how the value leaves" if user.is_root else f"`{user.opcode}` launches no kernel"
             )
-        return next(engine.reasons(edge, self._choices()), None)
+        return next(engine.reasons(edge, self._choices(), any_form=not self.row_kernels), None)
 
     def _copies(self, engine: Engine, producer: Instruction) -> Reason | None:
         size = sum(1 for _ in engine.state.cluster(producer).members)
@@ -115,7 +119,8 @@ class FusionMerger(FusionPass):
         if any(engine.is_forced(engine.edge(producer, u)) for u in takers):
             return None
         state = engine.state
-        us_unfused, us_fused, _, _ = estimate_fusion(state.priced(producer), [state.priced(u) for u in takers])
+        priced = state.priced if self.row_kernels else state.priced_by_xla
+        us_unfused, us_fused, _, _ = estimate_fusion(priced(producer), [priced(u) for u in takers])
         if us_fused <= us_unfused:
             return None
         return Reason.of(
@@ -130,7 +135,7 @@ class FusionMerger(FusionPass):
         return edge.producer.opcode == "fusion" and launches(edge.consumer)
 
     def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        yield from engine.reasons(edge, self._choices())
+        yield from engine.reasons(edge, self._choices(), any_form=not self.row_kernels)
         producer = edge.producer
         key = (self, producer)
         if key not in engine.notes:

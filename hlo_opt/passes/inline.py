@@ -20,5 +20,5 @@ class Inline(Pass):
     fusions: bool = False
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = inline_calls(module)
-        return (inline_fusions(module) if self.fusions else False) or changed
+        changed = inline_calls(module, context.step)
+        return (inline_fusions(module, context.step) if self.fusions else False) or changed

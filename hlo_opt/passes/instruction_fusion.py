@@ -31,6 +31,7 @@ class InstructionFusion(FusionPass):
 
     may_duplicate   compute a producer again in each of several consumers
     max_emissions   how often a producer's code may be emitted inside a kernel
+    row_kernels     know the kernels that compute several reductions of a row; without, judge as XLA did
     """
 
     name: ClassVar[str] = "instruction-fusion"
@@ -38,6 +39,7 @@ class InstructionFusion(FusionPass):
 
     may_duplicate: bool = True
     max_emissions: int = 15
+    row_kernels: bool = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
@@ -51,7 +53,7 @@ class InstructionFusion(FusionPass):
                 return changed
 
     def choices(self, do_not_duplicate: frozenset[Instruction] = frozenset()) -> InstructionFusionChoices:
-        return InstructionFusionChoices(self.may_duplicate, self.max_emissions, do_not_duplicate)
+        return InstructionFusionChoices(self.may_duplicate, self.max_emissions, do_not_duplicate, self.row_kernels)
 
     def unfusible(self, engine: Engine, computation: Computation) -> frozenset[Instruction]:
         """What must not be duplicated in a computation."""
@@ -64,10 +66,15 @@ class InstructionFusion(FusionPass):
         def allows(producer: Instruction, consumer: Instruction) -> bool:
             key = (producer, consumer)
             if key not in known:
-                known[key] = _is_consumer(consumer) and engine.allows(engine.edge(producer, consumer), plain)
+                known[key] = _is_consumer(consumer) and self._allows(engine, producer, consumer, plain)
             return known[key]
 
         return frozenset(globally_unfusible(order, Reachability(computation, order), allows))
+
+    def _allows(
+        self, engine: Engine, producer: Instruction, consumer: Instruction, choices: InstructionFusionChoices
+    ) -> bool:
+        return engine.allows(engine.edge(producer, consumer), choices, any_form=not self.row_kernels)
 
     def _run(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
         computation.index_users()
@@ -82,7 +89,7 @@ class InstructionFusion(FusionPass):
             for producer in sorted(dict.fromkeys(consumer.operands), key=lambda o: -position[o]):
                 if not _is_producer(producer, consumer):
                     continue
-                if not engine.allows(engine.edge(producer, consumer), choices):
+                if not self._allows(engine, producer, consumer, choices):
                     continue
                 if not context.step():
                     return changed
@@ -98,7 +105,7 @@ class InstructionFusion(FusionPass):
 
     def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
         unfusible = _unfusible_cache(self, engine, edge.producer.computation)
-        yield from engine.reasons(edge, self.choices(unfusible))
+        yield from engine.reasons(edge, self.choices(unfusible), any_form=not self.row_kernels)
 
 
 def _unfusible_cache(fusion: InstructionFusion, engine: Engine, computation: Computation) -> frozenset[Instruction]:

@@ -1,17 +1,20 @@
-"""Pipelines: passes in order, with groups that repeat until nothing changes. The syntax is grammars/passes.lark."""
+"""Pipelines: passes in order, with groups that repeat until nothing changes, and choices between groups. The syntax is grammars/passes.lark."""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hlo_opt.diag import Source, Span, UsageError, nearest
+from hlo_opt.diag import HloOptError, Source, Span, UsageError, nearest
+from hlo_opt.diag.plugins import told
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
-from hlo_opt.passes.table import pass_class
+from hlo_opt.passes.table import option_kind, pass_class, plugin_of
 from hlo_opt.text.grammar import grammar_text
 
 if TYPE_CHECKING:
@@ -25,12 +28,22 @@ LONGEST_TEXT = 10_000
 
 DEEPEST_GROUP = 20
 
+MOST_ALTERNATIVES = 8
+"""Pipelines that the choices of one text may stand for: each is run."""
+
 
 @dataclass(frozen=True)
 class Fixpoint:
     """Passes that are repeated until none changes anything."""
 
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Best:
+    """Groups of passes of which the one whose result is estimated to be quickest is kept. Stands at the top level of a pipeline only."""
+
+    branches: tuple[tuple[Step, ...], ...]
 
 
 Step = Pass | Fixpoint
@@ -40,19 +53,26 @@ Observer = Callable[[Pass, Module, bool], None]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Passes and groups, in order."""
+    """Passes, groups and choices, in order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[Step | Best, ...]
 
     def passes(self) -> Iterator[Pass]:
-        """Every pass, those of groups included, each where it first stands."""
-        stack: list[Step] = list(reversed(self.steps))
+        """Every pass, those of groups and choices included, each where it first stands."""
+        stack: list[Step | Best] = list(reversed(self.steps))
         while stack:
             step = stack.pop()
             if isinstance(step, Fixpoint):
                 stack.extend(reversed(step.steps))
+            elif isinstance(step, Best):
+                stack.extend(s for branch in reversed(step.branches) for s in reversed(branch))
             else:
                 yield step
+
+    def alternatives(self) -> list[Pipeline]:
+        """The pipelines without choices that this one stands for: itself where it has none."""
+        ways = [step.branches if isinstance(step, Best) else ((step,),) for step in self.steps]
+        return [Pipeline(tuple(itertools.chain(*chosen))) for chosen in itertools.product(*ways)]
 
     @property
     def preserves_graph(self) -> bool:
@@ -66,14 +86,16 @@ class Pipeline:
         *,
         observer: Observer | None = None,
         seconds: dict[str, float] | None = None,
+        runs: dict[str, int] | None = None,
         verify: Callable[[Module], None] | None = None,
     ) -> bool:
-        """Run everything on the module in place. `seconds` collects the time of each pass by name; `verify` is called after each pass that
-        changed something. True when anything changed."""
+        """Run everything on the module in place. `seconds` collects the time of each pass by name, `runs` how often it ran; `verify` is called after
+        each pass that changed something. The pipeline has no choices left (`alternatives`). True when anything changed."""
 
-        def run_steps(steps: tuple[Step, ...]) -> bool:
+        def run_steps(steps: tuple[Step | Best, ...]) -> bool:
             changed = False
             for step in steps:
+                assert not isinstance(step, Best)
                 changed |= run_group(step) if isinstance(step, Fixpoint) else run_pass(step)
             return changed
 
@@ -94,11 +116,13 @@ class Pipeline:
 
         def run_pass(step: Pass) -> bool:
             started = time.perf_counter()
-            changed = step.run(module, context)
+            changed = _run(step, module, context)
             if changed and not step.keeps_memory:
                 context.memory.clear()
             if seconds is not None:
                 seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - started
+            if runs is not None:
+                runs[step.name] = runs.get(step.name, 0) + 1
             if changed and verify is not None:
                 verify(module)
             if observer is not None:
@@ -108,8 +132,31 @@ class Pipeline:
         return run_steps(self.steps)
 
 
-def parse_pipeline(text: str) -> Pipeline:
-    """The pipeline that a text spells. Raises UsageError, with the place, for bad syntax, unknown passes and options, and values of a wrong type."""
+def _run(step: Pass, module: Module, context: PassContext) -> bool:
+    """One pass. What goes wrong in a plugin's pass is told under the plugin's name."""
+    try:
+        return step.run(module, context)
+    except HloOptError:
+        raise
+    except Exception as error:
+        plugin = plugin_of(type(step))
+        if plugin is None:
+            raise
+        raise plugin.broken(f"failed: {told(error)}") from error
+
+
+Options = Mapping[str, Mapping[str, object]]
+"""Options by pass and name (with `_`), typed as the fields are."""
+
+
+def parse_pipeline(text: str, options: Options | None = None, *, override: bool = False) -> Pipeline:
+    """The pipeline that a text spells.
+
+    options   values for options that the text leaves open
+    override  whether they replace what the text spells, too
+
+    Raises UsageError, with the place, for bad syntax, unknown passes and options, and values of a wrong type.
+    """
     from lark import UnexpectedInput
 
     source = Source(text, "--passes")
@@ -129,9 +176,29 @@ def parse_pipeline(text: str) -> Pipeline:
         raise UsageError(
             "this is not a pipeline",
             span=Span(source, place, place + 1),
-            hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats",
+            hint="write passes as NAME{option=value,...}, separated by commas; fixpoint(a,b) repeats, best(a|b) chooses",
         ) from None
-    return Pipeline(tuple(_step(child, source) for child in tree.children))
+    given = options or {}
+
+    def step(tree: Any) -> Step:
+        if tree.data == "fixpoint":
+            return Fixpoint(tuple(map(step, tree.children)))
+        cls, spelt = _pass(tree, source)
+        wanted = given.get(cls.name, {})
+        made: Any = cls
+        result: Pass = made(**({**spelt, **wanted} if override else {**wanted, **spelt}))
+        return result
+
+    def part(tree: Any) -> Step | Best:
+        if tree.data == "best":
+            return Best(tuple(tuple(map(step, branch.children)) for branch in tree.children))
+        return step(tree)
+
+    steps = tuple(map(part, tree.children))
+    count = math.prod(len(s.branches) for s in steps if isinstance(s, Best))
+    if count > MOST_ALTERNATIVES:
+        raise UsageError(f"the choices stand for {count} pipelines, more than {MOST_ALTERNATIVES}")
+    return Pipeline(steps)
 
 
 @functools.cache
@@ -141,20 +208,15 @@ def _parser() -> Lark:
     return Lark(grammar_text("passes.lark"), parser="lalr", propagate_positions=True)
 
 
-def _step(tree: Any, source: Source) -> Step:
-    if tree.data == "fixpoint":
-        return Fixpoint(tuple(_step(child, source) for child in tree.children))
-    return _pass(tree, source)
-
-
-def _pass(tree: Tree[Token], source: Source) -> Pass:
+def _pass(tree: Tree[Token], source: Source) -> tuple[type[Pass], dict[str, object]]:
+    """The class and the options that the text spells."""
     head: Any = tree.children[0]
     options: list[Any] = tree.children[1:]
     try:
         cls = pass_class(str(head))
     except UsageError as fault:
-        raise UsageError(fault.message, span=_span(head, source), hint=fault.hint) from None
-    known = {f.name: str(f.type) for f in fields(cls)}
+        raise UsageError(fault.message, code=fault.code, span=_span(head, source), hint=fault.hint) from None
+    known = {f.name: option_kind(f) for f in fields(cls)}
     values: dict[str, object] = {}
     for option in options:
         token, value = option.children[0], option.children[1].children[0]
@@ -167,9 +229,7 @@ def _pass(tree: Tree[Token], source: Source) -> Pass:
         if name in values:
             raise UsageError(f"option {str(token)!r} is given twice", span=_span(token, source))
         values[name] = _value(value, known[name], str(token), source)
-    made: Any = cls
-    result: Pass = made(**values)
-    return result
+    return cls, values
 
 
 def _value(token: Any, kind: str, name: str, source: Source) -> object:

@@ -7,12 +7,25 @@ from hlo_opt.diag import UsageError, nearest
 SIMPLIFY = "inline,cse,dce"
 """The simplify stage. Its passes leave a module that is simple already as it is."""
 
+_XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
+
+_HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
+
 _PRESETS = {
     "default": (
-        "inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
-        "fusion-merger,cse,dce)"
+        f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),multi-output-fusion,cse,dce"
+        " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
+        "fusion-merger,cse,dce),multi-output-fusion,cse,dce),"
+        f"{_HORIZONTAL}"
     ),
+    "xla-2023": (
+        "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
+        f"fusion-merger{{row-kernels=false,max-copies=10000}},multi-output-fusion,cse,dce),{_HORIZONTAL}"
+    ),
+    "xla-2026": f"{_XLA_2026},multi-output-fusion,cse,dce",
 }
+"""default: what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
+kernels, which keep a softmax in one kernel. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
 def preset_names() -> list[str]:

@@ -6,12 +6,14 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.diag import UsageError, nearest, reason_spec
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.plugin_choices import choices as find_choices
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.separate import separate
 from hlo_opt.ir import Module, edit
@@ -25,13 +27,15 @@ SIMPLIFY_MODES = ("auto", "always", "never")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `steps` counts single rewrites."""
+    """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `runs` says how often each
+    pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites."""
 
     module: Module
     pipeline: Pipeline
     target: DeviceTarget
     context: PassContext
     seconds: dict[str, float] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
 
     def decide(self) -> list[FusionDecision]:
         """One decision for every edge between kernels, fused or left."""
@@ -56,6 +60,7 @@ def run(
     what_if: Iterable[str] = (),
     force: Iterable[tuple[str, str]] = (),
     stop_after_step: int | None = None,
+    choices: Iterable[str] = (),
     observer: Observer | None = None,
     verify: Callable[[Module], None] | None = None,
 ) -> Outcome:
@@ -65,11 +70,13 @@ def run(
     what_if          codes of reasons that are switched off
     force            edges (producer, consumer) that are fused wherever that is legal
     stop_after_step  rewrites that may happen
+    choices          names of plugins' rules that may refuse edges, too
     observer         told after each pass
     verify           called with the module after each pass that changed it
 
-    The whole run is proved (`prove_same_graph`) when all its passes promise to keep the graph; otherwise each part of it that does.
-    Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes and instructions, and ProofError when a pass broke its promise.
+    A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time, the first of equals. With `stop_after_step`
+    or an observer the choice is made first, without them. The whole run is proved (`prove_same_graph`) when all its passes promise to keep the graph; otherwise each part of it that does.
+    Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes, choices and instructions, and ProofError when a pass broke its promise.
     """
     if simplify not in SIMPLIFY_MODES:
         close = nearest(simplify, SIMPLIFY_MODES)
@@ -84,21 +91,61 @@ def run(
         device,
         disabled_reasons=frozenset(reason_spec(code).code for code in what_if),
         forced_edges=frozenset(_edges(module, force)),
-        stop_after_step=stop_after_step,
+        choices=find_choices(choices),
     )
+    alternatives = pipeline.alternatives()
+    if len(alternatives) == 1:
+        return _run(module, alternatives[0], replace(context, stop_after_step=stop_after_step), observer, verify)
+    with collector_paused():
+        best, choosing = _best([_run(module, a, _fresh(context), None, verify) for a in alternatives])
+        if observer is not None or stop_after_step is not None:
+            limited = replace(_fresh(context), stop_after_step=stop_after_step)
+            best = _run(module, best.pipeline, limited, observer, verify)
+    best.seconds["alternatives"] = choosing
+    return best
+
+
+def _fresh(context: PassContext) -> PassContext:
+    """The context for another run: what passes note down in it is left out."""
+    return PassContext(
+        context.target,
+        disabled_reasons=context.disabled_reasons,
+        forced_edges=context.forced_edges,
+        choices=context.choices,
+    )
+
+
+def _best(outcomes: list[Outcome]) -> tuple[Outcome, float]:
+    """The outcome that is estimated to take least time, and the seconds that the others and the comparison took."""
+    started = time.perf_counter()
+    prices = [module_summary(o.module, o.target).est_us for o in outcomes]
+    best = outcomes[prices.index(min(prices))]
+    others = sum(sum(o.seconds.values()) for o in outcomes if o is not best)
+    return best, others + time.perf_counter() - started
+
+
+def _run(
+    module: Module,
+    pipeline: Pipeline,
+    context: PassContext,
+    observer: Observer | None,
+    verify: Callable[[Module], None] | None,
+) -> Outcome:
+    """One pipeline without choices."""
     seconds: dict[str, float] = {}
+    runs: dict[str, int] = {}
     with collector_paused():
         work = edit.clone_module(module)
         separate(work)
         for part in _provable_parts(pipeline):
             before = edit.clone_module(work) if part.preserves_graph else None
-            part.run(work, context, observer=observer, seconds=seconds, verify=verify)
+            part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify)
             edit.sort_computations(work)
             if before is not None:
                 started = time.perf_counter()
                 prove_same_graph(before, work)
                 seconds["proof"] = seconds.get("proof", 0.0) + time.perf_counter() - started
-    return Outcome(work, pipeline, device, context, seconds)
+    return Outcome(work, pipeline, context.target, context, seconds, runs)
 
 
 @contextmanager

@@ -1,25 +1,41 @@
-"""The table of passes: a name, and where the class is. Classes are imported when they are first asked for."""
+"""The table of passes: a name, and where the class is. Classes are imported when they are first asked for.
+
+Plugins add passes through entry points of the group `hlo_opt.passes`: the entry point's name is the pass's, its object the class.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from types import MappingProxyType
+from typing import Any
 
 from hlo_opt.diag import UsageError, nearest
+from hlo_opt.diag.plugins import PASSES as GROUP
+from hlo_opt.diag.plugins import Plugin, plugins
 from hlo_opt.passes.base import Pass
 
 _TABLE: dict[str, str] = {
+    "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
     "dce": "hlo_opt.passes.dce:DeadCodeElimination",
     "fusion-merger": "hlo_opt.passes.fusion_merger:FusionMerger",
+    "horizontal-input-fusion": "hlo_opt.passes.horizontal_input_fusion:HorizontalInputFusion",
+    "horizontal-loop-fusion": "hlo_opt.passes.horizontal_loop_fusion:HorizontalLoopFusion",
     "inline": "hlo_opt.passes.inline:Inline",
     "instruction-fusion": "hlo_opt.passes.instruction_fusion:InstructionFusion",
+    "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
+    "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
+    "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
+    "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
 }
 
 PASSES: Mapping[str, str] = MappingProxyType(_TABLE)
-"""Name -> `module:Class`, read only."""
+"""Name -> `module:Class` of the passes that are not plugins', read only."""
+
+OPTION_KINDS = ("bool", "int", "float", "str")
 
 
 def register_pass(name: str, home: str) -> None:
@@ -35,15 +51,19 @@ def unregister_pass(name: str) -> None:
 
 
 def pass_names() -> list[str]:
-    """All names, sorted."""
-    return sorted(_TABLE)
+    """All names, sorted. Raises UsageError for a plugin whose name is taken."""
+    return sorted([*_TABLE, *_plugged()])
 
 
 def pass_class(name: str) -> type[Pass]:
-    """The class of a pass. Raises UsageError, naming the nearest pass, for an unknown name."""
+    """The class of a pass. Raises UsageError, naming the nearest pass, for an unknown name, and naming the plugin for one that cannot be used."""
+    plugged = _plugged()
+    if name in plugged:
+        return _plugin_class(plugged[name])
     if name not in _TABLE:
-        close = nearest(name, _TABLE)
-        hint = f"did you mean {close}?" if close else f"known: {', '.join(pass_names())}"
+        known = pass_names()
+        close = nearest(name, known)
+        hint = f"did you mean {close}?" if close else f"known: {', '.join(known)}"
         raise UsageError(f"there is no pass {name!r}", hint=hint)
     module, _, attribute = _TABLE[name].partition(":")
     found: type[Pass] = getattr(importlib.import_module(module), attribute)
@@ -52,4 +72,34 @@ def pass_class(name: str) -> type[Pass]:
 
 def pass_options(name: str) -> dict[str, tuple[str, object]]:
     """The options of a pass, spelt as users write them: type name and default."""
-    return {f.name.replace("_", "-"): (str(f.type), f.default) for f in fields(pass_class(name))}
+    return {f.name.replace("_", "-"): (option_kind(f), f.default) for f in fields(pass_class(name))}
+
+
+def option_kind(field: Field[Any]) -> str:
+    """The type name of an option, whether its annotation is a text or a type."""
+    return field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+
+
+def plugin_of(cls: type[Pass]) -> Plugin | None:
+    """The plugin that a pass comes from; None for one of the program's own."""
+    plugin = _plugged().get(cls.name)
+    return plugin if plugin is not None and cls is _plugin_class(plugin) else None
+
+
+def _plugged() -> dict[str, Plugin]:
+    return {p.name: p for p in plugins(GROUP, _TABLE)}
+
+
+@functools.cache
+def _plugin_class(plugin: Plugin) -> type[Pass]:
+    found = plugin.load()
+    if not isinstance(found, type) or not issubclass(found, Pass):
+        raise plugin.broken("is not a class derived from hlo_opt.passes.base.Pass")
+    if not is_dataclass(found) or getattr(found, "name", None) != plugin.name:
+        raise plugin.broken(f"must be a frozen dataclass whose `name` is {plugin.name!r}")
+    if getattr(found, "preserves", None) not in ("graph", "meaning"):
+        raise plugin.broken('must say what it preserves: "graph" or "meaning"')
+    for option in fields(found):
+        if option_kind(option) not in OPTION_KINDS or option.default is MISSING:
+            raise plugin.broken(f"has an option {option.name} that is no bool, int, float or str with a default")
+    return found

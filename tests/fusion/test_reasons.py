@@ -1,15 +1,17 @@
-"""Every declared reason has an example, and explaining the example gives the reason. Switched off, the edge fuses or something else refuses it."""
+"""Every declared reason has an example that gives it and a near twin that does not. Switched off, the edge fuses or something else refuses it."""
 
 import re
+from dataclasses import replace
 
 import pytest
+from reason_twins import TWINS
 
 import hlo_opt
 import hlo_opt.diag.reasons
 from hlo_opt.diag import ReasonSpec, reason_specs
 from hlo_opt.passes import ExplainReport, explain_module
 
-OURS = [s for s in reason_specs() if not s.code.startswith("FUS3")]
+OURS = reason_specs()
 
 
 def option(spec: ReasonSpec, name: str) -> str | None:
@@ -36,6 +38,22 @@ def explain(spec: ReasonSpec, *what_if: str) -> ExplainReport:
 def test_the_example_gives_the_reason(spec: ReasonSpec):
     report = explain(spec)
     assert spec.code in report.refusals_by_code, {str(r) for d in report.refused for r in d.reasons}
+    for reason in (r for d in report.refused for r in d.reasons):
+        assert all(value not in ("", None) for value in reason.numbers.values()), reason
+
+
+def test_every_reason_has_a_twin():
+    assert sorted(TWINS) == [s.code for s in OURS]
+
+
+@pytest.mark.parametrize("spec", OURS, ids=lambda s: s.code)
+def test_a_near_twin_does_not_give_the_reason(spec: ReasonSpec):
+    text = spec.example
+    for old, new in TWINS[spec.code]:
+        assert old in text
+        text = text.replace(old, new)
+    report = explain(replace(spec, example=text))
+    assert spec.code not in report.refusals_by_code, [str(r) for d in report.refused for r in d.reasons]
 
 
 @pytest.mark.parametrize(

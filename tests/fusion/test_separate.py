@@ -64,3 +64,32 @@ def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hlo_opt.fusion.separate.GROWTH_LIMIT", 4)
     with pytest.raises(VerifyError, match="share"):
         separate(hlo_opt.parse(TEXT))
+
+
+MISMATCHED = """HloModule m
+
+inner {
+  p = f32[4,8]{0,1} parameter(0)
+  n = f32[4,8]{0,1} negate(p)
+  ROOT a = f32[4,8]{0,1} abs(n)
+}
+
+ENTRY e {
+  x = f32[4,8]{1,0} parameter(0)
+  f = f32[4,8]{0,1} fusion(x), kind=kLoop, calls=inner
+  ROOT t = f32[4,8]{0,1} tanh(f)
+}
+"""
+
+
+def test_a_fusion_that_takes_another_layout_is_fused_anew():
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(MISMATCHED), passes="priority-fusion", simplify="never")
+    assert [i.opcode for i in fused.entry.instructions] == ["parameter", "fusion"]
+
+
+def test_one_that_must_stay_as_it_is_stays():
+    text = MISMATCHED.replace(
+        "kind=kLoop", 'kind=kCustom, backend_config={"fusion_backend_config":{"kind":"__triton_gemm"}}'
+    )
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="priority-fusion", simplify="never")
+    assert [i.opcode for i in fused.entry.instructions] == ["parameter", "fusion", "tanh"]

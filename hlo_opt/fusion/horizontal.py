@@ -1,0 +1,133 @@
+"""What the horizontal passes share: the kernels that a common consumer reads, and joining some of them into one launch.
+
+A candidate is read by its consumer and, besides, at most by the computation's result. That makes cycles impossible: one candidate can only need another
+through the consumer. Source: xla/service/gpu/horizontal_loop_fusion.cc and horizontal_input_fusion.cc, as they were before XLA dropped them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from hlo_opt.analysis.facts import launches
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.compatibility import Beside, structure, without_plan
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.join import join
+from hlo_opt.fusion.order import Order
+from hlo_opt.fusion.outline import original_name
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir.walk import post_order
+
+POINTER_BYTES = 8
+
+
+def operand_kernels(consumer: Instruction) -> list[Instruction]:
+    """The kernels whose results the consumer reads, elements of tuples looked through, each once."""
+    found: dict[Instruction, None] = {}
+    for operand in consumer.operands:
+        while operand.opcode == "get-tuple-element":
+            operand = operand.operands[0]
+        if launches(operand):
+            found[operand] = None
+    return list(found)
+
+
+def other_users(instruction: Instruction, consumer: Instruction) -> Reason | None:
+    """Whoever reads the candidate besides the consumer and the result of the computation."""
+    stack = list(instruction.users)
+    while stack:
+        user = stack.pop()
+        if user.opcode == "get-tuple-element" and not user.is_root:
+            stack.extend(user.users)
+        elif user is not consumer and not user.is_root:
+            return Reason.of("FUS141", instruction=instruction.name, consumer=consumer.name, user=user.name)
+    return None
+
+
+def buffer_count(instruction: Instruction) -> int:
+    """Operands and outputs: a pointer each among a kernel's arguments."""
+    return len(set(instruction.operands)) + sum(1 for _ in instruction.shape.leaves())
+
+
+def size_of(engine: Engine, instruction: Instruction) -> int:
+    """Instructions of a kernel, its operands counted as XLA counts a fusion's parameters."""
+    cluster = engine.state.cluster(instruction)
+    return 1 if instruction.opcode != "fusion" else len(cluster.nodes) + (len(cluster.roots) > 1)
+
+
+def impossible(engine: Engine, first: Instruction, second: Instruction) -> Iterator[Reason]:
+    """What keeps two candidates from being one kernel whatever the policy."""
+    pair = Beside(first, second, engine.state, engine.origins)
+    yield from engine.legal(structure(pair))
+    for name in (pair.producer_name, pair.consumer_name):
+        refused = engine.forbidden.get((name, ""))
+        if refused is not None:
+            yield from engine.legal([refused])
+    yield from engine.chosen(pair)
+
+
+def is_forced(engine: Engine, first: Instruction, second: Instruction) -> bool:
+    if not engine.forced:
+        return False
+    pair = Beside(first, second, engine.state, engine.origins)
+    names = (pair.producer_name, pair.consumer_name)
+    return names in engine.forced or names[::-1] in engine.forced
+
+
+class Joiner:
+    """Makes one kernel of several in a computation.
+
+    While only kernels are joined that nobody but their consumer reads, none can need another. With that rule switched off the order of the computation
+    is kept up, to see whether one does.
+    """
+
+    def __init__(self, engine: Engine, computation: Computation, step: Callable[[], bool] = lambda: True) -> None:
+        self.engine = engine
+        self._step = step
+        self.instructions = post_order(computation)
+        careless = "FUS141" in engine.disabled
+        self._order = Order(computation, self.instructions) if careless else None
+
+    def connected(self, first: Instruction, second: Instruction) -> Iterator[Reason]:
+        """Whether one needs the other."""
+        if self._order is not None and self._order.connected(first, second):
+            needed, user = (first, second) if self._order.place(first) < self._order.place(second) else (second, first)
+            origins = self.engine.origins
+            names = original_name(needed, origins), original_name(user, origins)
+            yield from self.engine.legal([Reason.of("FUS132", needed=names[0], user=names[1])])
+
+    def join(self, host: Instruction, other: Instruction) -> Instruction | None:
+        """The kernel of both; None when the limit of steps is reached."""
+        if not self._step():
+            return None
+        if self._order is not None:
+            self._order.merge(other, host, host)
+        fusion = join(self.engine, other, host)
+        if self._order is not None:
+            self._order.rename(host, fusion)
+        return fusion
+
+    def join_all(self, span: Iterable[Instruction]) -> bool:
+        """One kernel of a span's members, as far as plans and the step limit go. True when anything changed."""
+        host: Instruction | None = None
+        changed = False
+        for instruction in span:
+            if host is None:
+                host = instruction
+                continue
+            if next(self.connected(host, instruction), None) is not None:
+                continue
+            if without_plan(Beside(host, instruction, self.engine.state, self.engine.origins)) is not None:
+                continue
+            host = self.join(host, instruction)
+            if host is None:
+                return changed
+            changed = True
+        return changed
+
+
+def consumers(computation: Computation, order: list[Instruction]) -> Iterator[Instruction]:
+    """Instructions with several operands, from the end of the computation to its start. Those removed meanwhile are left out."""
+    for instruction in reversed(order):
+        if instruction.parent is computation and len(instruction.operands) > 1:
+            yield instruction

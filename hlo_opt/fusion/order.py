@@ -1,0 +1,125 @@
+"""Which instruction depends on which, kept up while instructions of a computation are merged.
+
+Every instruction has a place in an order with operands before users. Asking whether one depends on another looks only at what lies between their
+places; merging two moves only what lies between them and has to. (D. Pearce and P. Kelly, A Dynamic Topological Sort Algorithm for Directed Acyclic
+Graphs, 2006; XLA builds its reachability map anew after every fusion, xla/hlo/ir/hlo_reachability.h.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from hlo_opt.ir import Computation, Instruction
+
+Neighbours = Callable[[Instruction], Iterator[Instruction]]
+Within = Callable[[int], bool]
+
+
+class Order:
+    """The places of a computation's instructions. An element of a tuple stands where its tuple does."""
+
+    def __init__(self, computation: Computation, order: Iterable[Instruction]) -> None:
+        """`order` has operands before users."""
+        self._place = {instruction: number for number, instruction in enumerate(order)}
+        self._successors: dict[Instruction, list[Instruction]] = {}
+        for instruction in computation.instructions:
+            for needed in instruction.control_predecessors:
+                self._successors.setdefault(needed, []).append(instruction)
+
+    def place(self, instruction: Instruction) -> int:
+        while instruction.opcode == "get-tuple-element":
+            instruction = instruction.operands[0]
+        return self._place[instruction]
+
+    def below(self, start: Instruction, last: int, seen: set[Instruction] | None = None) -> set[Instruction]:
+        """What depends on the start, as far as it has a place up to `last`; the start too. What was `seen` is not looked at again."""
+        return self._walk(start, self._users, lambda place: place <= last, seen)
+
+    def above(self, start: Instruction, first: int, seen: set[Instruction] | None = None) -> set[Instruction]:
+        """What the start depends on, as far as it has a place from `first` on; the start too. What was `seen` is not looked at again."""
+        return self._walk(start, self._needs, lambda place: place >= first, seen)
+
+    def depends(self, user: Instruction, on: Instruction) -> bool:
+        """Whether one depends on another, directly or not."""
+        return on is not user and self.place(on) <= self.place(user) and user in self.below(on, self.place(user))
+
+    def connected(self, one: Instruction, other: Instruction) -> bool:
+        """Whether either depends on the other."""
+        return self.depends(one, other) or self.depends(other, one)
+
+    def depends_otherwise(self, user: Instruction, on: Instruction) -> bool:
+        """Whether the user depends on another of its operands that depends on `on`, so that there is a path besides the direct one."""
+        first = self.place(on)
+        others = [o for o in (*user.operands, *user.control_predecessors) if o is not on and self.place(o) > first]
+        if not others:
+            return False
+        reached = self.below(on, max(self.place(o) for o in others))
+        return any(o in reached for o in others)
+
+    def merge(self, one: Instruction, other: Instruction, merged: Instruction) -> None:
+        """Both are about to become `merged`, which may be one of them. Neither may reach the other but directly. Call before the graph changes."""
+        early, late = sorted((one, other), key=self.place)
+        first, last = self.place(early), self.place(late)
+        after = [i for i in self.below(early, last) if i in self._place and i is not late]
+        before = [i for i in self.above(late, first) if i in self._place and i is not early]
+        after.sort(key=self._place.__getitem__)
+        before.sort(key=self._place.__getitem__)
+        moved = [*(i for i in before if i is not late), *(i for i in after if i is not early)]
+        places = sorted(self._place[i] for i in (*moved, early, late))
+        count = len(before) - 1
+        for place, instruction in zip(places, moved[:count], strict=False):
+            self._place[instruction] = place
+        for place, instruction in zip(places[count + 2 :], moved[count:], strict=True):
+            self._place[instruction] = place
+        del self._place[early], self._place[late]
+        self._place[merged] = places[count]
+
+    def rename(self, old: Instruction, new: Instruction) -> None:
+        """`new` has taken the place of `old`."""
+        if old is not new:
+            self._place[new] = self._place.pop(old)
+
+    def _walk(
+        self, start: Instruction, step: Neighbours, within: Within, seen: set[Instruction] | None
+    ) -> set[Instruction]:
+        seen = set() if seen is None else seen
+        seen.add(start)
+        stack = [start]
+        while stack:
+            for near in step(stack.pop()):
+                if near not in seen and within(self.place(near)):
+                    seen.add(near)
+                    stack.append(near)
+        return seen
+
+    def _users(self, instruction: Instruction) -> Iterator[Instruction]:
+        yield from instruction.users
+        yield from self._successors.get(instruction, ())
+
+    def _needs(self, instruction: Instruction) -> Iterator[Instruction]:
+        yield from instruction.operands
+        yield from instruction.control_predecessors
+
+
+class Group:
+    """Which of some instructions are connected with a kernel that takes in one after the other. Each instruction between them is looked at once."""
+
+    def __init__(self, order: Order, start: Instruction, candidates: Iterable[Instruction]) -> None:
+        self._order = order
+        places = [order.place(c) for c in candidates]
+        self._first, self._last = min(places, default=0), max(places, default=0)
+        self._below: set[Instruction] = set()
+        self._above: set[Instruction] = set()
+        self.add(start)
+
+    def knows(self, other: Instruction) -> bool:
+        """Whether the instruction stands where the group has looked."""
+        return self._first <= self._order.place(other) <= self._last
+
+    def add(self, member: Instruction) -> None:
+        """Call before the member is merged, and after `connected` said no."""
+        self._order.below(member, self._last, self._below)
+        self._order.above(member, self._first, self._above)
+
+    def connected(self, other: Instruction) -> bool:
+        return other in self._below or other in self._above

@@ -1,0 +1,168 @@
+"""What priority fusion has against an edge: XLA's own rules, in its order. Whether an edge pays is for the queue's cost to say.
+
+Source: xla/backends/gpu/transforms/priority_fusion.cc (IsFusible, CanFuse, CanFuseConstant).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hlo_opt.analysis.facts import fusion_backend_kind, is_boundary_fusion, is_elementwise, is_generic_triton
+from hlo_opt.analysis.heroes import emitter_of, merged_view
+from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
+from hlo_opt.fusion.legality import Check, Edge
+from hlo_opt.fusion.tiled import operation_conflict, tiled_kernel_conflict
+from hlo_opt.ir import Instruction
+
+MAX_CODE_SIZE = 10_000
+"""Operations that a merged kernel may emit (kMaxIRSize in xla/service/gpu/model/gpu_hlo_cost_analysis.h)."""
+
+_FUSIBLE = frozenset(
+    {
+        "broadcast",
+        "concatenate",
+        "constant",
+        "copy",
+        "dynamic-slice",
+        "dynamic-update-slice",
+        "gather",
+        "iota",
+        "pad",
+        "reduce",
+        "reduce-window",
+        "reshape",
+        "reverse",
+        "scatter",
+        "slice",
+        "transpose",
+    }
+)
+
+
+def is_fusible(instruction: Instruction) -> bool:
+    """Whether priority fusion takes the instruction at all, as a producer or as a consumer."""
+    opcode = instruction.opcode
+    if opcode == "fusion":
+        return not is_boundary_fusion(instruction)
+    if opcode == "bitcast":
+        return keeps_width(instruction)
+    return opcode in _FUSIBLE or (opcode not in ("map", "rng") and is_elementwise(instruction))
+
+
+def keeps_width(bitcast: Instruction) -> bool:
+    """Whether a bitcast's elements are as wide as its operand's."""
+    given = bitcast.operands[0].shape
+    return given.is_array and bitcast.shape.is_array and given.type.bits == bitcast.shape.type.bits
+
+
+@dataclass(frozen=True)
+class PriorityChoices:
+    """The policy of priority fusion.
+
+    max_code_size   operations that a merged kernel may emit
+    """
+
+    max_code_size: int = MAX_CODE_SIZE
+
+    def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
+        """Every reason of the policy against the edge. Where a side is a Triton fusion, only what that kernel can hold counts."""
+        for check in self.checks(edge):
+            reason = check(edge)
+            if reason is not None and reason.code not in disabled:
+                yield reason
+
+    def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
+        """A first look that costs next to nothing: True only where `against` has a reason."""
+        return "FUS122" not in disabled and not (is_fusible(edge.producer) and is_fusible(edge.consumer))
+
+    def checks(self, edge: Edge) -> tuple[Check, ...]:
+        if is_generic_triton(edge.producer) or is_generic_triton(edge.consumer):
+            return (opcode_not_fused, tiled_kernel_conflict)
+        return (
+            opcode_not_fused,
+            scatter_conflict,
+            reduce_into_reduce,
+            reduction_becomes_loop,
+            self.code_size,
+            in_place_conflict,
+        )
+
+    def code_size(self, edge: Edge) -> Reason | None:
+        """ProducerConsumerMergedTooLarge."""
+        above, below = edge.state.priced_by_xla(edge.producer), edge.state.priced_by_xla(edge.consumer)
+        place = below.cluster.inputs[edge.producer]
+        copies = below.usage.emitted.get(place, 1)
+        size = above.usage.code_size * copies + below.usage.code_size
+        if size <= self.max_code_size:
+            return None
+        return Reason.of(
+            "FUS220", producer=edge.producer_name, consumer=edge.consumer_name, size=size, limit=self.max_code_size
+        )
+
+
+def opcode_not_fused(edge: Edge) -> Reason | None:
+    for instruction in (edge.producer, edge.consumer):
+        if not is_fusible(instruction):
+            return Reason.of("FUS122", instruction=instruction.name, opcode=_what_it_is(instruction))
+    return None
+
+
+def _what_it_is(instruction: Instruction) -> str:
+    if instruction.opcode == "custom-call":
+        return f"custom-call {instruction.word('custom_call_target')}".strip()
+    if instruction.opcode == "fusion":
+        return f"fusion {fusion_backend_kind(instruction)}".strip()
+    return instruction.opcode
+
+
+def reduce_into_reduce(edge: Edge) -> Reason | None:
+    """Both sides fold many elements into one: the cost model does not see what nesting them costs."""
+    above, below = edge.above.significant_reduces, edge.below.significant_reduces
+    if not (above and below):
+        return None
+    return Reason.of("FUS420", producer=edge.producer_name, consumer=edge.consumer_name, above=above, below=below)
+
+
+def reduction_becomes_loop(edge: Edge) -> Reason | None:
+    """A reduction that has an emitter of its own must keep it."""
+    if not edge.above.reductions:
+        return None
+    emitter, hero = edge.state.emitter(edge.producer)
+    if emitter != "reduction":
+        return None
+    state = edge.state
+    merged = merged_view(state.cluster(edge.producer), state.cluster(edge.consumer), edge.producer)
+    if emitter_of(merged)[0] != "loop":
+        return None
+    form = fast_form(hero.instruction)
+    assert form is not None
+    return Reason.of(
+        "FUS404",
+        producer=edge.producer_name,
+        reduction="row" if form.is_row else "column",
+        sizes="x".join(map(str, form.sizes)),
+        consumer=edge.consumer_name,
+    )
+
+
+@dataclass(frozen=True)
+class ConstantChoices:
+    """The policy for constants of one element."""
+
+    def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
+        reason = constant_conflict(edge)
+        if reason is not None and reason.code not in disabled:
+            yield reason
+
+    def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
+        return not is_fusible(edge.consumer)
+
+
+def constant_conflict(edge: Edge) -> Reason | None:
+    """CanFuseConstant: whatever is fusible takes a constant of one element."""
+    if is_generic_triton(edge.consumer):
+        return opcode_not_fused(edge) or operation_conflict(edge)
+    return opcode_not_fused(edge) or scatter_conflict(edge)

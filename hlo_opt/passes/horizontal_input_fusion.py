@@ -1,0 +1,121 @@
+"""Horizontal input fusion: reductions that feed one consumer become one launch.
+
+Source: xla/service/gpu/horizontal_input_fusion.cc, as it was before XLA dropped it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.facts import is_generic_triton
+from hlo_opt.diag import Reason
+from hlo_opt.fusion import compatibility
+from hlo_opt.fusion.compatibility import Beside
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.horizontal import Joiner, consumers, impossible, is_forced, operand_kernels, other_users, size_of
+from hlo_opt.fusion.legality import Edge
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.fusion_pass import FusionPass, Refusal
+
+
+@dataclass(frozen=True)
+class HorizontalInputFusion(FusionPass):
+    """Join reductions that a common consumer reads, neighbours in the order of their sizes.
+
+    any_form   join reductions of several forms; each has blocks of its own in the launch
+    """
+
+    name: ClassVar[str] = "horizontal-input-fusion"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+    kind: ClassVar[str] = "horizontal"
+
+    any_form: bool = False
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        while True:
+            engine = self.engine(module, context)
+            here = False
+            for computation in engine.computations():
+                computation.index_users()
+                joiner = Joiner(engine, computation, context.step)
+                for consumer in reversed(list(consumers(computation, joiner.instructions))):
+                    if consumer.parent is computation:
+                        here |= self._join(engine, consumer, joiner)
+                    if context.exhausted:
+                        break
+            changed |= here
+            if not engine.finish():
+                return changed
+
+    def _join(self, engine: Engine, consumer: Instruction, joiner: Joiner) -> bool:
+        changed = False
+        anchor: Instruction | None = None
+        for kernel in self._candidates(engine, consumer):
+            if anchor is None or next(self._apart(engine, anchor, kernel, joiner), None) is not None:
+                anchor = kernel
+                continue
+            anchor = joiner.join(anchor, kernel)
+            if anchor is None:
+                return changed
+            changed = True
+        return changed
+
+    def _candidates(self, engine: Engine, consumer: Instruction) -> list[Instruction]:
+        """The reductions that nobody else reads, those that read arrays of the same sizes next to each other."""
+        found = []
+        for kernel in operand_kernels(consumer):
+            if self._is_reduction(engine, kernel):
+                shared = other_users(kernel, consumer)
+                if shared is None or "FUS141" in engine.disabled:
+                    found.append(kernel)
+        return sorted(found, key=lambda k: self._order(engine, k))
+
+    def _order(self, engine: Engine, kernel: Instruction) -> tuple[int, tuple[int, ...], int]:
+        shape = compatibility.walk_of(engine.state, kernel).shape
+        return shape.rank, shape.dimensions, size_of(engine, kernel)
+
+    def _is_reduction(self, engine: Engine, kernel: Instruction) -> bool:
+        if (
+            engine.state.lowering(kernel) is not None
+            or engine.state.traits(kernel).library
+            or is_generic_triton(kernel)
+        ):
+            return False
+        return engine.state.emitter(kernel)[0] == "reduction"
+
+    def _apart(self, engine: Engine, anchor: Instruction, kernel: Instruction, joiner: Joiner) -> Iterator[Reason]:
+        """Why a reduction does not join the one before it."""
+        yield from joiner.connected(anchor, kernel)
+        yield from impossible(engine, anchor, kernel)
+        pair = Beside(anchor, kernel, engine.state, engine.origins)
+        if not is_forced(engine, anchor, kernel):
+            forms = () if self.any_form else (compatibility.heroes_fit, compatibility.shapes_fit)
+            for check in (*forms, *compatibility.BUDGETS, compatibility.keeps_row_reductions):
+                reason = check(pair)
+                if reason is not None and reason.code not in engine.disabled:
+                    yield reason
+        unplanned = compatibility.without_plan(pair)
+        if unplanned is not None:
+            yield from engine.legal([unplanned])
+
+    def looks_at(self, edge: Edge) -> bool:
+        return False
+
+    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
+        return iter(())
+
+    def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
+        """Neighbours among the reductions that a consumer reads."""
+        joiner = Joiner(engine, computation)
+        for consumer in consumers(computation, joiner.instructions):
+            kernels = [k for k in operand_kernels(consumer) if self._is_reduction(engine, k)]
+            kernels.sort(key=lambda k: self._order(engine, k))
+            for first, second in itertools.pairwise(kernels):
+                shared = (other_users(k, consumer) for k in (first, second))
+                reasons = [r for r in shared if r is not None and r.code not in engine.disabled]
+                yield Refusal(first, second, [*reasons, *self._apart(engine, first, second, joiner)])

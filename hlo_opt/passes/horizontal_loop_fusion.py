@@ -1,0 +1,199 @@
+"""Horizontal loop fusion: many small kernels that feed one consumer, such as the updates of an optimizer's parameters, become one launch.
+
+Source: xla/service/gpu/horizontal_loop_fusion.cc, as it was before XLA dropped it. There kernels of different shapes are concatenated and sliced; here
+each shape has blocks of its own in the launch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.facts import is_elementwise, is_generic_triton
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.horizontal import (
+    POINTER_BYTES,
+    Joiner,
+    buffer_count,
+    consumers,
+    impossible,
+    is_forced,
+    operand_kernels,
+    other_users,
+    size_of,
+)
+from hlo_opt.fusion.legality import Edge
+from hlo_opt.ir import Computation, Instruction, Module, Shape
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.fusion_pass import FusionPass, Refusal
+
+
+@dataclass(frozen=True)
+class HorizontalLoopFusion(FusionPass):
+    """Join loops that a common consumer reads, from the end of the computation on, those of one shape and those of several alike.
+
+    max_elements          elements of an output of a kernel that is joined; larger ones fill the device alone
+    max_mixed_elements    the same where the shapes of neighbours differ
+    max_instructions      instructions of a kernel that is joined
+    max_outputs           outputs of a joint kernel (max_plain_outputs where it is made of single operations)
+    max_argument_bytes    bytes of the pointers that a kernel takes
+    mixed_types           join kernels whose outputs have several element types, or other numbers of outputs
+    """
+
+    name: ClassVar[str] = "horizontal-loop-fusion"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+    kind: ClassVar[str] = "horizontal"
+
+    max_elements: int = 8192 * 8192
+    max_mixed_elements: int = 128 * 2048
+    max_instructions: int = 128
+    max_outputs: int = 32
+    max_plain_outputs: int = 64
+    max_argument_bytes: int = 4000
+    mixed_types: bool = False
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        while True:
+            engine = self.engine(module, context)
+            here = False
+            for computation in engine.computations():
+                computation.index_users()
+                joiner = Joiner(engine, computation, context.step)
+                for consumer in consumers(computation, joiner.instructions):
+                    for span in self._spans(engine, consumer):
+                        here |= joiner.join_all(span)
+                    if context.exhausted:
+                        break
+            changed |= here
+            if not engine.finish():
+                return changed
+
+    def _spans(self, engine: Engine, consumer: Instruction) -> Iterator[list[Instruction]]:
+        """Runs of candidates, in the order of type, outputs, instructions and elements, that one launch takes."""
+        candidates = [k for k in operand_kernels(consumer) if self._unfit(engine, k, consumer) is None]
+        candidates.sort(key=lambda k: self._order(engine, k))
+        span: list[Instruction] = []
+        for candidate in candidates:
+            if span and next(self._apart(engine, span, candidate), None) is not None:
+                yield span
+                span = []
+            span.append(candidate)
+        if span:
+            yield span
+
+    def _order(self, engine: Engine, kernel: Instruction) -> tuple[str, int, int, int, tuple[int, ...]]:
+        outputs = list(kernel.shape.leaves())
+        kind = "" if self.mixed_types else outputs[0].type.name
+        count = 0 if self.mixed_types else len(outputs)
+        return kind, count, size_of(engine, kernel), outputs[0].element_count, outputs[0].dimensions
+
+    def _unfit(self, engine: Engine, kernel: Instruction, consumer: Instruction) -> Reason | None:
+        """What keeps a kernel from being a candidate."""
+        for reason in self._against(engine, kernel, consumer):
+            if reason.code not in engine.disabled:
+                return reason
+        return next(impossible(engine, kernel, kernel), None)
+
+    def _against(self, engine: Engine, kernel: Instruction, consumer: Instruction) -> Iterator[Reason]:
+        form = self._form(engine, kernel)
+        if form:
+            yield Reason.of("FUS142", instruction=kernel.name, form=form)
+        shared = other_users(kernel, consumer)
+        if shared is not None:
+            yield shared
+        outputs = list(kernel.shape.leaves())
+        elements = outputs[0].element_count
+        if elements > self.max_elements:
+            yield Reason.of(
+                "FUS441", instruction=kernel.name, elements=elements, limit=self.max_elements, option="max-elements"
+            )
+        size = size_of(engine, kernel)
+        if size > self.max_instructions:
+            yield Reason.of("FUS442", instruction=kernel.name, size=size, limit=self.max_instructions)
+        types = sorted({o.type.name for o in outputs})
+        if len(types) > 1 and not self.mixed_types:
+            yield Reason.of("FUS443", instruction=kernel.name, types=", ".join(types))
+
+    def _form(self, engine: Engine, kernel: Instruction) -> str:
+        """What the kernel is when it is no loop; empty for a loop."""
+        if engine.state.traits(kernel).library:
+            return "library call"
+        if engine.state.lowering(kernel) is not None:
+            return "kernel of its own"
+        if kernel.opcode != "fusion":
+            return "" if is_elementwise(kernel) and kernel.operands else f"single {kernel.opcode}"
+        if is_generic_triton(kernel):
+            return "Triton fusion"
+        emitter, _ = engine.state.emitter(kernel)
+        return "" if emitter == "loop" else f"{emitter} kernel"
+
+    def _apart(self, engine: Engine, span: list[Instruction], candidate: Instruction) -> Iterator[Reason]:
+        """Why a candidate begins a new launch."""
+        if any(is_forced(engine, member, candidate) for member in span):
+            return
+        for reason in self._limits(span, candidate):
+            if reason.code not in engine.disabled:
+                yield reason
+
+    def _limits(self, span: list[Instruction], candidate: Instruction) -> Iterator[Reason]:
+        last = span[-1]
+        one, other = _first_output(last), _first_output(candidate)
+        outputs = [sum(1 for _ in k.shape.leaves()) for k in (*span, candidate)]
+        if not self.mixed_types and (one.type is not other.type or outputs[-1] != outputs[-2]):
+            yield Reason.of(
+                "FUS444",
+                first=last.name,
+                first_outputs=f"{outputs[-2]} {one.type.name}",
+                second=candidate.name,
+                second_outputs=f"{outputs[-1]} {other.type.name}",
+            )
+        largest = max((last, candidate), key=lambda k: _first_output(k).element_count)
+        elements = _first_output(largest).element_count
+        if one.dimensions != other.dimensions and elements > self.max_mixed_elements:
+            yield Reason.of(
+                "FUS441",
+                instruction=largest.name,
+                elements=elements,
+                limit=self.max_mixed_elements,
+                option="max-mixed-elements",
+            )
+        most = self.max_plain_outputs if all(k.opcode != "fusion" for k in (*span, candidate)) else self.max_outputs
+        if sum(outputs) > most:
+            yield Reason.of("FUS241", outputs=sum(outputs), limit=most)
+        argument_bytes = POINTER_BYTES * sum(buffer_count(k) for k in (*span, candidate))
+        if argument_bytes >= self.max_argument_bytes:
+            yield Reason.of("FUS242", bytes=argument_bytes, limit=self.max_argument_bytes)
+
+    def looks_at(self, edge: Edge) -> bool:
+        return False
+
+    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
+        return iter(())
+
+    def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
+        """Neighbours among the kernels that a consumer reads: what each has against it, then what closed the launch between them."""
+        joiner = Joiner(engine, computation)
+        for consumer in consumers(computation, joiner.instructions):
+            kernels = [k for k in operand_kernels(consumer) if _is_generated(engine, k)]
+            kernels.sort(key=lambda k: self._order(engine, k))
+            for first, second in itertools.pairwise(kernels):
+                reasons: list[Reason] = []
+                for kernel in (first, second):
+                    reasons += self._against(engine, kernel, consumer)
+                reasons += self._limits([first], second)
+                reasons = [r for r in reasons if r.code not in engine.disabled]
+                reasons += joiner.connected(first, second)
+                yield Refusal(first, second, [*reasons, *impossible(engine, first, second)])
+
+
+def _is_generated(engine: Engine, kernel: Instruction) -> bool:
+    """Whether code is generated for the kernel: nobody expects a library call to share a launch."""
+    return engine.state.lowering(kernel) is None and not engine.state.traits(kernel).library
+
+
+def _first_output(kernel: Instruction) -> Shape:
+    return next(kernel.shape.leaves())

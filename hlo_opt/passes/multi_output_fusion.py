@@ -1,0 +1,279 @@
+"""Multi-output fusion: kernels that read the same value become one, and a kernel joins one that reads it without losing its own result.
+
+Source: xla/backends/gpu/transforms/multi_output_fusion.cc. There the reachability of the whole computation is built anew after every fusion; here an
+order of the instructions is kept up (`hlo_opt.fusion.order`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.facts import is_boundary_fusion, is_effectively_scalar, launches
+from hlo_opt.diag import Reason
+from hlo_opt.fusion import compatibility
+from hlo_opt.fusion.compatibility import Beside, Kept, Pair
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.join import join
+from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
+from hlo_opt.fusion.order import Group, Order
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.walk import post_order
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.fusion_pass import FusionPass, Refusal
+
+
+@dataclass(frozen=True)
+class MultiOutputFusion(FusionPass):
+    """Visit producers, users before operands; first join the kernels that read the producer, then the producer with one of them.
+
+    siblings           join kernels that read the same value
+    producer_consumer  join a producer with a consumer and keep writing what others read
+    plain_siblings     join two siblings even where neither is a fusion yet
+    any_form           join kernels whatever loops they walk; each index space then has blocks of its own
+    price_siblings     join siblings only where the cost model says that it pays, as it always does for producers
+    max_tries          refusals after which a kernel looks at no more siblings
+    """
+
+    name: ClassVar[str] = "multi-output-fusion"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+    kind: ClassVar[str] = "outputs"
+
+    siblings: bool = True
+    producer_consumer: bool = True
+    plain_siblings: bool = False
+    any_form: bool = False
+    price_siblings: bool = False
+    max_tries: int = 100
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        while True:
+            engine = self.engine(module, context)
+            here = False
+            for computation in engine.computations():
+                here |= self._run(computation, engine, context)
+            changed |= here
+            if not engine.finish():
+                return changed
+
+    def _run(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
+        computation.index_users()
+        producers = post_order(computation)
+        order = Order(computation, producers)
+        changed = False
+        for producer in reversed(producers):
+            if producer.parent is None or producer.opcode == "constant":
+                continue
+            if is_boundary_fusion(producer) and "FUS137" not in engine.disabled:
+                continue
+            if self.siblings and _may_have_siblings(producer):
+                changed |= self._join_siblings(producer, order, engine, context)
+            if self.producer_consumer:
+                consumer = self._consumer(producer, order, engine)
+                if consumer is not None:
+                    if not context.step():
+                        return changed
+                    _join(engine, order, Kept(producer, consumer, engine.state, engine.origins))
+                    changed = True
+            if context.exhausted:
+                break
+        return changed
+
+    # ---- siblings
+
+    def _join_siblings(self, parent: Instruction, order: Order, engine: Engine, context: PassContext) -> bool:
+        changed = False
+        for group in self._groups(engine, _candidates(engine, parent)):
+            while len(group) > 1:
+                host, *others = group
+                others.reverse()
+                group = []
+                tries = 0
+                reach: Group | None = None
+                while others:
+                    other = others.pop()
+                    if reach is None or not reach.knows(other):
+                        reach = Group(order, host, [other, *others[-self.max_tries :]])
+                    pair = Beside(host, other, engine.state, engine.origins, parent=parent)
+                    reason = next(self._against(engine, pair, order, reach), None)
+                    if reason is None:
+                        if not context.step():
+                            return changed
+                        reach.add(other)
+                        host = _join(engine, order, pair)
+                        changed = True
+                        continue
+                    group.append(other)
+                    tries += 1
+                    if tries >= self.max_tries or _is_full(pair, reason):
+                        break
+                group += reversed(others)
+        return changed
+
+    def _groups(self, engine: Engine, candidates: list[Instruction]) -> list[list[Instruction]]:
+        """Siblings that may fit each other: those that walk equally many elements."""
+        if len(candidates) < 2:
+            return []
+        if self.any_form or not {"FUS431", "FUS432"}.isdisjoint(engine.disabled) or engine.forced:
+            return [candidates]
+        groups: dict[int, list[Instruction]] = {}
+        for candidate in candidates:
+            shape = compatibility.walk_of(engine.state, candidate).shape
+            groups.setdefault(shape.element_count if shape.is_array else -1, []).append(candidate)
+        return list(groups.values())
+
+    # ---- producers and consumers
+
+    def _consumer(self, producer: Instruction, order: Order, engine: Engine) -> Instruction | None:
+        """The consumer that a producer joins: one with several outputs before a fusion before a plain operation."""
+        if not launches(producer):
+            return None
+        users = [u for u in producer.users if launches(u)]
+        if not _is_shared(producer):
+            users = [u for u in users if _writes_several(u)]
+        for consumer in sorted(users, key=_rank):
+            pair = Kept(producer, consumer, engine.state, engine.origins)
+            if next(self._against(engine, pair, order), None) is None:
+                return consumer
+        return None
+
+    # ---- reasons
+
+    def _against(self, engine: Engine, pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
+        """Everything against making one kernel of both, what costs little to ask first. A forced pair is only asked whether it is legal. `reach` knows
+        what the first of two siblings is connected with."""
+        yield from engine.legal(compatibility.structure(pair))
+        for name in (pair.producer_name, pair.consumer_name):
+            refused = engine.forbidden.get((name, ""))
+            if refused is not None:
+                yield from engine.legal([refused])
+        wanted = self._is_forced(engine, pair)
+        if not wanted:
+            for check in self._checks(pair):
+                reason = check(pair)
+                if reason is not None and reason.code not in engine.disabled:
+                    yield reason
+        yield from engine.legal(_cycle(pair, order, reach))
+        if not wanted:
+            for check in self._dear_checks(pair):
+                reason = check(pair)
+                if reason is not None and reason.code not in engine.disabled:
+                    yield reason
+            yield from engine.chosen(pair)
+        unplanned = compatibility.without_plan(pair)
+        if unplanned is not None:
+            yield from engine.legal([unplanned])
+
+    def _checks(self, pair: Pair) -> Iterable[compatibility.PairCheck]:
+        if isinstance(pair, Kept):
+            return (*(() if self.any_form else compatibility.KEPT), *compatibility.BUDGETS)
+        plain = () if self.plain_siblings else (compatibility.plain_siblings,)
+        forms = (compatibility.updates_in_place,) if self.any_form else compatibility.BESIDE
+        return (*plain, *forms, *compatibility.BUDGETS)
+
+    def _dear_checks(self, pair: Pair) -> Iterable[compatibility.PairCheck]:
+        if isinstance(pair, Kept):
+            return compatibility.KEPT_DEAR
+        return (*compatibility.BESIDE_DEAR, *((compatibility.pays,) if self.price_siblings else ()))
+
+    def _is_forced(self, engine: Engine, pair: Pair) -> bool:
+        if not engine.forced:
+            return False
+        names = (pair.producer_name, pair.consumer_name)
+        return engine.is_forced(pair) or names in engine.forced or names[::-1] in engine.forced
+
+    def looks_at(self, edge: Edge) -> bool:
+        if not (self.producer_consumer and launches(edge.producer) and launches(edge.consumer)):
+            return False
+        return _is_shared(edge.producer) or _writes_several(edge.consumer)
+
+    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
+        pair = Kept(edge.producer, edge.consumer, edge.state, edge.origins)
+        yield from self._against(engine, pair, self._order(engine, edge.producer.computation))
+
+    def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
+        """What keeps neighbours among the kernels that read the same value apart."""
+        if not self.siblings:
+            return
+        seen: set[tuple[Instruction, Instruction]] = set()
+        for parent in sorted(
+            computation.instructions, key=is_boundary_fusion
+        ):  # a pair that another parent has is told of that one
+            if parent.opcode == "constant" or not _may_have_siblings(parent):
+                continue
+            untried = is_boundary_fusion(parent) and "FUS137" not in engine.disabled
+            candidates = _candidates(engine, parent)
+            for first, second in itertools.pairwise(candidates):
+                if (first, second) in seen:
+                    continue
+                seen.add((first, second))
+                pair = Beside(first, second, engine.state, engine.origins, parent=parent)
+                reasons = list(self._against(engine, pair, self._order(engine, computation)))
+                if untried:
+                    names = {"first": pair.producer_name, "second": pair.consumer_name}
+                    reasons.append(Reason.of("FUS137", parent=parent.name, **names))
+                yield Refusal(first, second, reasons)
+
+    def _order(self, engine: Engine, computation: Computation) -> Order:
+        key = ("order", computation)
+        if key not in engine.notes:
+            engine.notes[key] = Order(computation, post_order(computation))
+        found: Order = engine.notes[key]
+        return found
+
+
+def _join(engine: Engine, order: Order, pair: Pair) -> Instruction:
+    """The consumer of a pair takes its producer in, the first of two siblings the second. Returns the fusion."""
+    other, host = (pair.producer, pair.consumer) if isinstance(pair, Kept) else (pair.consumer, pair.producer)
+    known = compatibility.joint(pair)
+    order.merge(other, host, host)
+    fusion = join(engine, other, host, known)
+    order.rename(host, fusion)
+    return fusion
+
+
+def _may_have_siblings(parent: Instruction) -> bool:
+    return len(parent.users) > 1 and not (parent.shape.is_array and is_effectively_scalar(parent.shape))
+
+
+def _candidates(engine: Engine, parent: Instruction) -> list[Instruction]:
+    """The kernels that read a value and that we generate, in the order in which XLA tries them."""
+    state = engine.state
+    found = (u for u in parent.users if launches(u) and state.lowering(u) is None and not state.traits(u).library)
+    return sorted(found, key=_rank)
+
+
+def _rank(instruction: Instruction) -> int:
+    """Kernels with several outputs first, then fusions, then plain operations."""
+    if _writes_several(instruction):
+        return 0
+    return 1 if instruction.opcode == "fusion" else 2
+
+
+def _writes_several(instruction: Instruction) -> bool:
+    return instruction.opcode == "fusion" and instruction.called_by("calls").root.opcode == "tuple"
+
+
+def _is_shared(producer: Instruction) -> bool:
+    """Whether a kernel's value is needed outside of any one consumer."""
+    return len(producer.users) > 1 or producer.is_root
+
+
+def _is_full(pair: Beside, reason: Reason) -> bool:
+    """Whether the first of a pair has as many outputs as a kernel may have."""
+    return reason.code == "FUS201" and sum(1 for _ in pair.producer.shape.leaves()) + 1 >= MAX_OPERANDS_AND_OUTPUTS
+
+
+def _cycle(pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
+    """Two kernels of which one needs the other cannot be one, unless it reads it directly and in no other way."""
+    if isinstance(pair, Kept):
+        if order.depends_otherwise(pair.consumer, pair.producer):
+            yield Reason.of("FUS131", producer=pair.producer_name, consumer=pair.consumer_name)
+    elif order.connected(pair.producer, pair.consumer) if reach is None else reach.connected(pair.consumer):
+        first, second = pair.producer, pair.consumer
+        needed, user = (first, second) if order.place(first) < order.place(second) else (second, first)
+        names = {first: pair.producer_name, second: pair.consumer_name}
+        yield Reason.of("FUS132", needed=names[needed], user=names[user])

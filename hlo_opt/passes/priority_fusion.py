@@ -1,0 +1,150 @@
+"""Priority fusion: what XLA does today. The producer whose fusion saves most time goes into all its users, until nothing is worth fusing.
+
+Source: xla/backends/gpu/transforms/priority_fusion.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.cost import estimate_fusion
+from hlo_opt.analysis.facts import is_generic_triton, launches
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.legality import Edge
+from hlo_opt.fusion.priority_choices import MAX_CODE_SIZE, ConstantChoices, PriorityChoices, is_fusible
+from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
+from hlo_opt.fusion.tiled import retile
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.fusion_pass import FusionPass
+
+
+@dataclass(frozen=True)
+class PriorityFusion(FusionPass):
+    """Fuse producers into all their users, the one first that saves most by XLA's cost model; constants of one element last.
+
+    max_code_size   operations that a merged kernel may emit
+    """
+
+    name: ClassVar[str] = "priority-fusion"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+
+    max_code_size: int = MAX_CODE_SIZE
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        while True:
+            engine = self.engine(module, context)
+            here = False
+            for computation in engine.computations():
+                here |= self._run(computation, engine, context)
+                here |= self._fuse_constants(computation, engine, context)
+            changed |= here
+            if not engine.finish():
+                return changed
+
+    def choices(self) -> PriorityChoices:
+        return PriorityChoices(self.max_code_size)
+
+    def _run(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
+        computation.index_users()
+        choices = self.choices()
+        queue = PriorityQueue(
+            computation,
+            engine.state,
+            lambda producer, consumer: engine.allows(engine.edge(producer, consumer), choices, any_form=True),
+            partly="FUS108" in engine.disabled,
+            at_any_cost="FUS408" in engine.disabled,
+            wanted=lambda producer, consumer: bool(engine.forced) and engine.is_forced(engine.edge(producer, consumer)),
+        )
+        changed = False
+        while (found := queue.pop()) is not None:
+            producer, users = found
+            for consumer in users:
+                if not context.step():
+                    return changed
+                fusion = _fuse(engine, producer, consumer)
+                queue.fused(producer, consumer, fusion)
+                changed = True
+            queue.update()
+        for producer in queue.too_dear():
+            name = engine.edge(producer, next(iter(producer.users))).producer_name
+            context.left[self.name, name] = _slower(engine, producer, list(producer.users))
+        return changed
+
+    def _fuse_constants(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
+        changed = False
+        choices = ConstantChoices()
+        for constant in list(computation.instructions):
+            if constant.opcode != "constant" or not constant.shape.is_array or constant.shape.element_count > 1:
+                continue
+            for user in [u for u in constant.users if u.opcode != "bitcast"]:
+                if not engine.allows(engine.edge(constant, user), choices, any_form=True):
+                    continue
+                if not context.step():
+                    return changed
+                engine.fuse(constant, user)
+                changed = True
+        return changed
+
+    def looks_at(self, edge: Edge) -> bool:
+        return launches(edge.consumer)
+
+    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
+        own = list(engine.reasons(edge, self.choices(), any_form=True))
+        producer = edge.producer
+        key = (self, producer)
+        if key not in engine.notes:
+            engine.notes[key] = list(self._against_all(engine, producer))
+        own += [reason for user, reason in engine.notes[key] if user is not edge.consumer]
+        if not own:  # it would be worth it now, but was not before users took their constants in
+            left = engine.left.get((self.name, edge.producer_name))
+            own += [] if left is None or left.code in engine.disabled else [left]
+        yield from own
+
+    def _against_all(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
+        """What keeps a producer out of all its users: the first user that refuses it, and the cost."""
+        if producer.opcode == "bitcast" or not is_fusible(producer):
+            return
+        users = [u for u in producer.users if u.opcode != "bitcast"]
+        name = engine.edge(producer, users[0]).producer_name
+        choices = self.choices()
+        takers: dict[Instruction, None] = {}
+        for user in users:
+            reason = next(engine.reasons(engine.edge(producer, user), choices, any_form=True), None)
+            if reason is None:
+                takers[user] = None
+            elif "FUS108" not in engine.disabled:
+                why = (
+                    "it is how the value leaves"
+                    if user.is_root and not launches(user)
+                    else f"{reason.code} {reason.slug}"
+                )
+                edge = engine.edge(producer, user)
+                yield user, Reason.of("FUS108", producer=name, user=edge.consumer.name, opcode=user.opcode, why=why)
+                return
+        priced = [u for u in producer.users if u in takers or u.opcode == "bitcast"]
+        if takers and "FUS408" not in engine.disabled and saved_quarters(engine.state, producer, priced) < 0:
+            yield None, _slower(engine, producer, priced)
+
+
+def _slower(engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason:
+    """Why a producer is not fused into users that would all take it."""
+    state = engine.state
+    above, below = state.priced_by_xla(producer), [state.priced_by_xla(u) for u in users]
+    us_unfused, us_fused, _, _ = estimate_fusion(above, below)
+    name = engine.edge(producer, users[0]).producer_name
+    return Reason.of("FUS408", producer=name, users=len(below), us_fused=us_fused, us_unfused=us_unfused)
+
+
+def _fuse(engine: Engine, producer: Instruction, consumer: Instruction) -> Instruction:
+    """Fuse; a tiled kernel that has grown computes other tiles best than before."""
+    tiled = is_generic_triton(producer) or is_generic_triton(consumer)
+    tiles = engine.state.best_tiles(producer, consumer) if tiled else None
+    fusion = engine.fuse(producer, consumer)
+    if tiles is not None:
+        retile(fusion, tiles)
+    return fusion

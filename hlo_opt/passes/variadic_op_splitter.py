@@ -1,0 +1,60 @@
+"""Concatenates of very many operands become concatenates of concatenates, so that no kernel takes more arguments than fit.
+
+Source: xla/backends/gpu/transforms/variadic_op_splitter.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from hlo_opt.ir import Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.passes.base import Pass, PassContext
+
+MOST_OPERANDS = 128
+
+
+@dataclass(frozen=True)
+class VariadicOpSplitter(Pass):
+    """Split concatenates with more than `most_operands` operands. The values stay the same; the graph does not."""
+
+    name: ClassVar[str] = "variadic-op-splitter"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+    most_operands: int = MOST_OPERANDS
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        if self.most_operands < 2:
+            return False
+        changed = False
+        for computation in executed_computations(module):
+            here = False
+            for instruction in list(computation.instructions):
+                if instruction.opcode != "concatenate" or len(instruction.operands) <= self.most_operands:
+                    continue
+                if not context.step():
+                    break
+                self._split(instruction)
+                here = True
+            if here:
+                edit.sort(computation)
+            changed |= here
+        return changed
+
+    def _split(self, concatenate: Instruction) -> None:
+        """Join the operands group by group, and the groups again, until one concatenate takes what is left."""
+        operands = list(concatenate.operands)
+        while len(operands) > self.most_operands:
+            groups = [operands[n : n + self.most_operands] for n in range(0, len(operands), self.most_operands)]
+            operands = [group[0] if len(group) == 1 else _join(concatenate, group) for group in groups]
+        edit.set_operands(concatenate, operands)
+
+
+def _join(concatenate: Instruction, group: list[Instruction]) -> Instruction:
+    computation: Computation = concatenate.computation
+    (dimension,) = concatenate.ints("dimensions")
+    sizes = list(concatenate.shape.dimensions)
+    sizes[dimension] = sum(operand.shape.dimensions[dimension] for operand in group)
+    shape = replace(concatenate.shape, dimensions=tuple(sizes))
+    return edit.create(computation, concatenate.name, "concatenate", shape, group, concatenate.attributes)

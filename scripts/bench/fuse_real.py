@@ -1,0 +1,125 @@
+"""Fusing real models against what XLA:GPU made of them: python -m scripts.bench.fuse_real [FILE|DIR...] --peer PEER.json [--preset P]...
+
+Without FILE: `real/fusion_input` of the corpus that HLO_OPT_CORPUS names. The peer file has for each module (its name without .hlo) XLA's figures:
+`{"compile_s": s, "fused": {"kernels", "bytes", "flops"}}`. Prints for each preset and module kernels, bytes and flops, ours and as a share of XLA's (bytes and
+floating-point operations by XLA's cost analysis, loop bodies once), and the processor seconds of `hlo_opt.fuse` (one thread; proof and decisions included) as a share of XLA's whole
+compile time; then the geometric means and the largest shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib._hlo as hlo
+from jaxlib import _jax
+
+import hlo_opt
+from hlo_opt.analysis.summary import module_summary
+from hlo_opt.analysis.targets import target
+from hlo_opt.passes import preset_names
+
+TITLES = ("", "kernels", "/ XLA", "GB", "/ XLA", "Gflop", "/ XLA", "seconds", "/ XLA")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One module under one preset; `of_xla` are shares of XLA's figures."""
+
+    name: str
+    kernels: int
+    kernels_of_xla: float
+    bytes: float
+    bytes_of_xla: float
+    flops: float
+    flops_of_xla: float
+    seconds: float
+    seconds_of_xla: float
+
+    def cells(self) -> list[str]:
+        name, kernels, k, size, b, flops, f, seconds, s = astuple(self)
+        return [name, f"{kernels}", f"{k:.3f}", f"{size / 1e9:.3f}", f"{b:.3f}", f"{flops / 1e9:.2f}", f"{f:.3f}", f"{seconds:.2f}", f"{s:.3f}"]  # fmt: skip
+
+
+def cost(text: str) -> tuple[float, float]:
+    """Bytes and floating-point operations by XLA's cost analysis."""
+    found = _jax.hlo_module_cost_analysis(jax.devices()[0].client, hlo.hlo_module_from_text(text))
+    return found.get("bytes accessed", 0.0), found.get("flops", 0.0)
+
+
+def measure(path: Path, preset: str, peer: Mapping[str, Any]) -> Row:
+    """Fuse one module as it is, and compare."""
+    module = hlo_opt.parse(path.read_text(encoding="utf-8"), filename=path.name)
+    started = time.process_time()
+    fused, _ = hlo_opt.fuse(module, preset=preset, simplify="never")
+    seconds = time.process_time() - started
+    kernels = module_summary(fused, target("h100_sxm")).kernels
+    size, flops = cost(str(fused))
+    theirs = peer["fused"]
+    return Row(
+        path.stem,
+        kernels,
+        kernels / theirs["kernels"],
+        size,
+        size / theirs["bytes"],
+        flops,
+        flops / max(1.0, theirs["flops"]),
+        seconds,
+        seconds / peer["compile_s"],
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as aligned columns, with the geometric means and the largest shares below."""
+    shares = ("kernels_of_xla", "bytes_of_xla", "flops_of_xla", "seconds_of_xla")
+    means = [math.exp(sum(math.log(max(1e-9, getattr(r, s))) for r in rows) / len(rows)) for s in shares]
+    largest = [max(getattr(r, s) for r in rows) for s in shares]
+    lines = [list(TITLES), *(r.cells() for r in rows)]
+    for title, values in (("geometric mean", means), ("largest", largest)):
+        lines.append([title, *(cell for value in values for cell in ("", f"{value:.3f}"))])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(TITLES))]
+    return "\n".join(
+        "  ".join(f"{c:<{w}}" if n == 0 else f"{c:>{w}}" for n, (c, w) in enumerate(zip(line, widths, strict=True))).rstrip()
+        for line in lines
+    )  # fmt: skip
+
+
+def files(given: Iterable[Path]) -> list[Path]:
+    """The files given, and the modules in the folders given, by size."""
+    found = [p for path in given for p in (path.glob("*.hlo") if path.is_dir() else [path])]
+    return sorted(found, key=lambda p: (p.stat().st_size, p.name))
+
+
+def main() -> int:
+    """The command."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", type=Path, metavar="FILE|DIR")
+    parser.add_argument("--peer", type=Path, required=True, metavar="PEER.json")
+    parser.add_argument("--preset", action="append", choices=preset_names(), help="default: all presets")
+    arguments = parser.parse_args()
+    corpus = os.environ.get("HLO_OPT_CORPUS")
+    if not arguments.paths and not corpus:
+        parser.error("name files, or a corpus in HLO_OPT_CORPUS")
+    paths = files(arguments.paths or [Path(str(corpus)) / "real" / "fusion_input"])
+    peer = json.loads(arguments.peer.read_text(encoding="utf-8"))
+    known = [p for p in paths if p.stem in peer]
+    if not known:
+        parser.error(f"{arguments.peer} has figures of none of the {len(paths)} modules")
+    for preset in arguments.preset or preset_names():
+        print(f"{preset}, {len(known)} modules", flush=True)
+        print(table([measure(path, preset, peer[path.stem]) for path in known]), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""Whether refusals say the truth: python -m scripts.reason_truth FILE|DIR... [--preset NAME]... [--sample 300] [--seed 1]
+
+Fuses each module as it is (no simplifying) and looks at the result from outside: every kernel that reads another one's result, also through bitcasts, tuples
+and their elements, must have a decision with a reason, and no reason may lack a number. Then draws refused edges, taking all codes in turn, and fuses again
+with one code of the edge switched off, with the next, and with all of them: each time the edge must fuse or be refused for another reason. Prints a table
+by code; exit code 1 when an edge has no decision, a reason lacks a number, or a reason is untrue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hlo_opt import parse
+from hlo_opt.analysis.facts import is_boundary_fusion, launches
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.passes import preset_names
+from hlo_opt.passes.run import Outcome, run
+
+PASSED_ON = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier", "add-dependency"})
+"""Opcodes that hand a value on without a kernel."""
+
+VERDICTS = ("fused", "another reason", "apart", "untrue")
+
+
+def kernel_edges(module: Module) -> Iterator[tuple[str, str]]:
+    """Which kernel reads which, by their names, within each computation that runs."""
+    for computation in executed_computations(module):
+        for consumer in computation.instructions:
+            if not launches(consumer):
+                continue
+            todo, seen = list(consumer.operands), set(consumer.operands)
+            while todo:
+                value = todo.pop()
+                if launches(value):
+                    yield value.name, consumer.name
+                elif value.opcode in PASSED_ON:
+                    todo.extend(o for o in _passed_on(value) if o not in seen)
+                    seen.update(value.operands)
+
+
+def _passed_on(value: Instruction) -> Sequence[Instruction]:
+    """The operands whose value an instruction hands on; of a tuple that is taken apart at once, the element asked for."""
+    if value.opcode == "get-tuple-element" and value.operands[0].opcode == "tuple":
+        return [value.operands[0].operands[value.attribute("index", int)]]
+    return value.operands
+
+
+def lacks_number(reason: Reason) -> bool:
+    """Whether one of a reason's numbers or names is empty."""
+    return any(value in ("", None) or value != value for value in reason.numbers.values()) or not reason.message.strip()
+
+
+@dataclass
+class Fused:
+    """A module fused once: what was decided, and where the instructions of the input ended."""
+
+    decisions: list[FusionDecision]
+    homes: dict[str, set[str]]
+    untold: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, text: str, preset: str, what_if: Iterable[str] = ()) -> Fused:
+        gc.collect()  # of the run before: modules are full of cycles
+        outcome = run(parse(text), preset, simplify="never", what_if=what_if)
+        decisions = outcome.decide()
+        told = {(d.producer_kernel, d.consumer_kernel) for d in decisions if d.reasons and d.relation == "operand"}
+        again = parse(str(outcome.module))
+        return cls(decisions, _homes(outcome), [edge for edge in kernel_edges(again) if edge not in told])
+
+    def refusals(self, edge: FusionDecision) -> list[FusionDecision]:
+        """The refusals between what became of an edge's ends: those of its names, else those of the kernels that hold them now."""
+        ends = {edge.producer, edge.consumer}
+        named = [d for d in self.decisions if d.reasons and {d.producer, d.consumer} == ends]
+        if named:
+            return named
+        above, below = self.homes.get(edge.producer, set()), self.homes.get(edge.consumer, set())
+        if edge.relation == "operand":
+            between = {(a, b) for a in above for b in below}
+        else:
+            between = {pair for a in above for b in below for pair in ((a, b), (b, a))}
+        return [d for d in self.decisions if d.reasons and (d.producer_kernel, d.consumer_kernel) in between]
+
+
+def _homes(outcome: Outcome) -> dict[str, set[str]]:
+    """The kernels of a result that hold each instruction of the input."""
+    origins = outcome.context.origins
+    homes: dict[str, set[str]] = defaultdict(set)
+    for computation in executed_computations(outcome.module):
+        for kernel in computation.instructions:
+            if launches(kernel):
+                homes[origins.get(kernel, kernel.name)].add(kernel.name)
+                for member in _members(kernel):
+                    homes[origins.get(member, member.name)].add(kernel.name)
+    return dict(homes)
+
+
+def _members(kernel: Instruction) -> Iterator[Instruction]:
+    todo: list[Computation] = []
+    if kernel.opcode == "fusion" and not is_boundary_fusion(kernel):
+        todo.append(kernel.called_by("calls"))
+    while todo:
+        for member in todo.pop().instructions:
+            yield member
+            if member.opcode == "fusion":
+                todo.append(member.called_by("calls"))
+
+
+def verdict(edge: FusionDecision, off: frozenset[str], after: Fused) -> tuple[str, str]:
+    """What became of a refused edge with some codes switched off, and the codes that refuse it now."""
+    left = after.refusals(edge)
+    if left:
+        codes = {r.code for d in left for r in d.reasons}
+        told = " ".join(sorted(codes))
+        if codes & off:
+            return "untrue", f"{told}, although switched off"
+        if "FUS503" in codes and "FUS503" not in {r.code for r in edge.reasons}:
+            return "untrue", f"{told}: nothing else is known"
+        return "another reason", told
+    above, below = after.homes.get(edge.producer, set()), after.homes.get(edge.consumer, set())
+    if above & below:
+        return "fused", ""
+    if edge.relation == "sibling" and above and below and not _still_beside(edge, after):
+        return "apart", ""
+    if not above or not below:
+        return "fused", "an end is gone"
+    return "untrue", "neither fused nor refused"
+
+
+def _still_beside(edge: FusionDecision, after: Fused) -> bool:
+    """Whether neither of two siblings has moved into another kernel since."""
+    homes = {edge.producer: edge.producer_kernel, edge.consumer: edge.consumer_kernel}
+    return all(home in after.homes.get(name, set()) for name, home in homes.items())
+
+
+@dataclass
+class Table:
+    """How many sampled edges each code was told of, and what came of switching it off."""
+
+    edges: Counter[str] = field(default_factory=Counter)
+    verdicts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rows = [["code", "edges", *VERDICTS]]
+        for code in sorted(self.edges, key=lambda c: (c == "all of an edge's", c)):
+            rows.append([code, str(self.edges[code]), *(str(self.verdicts[code][v]) for v in VERDICTS)])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        return "\n".join("  ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A refused edge of a file under a preset."""
+
+    path: Path
+    preset: str
+    edge: FusionDecision
+
+    @property
+    def codes(self) -> frozenset[str]:
+        return frozenset(r.code for r in self.edge.reasons)
+
+
+def draw(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
+    """So many cases, from each code in turn, without repeats."""
+    shuffled = list(cases)
+    random.Random(seed).shuffle(shuffled)
+    by_code: dict[str, list[Case]] = defaultdict(list)
+    for case in shuffled:
+        for code in sorted(case.codes):
+            by_code[code].append(case)
+    piles = [list(reversed(by_code[code])) for code in sorted(by_code)]
+    taken: dict[int, Case] = {}
+    while len(taken) < count and any(piles):
+        for pile in piles:
+            while pile and id(pile[-1]) in taken:
+                pile.pop()
+            if pile and len(taken) < count:
+                case = pile.pop()
+                taken[id(case)] = case
+    return list(taken.values())
+
+
+def survey(paths: Sequence[Path], presets: Sequence[str], table: Table, progress: bool) -> tuple[list[Case], int]:
+    """Fuse everything once: the refused edges, and how many edges between kernels there are."""
+    cases: list[Case] = []
+    edges = 0
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        for preset in presets:
+            found = Fused.of(text, preset)
+            where = f"{path.name} {preset}"
+            table.faults += [f"{where}: {a} -> {b} has no reason" for a, b in found.untold]
+            for decision in found.decisions:
+                edges += not decision.fused
+                if decision.reasons:
+                    cases.append(Case(path, preset, decision))
+                table.faults += [
+                    f"{where}: {decision.producer} -> {decision.consumer}: {r} lacks a number"
+                    for r in decision.reasons
+                    if lacks_number(r)
+                ]
+            if progress:
+                print(f"{where}: {sum(map(bool, (d.reasons for d in found.decisions)))} refused", file=sys.stderr)
+    return cases, edges
+
+
+def switch_off(cases: Sequence[Case], table: Table, progress: bool) -> None:
+    """Fuse again without the codes of each case: one run serves all cases of a module that ask for the same codes."""
+    groups: dict[tuple[Path, str], list[Case]] = defaultdict(list)
+    for case in cases:
+        groups[case.path, case.preset].append(case)
+    for (path, preset), group in sorted(groups.items(), key=lambda item: (str(item[0][0]), item[0][1])):
+        text = path.read_text(encoding="utf-8")
+        asked: dict[frozenset[str], list[Case]] = defaultdict(list)
+        for case in group:
+            for off in {case.codes, *(frozenset({code}) for code in case.codes)}:
+                asked[off].append(case)
+        for off in sorted(asked, key=sorted):
+            after = Fused.of(text, preset, sorted(off))
+            for case in asked[off]:
+                found, why = verdict(case.edge, off, after)
+                for code in [
+                    *(sorted(off) if len(off) == 1 else []),
+                    *(["all of an edge's"] if off == case.codes else []),
+                ]:
+                    table.edges[code] += 1
+                    table.verdicts[code][found] += 1
+                if found == "untrue":
+                    edge = f"{case.edge.producer} -> {case.edge.consumer} ({case.edge.relation})"
+                    table.faults.append(f"{path.name} {preset}: {edge} without {' '.join(sorted(off))}: {why}")
+            if progress:
+                print(f"{path.name} {preset} without {' '.join(sorted(off))}: {len(asked[off])}", file=sys.stderr)
+
+
+def files(given: Iterable[Path]) -> list[Path]:
+    """The files given, and the modules in the folders given, the smallest first."""
+    found = [p for path in given for p in (path.glob("*.hlo") if path.is_dir() else [path])]
+    return sorted(found, key=lambda p: (p.stat().st_size, p.name))
+
+
+def main() -> int:
+    """The command."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
+    parser.add_argument("--preset", action="append", choices=preset_names(), help="default: all presets")
+    parser.add_argument("--sample", type=int, default=300, help="edges to try per preset")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--largest", type=int, help="leave out files of more bytes")
+    parser.add_argument("--progress", action="store_true")
+    arguments = parser.parse_args()
+    paths = [p for p in files(arguments.paths) if not arguments.largest or p.stat().st_size <= arguments.largest]
+    bad = 0
+    for preset in arguments.preset or preset_names():
+        table = Table()
+        cases, edges = survey(paths, [preset], table, arguments.progress)
+        drawn = draw(cases, arguments.sample, arguments.seed)
+        switch_off(drawn, table, arguments.progress)
+        print(f"{preset}: {len(paths)} modules, {edges} refused edges, {len(drawn)} tried")
+        print(table)
+        for fault in table.faults:
+            print(f"  {fault}")
+        bad += len(table.faults)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The order that is kept up while instructions are merged, against reachability computed anew."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hlo_opt.analysis.reachability import Reachability
+from hlo_opt.fusion.order import Group, Order
+from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.walk import post_order
+
+
+def graph(seed: int, size: int) -> Computation:
+    """Instructions that each read some of those before them."""
+    choice = random.Random(seed)
+    module = Module("m")
+    computation = edit.add_computation(module, Computation("e"), entry=True)
+    shape = Shape(ELEMENT_TYPES["f32"], ())
+    made: list[Instruction] = []
+    for number in range(size):
+        operands = choice.sample(made, min(len(made), choice.randint(0, 2)))
+        made.append(edit.create(computation, f"v{number}", "add", shape, operands))
+    edit.set_root(computation, made[-1])
+    computation.index_users()
+    return computation
+
+
+def merged(computation: Computation, one: Instruction, other: Instruction) -> None:
+    """`other` becomes part of `one`."""
+    operands = [o for o in dict.fromkeys((*one.operands, *other.operands)) if o not in (one, other)]
+    edit.set_operands(one, operands)
+    edit.redirect_users(other, one)
+    edit.remove(other)
+    edit.set_operands(one, operands)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_it_says_stays_true_while_instructions_are_merged(seed: int) -> None:
+    computation = graph(seed, 40)
+    order = Order(computation, post_order(computation))
+    choice = random.Random(seed)
+    merges = 0
+    for _ in range(60):
+        live = list(computation.instructions)
+        if len(live) < 4:
+            break
+        one, other = choice.sample(live, 2)
+        truth = Reachability(computation, post_order(computation))
+        assert order.connected(one, other) == truth.connected(one, other)
+        for user in live:
+            for operand in user.operands:
+                others = [o for o in user.operands if o is not operand]
+                assert order.depends_otherwise(user, operand) == any(truth.reaches(operand, o) for o in others)
+        direct = other in one.operands and not order.depends_otherwise(one, other)
+        if not order.connected(one, other) or direct:
+            order.merge(one, other, one)
+            merged(computation, one, other)
+            merges += 1
+        places = {i: order.place(i) for i in computation.instructions}
+        assert len(set(places.values())) == len(places)
+        assert all(places[o] < places[i] for i in computation.instructions for o in i.operands)
+    assert merges > 10
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_group_knows_what_it_is_connected_with(seed: int) -> None:
+    computation = graph(seed, 60)
+    order = Order(computation, post_order(computation))
+    host, *candidates = random.Random(seed).sample(list(computation.instructions), 30)
+    group = Group(order, host, candidates)
+    joined = 0
+    for other in candidates:
+        truth = Reachability(computation, post_order(computation))
+        assert group.knows(other)
+        assert group.connected(other) == truth.connected(host, other)
+        if not group.connected(other):
+            group.add(other)
+            order.merge(other, host, host)
+            merged(computation, host, other)
+            joined += 1
+    assert joined
+
+
+def test_control_dependencies_count() -> None:
+    computation = graph(0, 1)
+    first = computation.root
+    second = edit.create(computation, "second", "add", first.shape)
+    second.control_predecessors.append(first)
+    order = Order(computation, [first, second])
+    assert order.connected(first, second) and order.depends(second, first)
+
+
+def test_a_new_instruction_takes_the_place_of_an_old_one() -> None:
+    computation = graph(0, 3)
+    old = computation.root
+    order = Order(computation, post_order(computation))
+    place = order.place(old)
+    new = edit.create(computation, "new", "add", old.shape, old.operands)
+    order.rename(old, new)
+    assert order.place(new) == place
