@@ -227,7 +227,8 @@ class Builder:
         """Let a value that the kernel's frame has computed be found in this scope and those inside it."""
         self._scopes[-1].values[self._key(instruction, number, index)] = name
 
-    def apply(self, computation: Computation, arguments: Sequence[str]) -> list[str]:
+    def apply(self, computation: Computation, arguments: Sequence[str], only: int | None = None) -> list[str]:
+        """See `KernelBuilder`. `only` asks for one element of the root's tuple, which may leave arguments unread."""
         scope = _Scope()
         for parameter, argument in zip(computation.parameters, arguments, strict=True):
             scope.values[parameter, None, ()] = argument
@@ -237,7 +238,7 @@ class Builder:
             count = None if root.shape.elements is None else len(root.shape.elements)
             if count is None:
                 return [self.value(root, ())]
-            return [self.element(root, number, ()) for number in range(count)]
+            return [self.element(root, number, ()) for number in (range(count) if only is None else (only,))]
         finally:
             self._scopes.pop()
 
@@ -395,3 +396,10 @@ def _filled(template: str, element_type: ElementType, operands: Sequence[str]) -
         bits=element_type.bits,
         P=f"hlo_{element_type.name}",
     )
+
+
+def named(builder: Builder, expression: Expression) -> Expression:
+    """A quotient or a remainder as the variable that holds it; anything else as it is."""
+    if not isinstance(expression, Quotient | Remainder):
+        return expression
+    return Variable(expression.low, expression.high, builder.text(expression))

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 
-from hlo_opt.codegen import loop, row_reduction
+from hlo_opt.codegen import column_reduction, loop, row_reduction, scatter, tiled_transpose
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.names import comment, identifier
@@ -20,7 +20,13 @@ from hlo_opt.plans.plan import Plan, Region, Segment
 Targets = Sequence[Sequence[tuple[str, Shape]]]
 Emitter = Callable[[Builder, Plan, Segment, int, Targets], None]
 
-EMITTERS: Mapping[str, Emitter] = {"loop": loop.emit, "row-reduction": row_reduction.emit}
+EMITTERS: Mapping[str, Emitter] = {
+    "loop": loop.emit,
+    "row-reduction": row_reduction.emit,
+    "column-reduction": column_reduction.emit,
+    "tiled-transpose": tiled_transpose.emit,
+    "scatter": scatter.emit,
+}
 """What writes each kind of segment, from its first block and the pointers and shapes that each root of the region is written to."""
 
 ALIGNMENT = 16
@@ -55,7 +61,7 @@ def emit_kernel(plan: Plan) -> Kernel:
     body = "\n".join(builder.lines)
     text = (
         comment(_description(plan, numbers))
-        + prelude_for(body)
+        + prelude_for("".join([*builder.tables, *parameters, body]))
         + "".join(builder.tables)
         + f'extern "C" __global__ void __launch_bounds__({plan.launch.block}) {_SYMBOL}(\n    '
         + ",\n    ".join(parameters)
@@ -65,7 +71,15 @@ def emit_kernel(plan: Plan) -> Kernel:
     launch = plan.launch
     content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{text}"
     symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    return Kernel(symbol, text.replace(_SYMBOL, symbol), launch, region.inputs, region.outputs, plan.kind)
+    inputs, outputs_of = list(region.inputs), region.outputs
+    aliases = tuple(alias for segment in plan.segments for alias in segment.aliases)
+    for output, number in aliases:
+        if inputs[number].dimensions == outputs_of[output].dimensions:
+            inputs[number] = outputs_of[output]  # in the layout in which the copy is updated
+    own = tuple(output for segment in plan.segments for output in segment.own)
+    in_order = any(segment.in_order for segment in plan.segments)
+    text = text.replace(_SYMBOL, symbol)
+    return Kernel(symbol, text, launch, tuple(inputs), outputs_of, plan.kind, aliases, own, in_order)
 
 
 def _promise_alignment(

@@ -1,55 +1,197 @@
-"""The C++ source of a shared library with kernels: the shim, the kernels' own text, and a launcher for each."""
+"""The C++ source of a shared library with kernels: the shim, the kernels' own text, and a launcher for each.
+
+A kernel's text is read as it is. A macro with the kernel's name puts `threadIdx` and `blockIdx` before its parameters, so that they are values and no memory,
+and a loop over the threads of a block becomes vector code (`#pragma omp simd`: threads that do not meet may run in any order, so also side by side).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from hlo_opt.codegen.host_loops import loops_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.scalars import memory_type
 
-_MEETS = re.compile(r"\b__(?:sync|shfl|ballot|any|all)\w*\(")
+_MEETS = re.compile(r"\b__(?:sync|shfl|ballot|any|all|reduce)\w*\(")
+_ORDERED = re.compile(r"\batomic[A-Z]\w*\(|\b__threadfence\w*\(|\bvolatile\b")
+_LEAVES = re.compile(r"\breturn;")
 
 
 def launcher_name(kernel: Kernel) -> str:
-    """The C name of a kernel's launcher: `int launch(void** pointers, long long grid, int block)`, 0 when it ran, 1 without memory for fibres."""
+    """The C name of a kernel's launcher: `int launch(void** pointers, long long first, long long last)` runs the blocks from `first` up to `last`;
+    0 when they ran, 1 without memory for fibres."""
     return f"launch_{kernel.symbol}"
 
 
 def threads_meet(kernel: Kernel) -> bool:
     """Whether the threads of a block wait for each other, so that a plain loop over them would be wrong."""
-    code = (line for line in kernel.source.splitlines() if not line.lstrip().startswith("//"))
-    return any(_MEETS.search(line) for line in code)
+    return _MEETS.search(_code(kernel)) is not None
+
+
+def is_ordered(kernel: Kernel) -> bool:
+    """Whether blocks update the same memory (atomics), so that one processor must run them all, in order: a sum then comes out the same every time."""
+    return kernel.in_order or _ORDERED.search(_code(kernel)) is not None
+
+
+def _code(kernel: Kernel) -> str:
+    """The kernel's text without its comments."""
+    return re.sub(r"//[^\n]*", "", kernel.source)
 
 
 def host_unit(kernels: Sequence[Kernel]) -> str:
     """One translation unit with the given kernels. Each lies in a namespace of its own, since each brings its helpers."""
-    parts = ["#define HLO_FIBRES 1\n" if any(threads_meet(k) for k in kernels) else "", shim()]
-    for number, kernel in enumerate(kernels):
-        parts.append(f"\nnamespace kernel_{number} {{\n{kernel.source}\n{_launcher(kernel)}}}\n")
+    parts = [shim("host_shim.h"), shim("host_math.h")]
+    loops = [as_loops(k) for k in kernels]
+    if any(text is None and threads_meet(k) for k, text in zip(kernels, loops, strict=True)):
+        parts.append(shim("host_fibres.h"))
+    for number, (kernel, text) in enumerate(zip(kernels, loops, strict=True)):
+        if text is not None:
+            named = f"{text}{_launcher(kernel, True)}"
+        elif threads_meet(kernel):
+            named = f"{_named(kernel)}{_launcher(kernel, False)}"
+        else:
+            functions, segments = _cut(kernel)
+            named = f"{functions}{_straight_launcher(kernel, segments)}"
+        parts.append(f"\nnamespace kernel_{number} {{\n{named}}}\n")
     return "".join(parts)
 
 
+_KERNEL = re.compile(
+    r'^extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^{}]*)\) \{\n(.*)^\}\n*\Z', re.M | re.S
+)
+
+
+def as_loops(kernel: Kernel) -> str | None:
+    """The text of a kernel whose threads meet as a function of a whole block; None for other kernels, and where only fibres will do."""
+    if not threads_meet(kernel):
+        return None
+    found = _KERNEL.search(kernel.source)
+    if found is None or found[1] != kernel.symbol:
+        return None
+    signature = f"static inline void {_inner(kernel)}({_parameters(_INDICES[1:])}, {found[2].strip()})"
+    body = loops_of(signature, found[3], kernel.launch.block, not is_ordered(kernel))
+    return None if body is None else kernel.source[: found.start()] + body
+
+
 @cache
-def shim() -> str:
-    """The text of `host_shim.h`, without the pragma that only an included file may have."""
-    text = resources.files("hlo_opt.codegen").joinpath("host_shim.h").read_text(encoding="utf-8")
+def shim(name: str) -> str:
+    """The text of a header of the shim, without the pragma that only an included file may have."""
+    text = resources.files("hlo_opt.codegen").joinpath(name).read_text(encoding="utf-8")
     return text.replace("#pragma once\n", "")
 
 
-def _launcher(kernel: Kernel) -> str:
+_INDICES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Blocks of a launch from `first` up to `last`, and the function that a thread of them runs."""
+
+    first: int
+    last: int
+    function: str
+    leaves: bool
+
+
+_OWN_BLOCKS = re.compile(r"  if \(blockIdx\.x >= (\d+)u && blockIdx\.x < (\d+)u\) \{")
+_SHARED_LINE = re.compile(r"  (?://.*|\w+ = \([^;]*\)__builtin_assume_aligned\([^;]*\);)")
+
+
+def _cut(kernel: Kernel) -> tuple[str, list[_Part]]:
+    """The kernel's text as functions of a thread, one for each segment: vector code for all of them at once would compute each for every thread."""
+    whole = _Part(0, kernel.launch.grid, _inner(kernel), _LEAVES.search(_code(kernel)) is not None)
+    found = _KERNEL.search(kernel.source)
+    if found is None or found[1] != kernel.symbol:
+        return _named(kernel), [whole]
+    shared: list[str] = []
+    segments: list[tuple[int, int, list[str]]] = []
+    inside = False
+    for line in found[3].splitlines():
+        header = None if inside else _OWN_BLOCKS.fullmatch(line)
+        if header is not None:
+            segments.append((int(header[1]), int(header[2]), []))
+            inside = True
+        elif inside and line == "  }":
+            inside = False
+        elif inside:
+            segments[-1][2].append(line)
+        elif _SHARED_LINE.fullmatch(line):
+            shared.append(line)
+        else:
+            return _named(kernel), [whole]
+    if len(segments) < 2:
+        return _named(kernel), [whole]
+    text, parts = [kernel.source[: found.start()]], []
+    for number, (first, last, lines) in enumerate(segments):
+        name = f"{_inner(kernel)}_{number}"
+        body = "\n".join([*shared, *lines])
+        text.append(f"__global__ void {name}({_parameters(_INDICES)},{found[2]}) {{\n{body}\n}}\n")
+        parts.append(_Part(first, last, name, _LEAVES.search(body) is not None))
+    return "".join(text), parts
+
+
+def _named(kernel: Kernel) -> str:
+    """The kernel's text under another name, with the indices as its first parameters."""
+    return f"#define {kernel.symbol}(...) {_inner(kernel)}({_parameters(_INDICES)}, __VA_ARGS__)\n{kernel.source}\n#undef {kernel.symbol}\n"
+
+
+def _parameters(names: Sequence[str]) -> str:
+    return ", ".join(f"const hlo::Index {name}" for name in names)
+
+
+def _inner(kernel: Kernel) -> str:
+    return f"{kernel.symbol}_thread"
+
+
+def _head(kernel: Kernel) -> tuple[str, str, str]:
+    """A launcher's signature, the declarations of its pointers, and their names."""
     kinds = [f"const {memory_type(s.type)}*" for s in kernel.inputs] + [
         f"{memory_type(s.type)}*" for s in kernel.outputs
     ]
-    signature = f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}'
     pointers = "".join(f"  {kind} p{k} = ({kind})pointers[{k}];\n" for k, kind in enumerate(kinds))
-    call = f"{kernel.symbol}({', '.join(f'p{k}' for k in range(len(kinds)))});"
-    head = f"{signature}(void** pointers, long long grid, int block) {{\n  gridDim.x = (unsigned int)grid;\n  blockDim.x = (unsigned int)block;\n"
-    step = "  for (long long b = 0; b < grid; ++b) {\n    blockIdx.x = (unsigned int)b;\n"
-    if threads_meet(kernel):
-        body = f"static void body_{kernel.symbol}(void** pointers) {{\n{pointers}  {call}\n}}\n"
-        return f"{body}{head}{step}    if (!hlo::run_block(body_{kernel.symbol}, pointers, block)) return 1;\n  }}\n  return 0;\n}}\n"
-    loop = f"    for (int t = 0; t < block; ++t) {{\n      threadIdx.x = (unsigned int)t;\n      {call}\n    }}\n"
-    return f"{head}{pointers}{step}{loop}  }}\n  return 0;\n}}\n"
+    signature = f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long first, long long last)'
+    return signature, pointers, ", ".join(f"p{k}" for k in range(len(kinds)))
+
+
+def _indices(kernel: Kernel, *, of_thread: bool) -> str:
+    grid, block = kernel.launch.grid, kernel.launch.block
+    shared = f"hlo::Index{{(int)b, 0, 0}}, hlo::Index{{{block}, 1, 1}}, hlo::Index{{(int){grid}u, 1, 1}}"
+    return f"hlo::Index{{t, 0, 0}}, {shared}" if of_thread else shared
+
+
+def _launcher(kernel: Kernel, is_block: bool) -> str:
+    """The launcher of a kernel whose threads meet: of a function for a whole block, or of fibres."""
+    grid, block = kernel.launch.grid, kernel.launch.block
+    signature, pointers, names = _head(kernel)
+    call = f"{_inner(kernel)}({_indices(kernel, of_thread=not is_block)}, {names});"
+    if is_block:
+        known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
+        return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return 0;\n}}\n"
+    body = f"static void body_{kernel.symbol}(void** pointers, int t, int b) {{\n{pointers}  {call}\n}}\n"
+    run = f"if (!hlo::run_block(body_{kernel.symbol}, pointers, {block}, (int)b)) return 1;"
+    return f"{body}{signature} {{\n  for (long long b = first; b < last; ++b)\n    {run}\n  return 0;\n}}\n"
+
+
+def _straight_launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
+    """The launcher of a kernel whose threads do not meet: loops over blocks and threads."""
+    signature, pointers, names = _head(kernel)
+    simd = "" if is_ordered(kernel) else "#pragma omp simd\n"
+    loops = []
+    for part in parts:
+        # blocks before the last one are whole: the compiler sees that none of their threads leaves early
+        whole = part.last - 1 if part.last - part.first > 1 and part.leaves else part.last
+        for low, high in ((part.first, whole), (whole, part.last)):
+            if low >= high:
+                continue
+            begin = "first" if low == 0 else f"(first < {low} ? {low} : first)"
+            known = f"if (b < {low} || b >= {high}) __builtin_unreachable();"
+            loops.append(
+                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); ++b) {{\n    {known}\n"
+                f"{simd}    for (int t = 0; t < {kernel.launch.block}; ++t)\n"
+                f"      {part.function}({_indices(kernel, of_thread=True)}, {names});\n  }}\n"
+            )
+    return f"{signature} {{\n{pointers}{''.join(loops)}  return 0;\n}}\n"

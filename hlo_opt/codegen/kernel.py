@@ -14,6 +14,10 @@ class Kernel:
 
     Pointers are to physical memory: an array lies as its shape's layout says, and starts at a multiple of 16 bytes on a GPU. `source` stands alone (prelude included) and is what CuPy, NVRTC
     and the C++ compiler (after the host shim) read. Structurally equal fusions give equal sources and so share a kernel.
+
+    aliases   (output, input): before the launch the output must hold the input's elements, as they lie
+    own       outputs among these that may take the input's own memory, where nothing needs it afterwards
+    in_order  the result depends on which thread comes first; on the host they run one after another
     """
 
     symbol: str
@@ -22,3 +26,6 @@ class Kernel:
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     kind: str
+    aliases: tuple[tuple[int, int], ...] = ()
+    own: tuple[int, ...] = ()
+    in_order: bool = False

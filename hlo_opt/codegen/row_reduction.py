@@ -1,45 +1,22 @@
 """The emitter of row-reduction plans.
 
 Each thread folds the columns `lane, lane + threads, ...` of its row, a warp folds its threads' results by shuffles, and where a row has several warps they
-meet in shared memory. The order differs from HLO's row-major fold, as on every GPU: a reducer must be associative and commutative.
-The init value enters once per row: it seeds the threads only where it is the reducer's identity.
+meet in shared memory. Short rows share a warp: a thread then folds neighbouring columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
 from hlo_opt.codegen.scalars import register_type, shuffled
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.element_type import ElementType
-from hlo_opt.ir.index_map import Expression, Variable, constant
-from hlo_opt.ops.reducers import monoid
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply
+from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.row_reduction import WARP, operand_index, result_index, root_index
-
-
-@dataclass(frozen=True)
-class _Fold:
-    """One reduce while it is being folded: the accumulators' types and names."""
-
-    reduce: Instruction
-    types: tuple[ElementType, ...]
-    accumulators: tuple[str, ...]
-    starts_with_init: bool
-
-    def combine(self, builder: Builder, values: Sequence[str]) -> None:
-        """accumulators = reducer(accumulators, values)"""
-        for name, text in zip(self.accumulators, self.combined(builder, self.accumulators, values), strict=True):
-            builder.assign(name, text)
-
-    def combined(self, builder: Builder, left: Sequence[str], right: Sequence[str]) -> list[str]:
-        reducer = self.reduce.called_by("to_apply")
-        made = builder.apply(reducer, [*left, *right])
-        if len(made) > 1:  # all are computed before the first accumulator changes
-            made = [builder.bind_exact(t, text) for t, text in zip(self.types, made, strict=True)]
-        return made
+from hlo_opt.plans.row_reduction import WARP
 
 
 def emit(
@@ -48,6 +25,10 @@ def emit(
     """One pass over the row per level of reduces, and a last one when outputs of the whole space need the results."""
     rows = segment.space[0]
     threads, per_block = segment.threads_per_row, segment.rows_per_block
+    if (
+        threads * per_block < plan.launch.block
+    ):  # whole warps that another segment needs; barriers do not wait for what has returned
+        builder.line(f"if (threadIdx.x >= {threads * per_block}) return;")
     lane = builder.names.fresh("lane")
     builder.line(f"const int {lane} = threadIdx.x{f' % {threads}' if per_block > 1 else ''};")
     row: Expression = constant(0)
@@ -64,112 +45,76 @@ def emit(
             text = f"{live} < {rows} ? {live} : {rows - 1}"
             live = f"{live} < {rows}"
         builder.line(f"const {kind} {row.name} = {text};")
-    writes = _writes(plan, segment, targets)
+    space = Space(*segment.space)
+    writes = writes_of(plan, segment, space.kept, targets)
     for level in range(len(segment.levels) + 1):
-        folds = _open(builder, segment.levels[level]) if level < len(segment.levels) else []
-        stores = [w for w in writes if w.per_column and w.level == level]
+        folds = open_folds(builder, segment.levels[level]) if level < len(segment.levels) else []
+        stores = [w for w in writes if w.per_position and w.level == level]
         if folds or stores:
             _pass(builder, segment, folds, stores, lane, row, live)
         for fold in folds:
             _close(builder, segment, fold, lane, row)
     condition = " && ".join(text for text in (f"{lane} == 0", live) if text)
-    singles = [w for w in writes if not w.per_column]
+    singles = [w for w in writes if not w.per_position]
     if singles:
         with builder.branch(condition):
             for write in singles:
-                write.emit(builder, root_index(segment.levels, write.root, row, None))
+                write.emit(builder, root_index(space, _reduces(segment), write.root, row, None))
 
 
-@dataclass(frozen=True)
-class _Write:
-    """An output: where it goes, what it is, and after how many levels it can be computed."""
-
-    root: Instruction
-    targets: tuple[tuple[str, Shape], ...]
-    per_column: bool
-    level: int
-
-    def emit(self, builder: Builder, index: tuple[Expression, ...]) -> None:
-        tuple_shaped = self.root.shape.is_tuple
-        values = [
-            builder.element(self.root, number, index) if tuple_shaped else builder.value(self.root, index)
-            for number in range(len(self.targets))
-        ]
-        for (pointer, shape), value in zip(self.targets, values, strict=True):
-            builder.store(pointer, shape, index, value)
-
-
-def _writes(plan: Plan, segment: Segment, targets: Sequence[Sequence[tuple[str, Shape]]]) -> list[_Write]:
-    level_of: dict[Instruction, int] = {}  # passes over the row before the value is known
-    for instruction in plan.region.computation.instructions:
-        level_of[instruction] = max((level_of[o] for o in instruction.operands), default=0)
-        for level, reduces in enumerate(segment.levels):
-            if instruction in reduces:
-                level_of[instruction] = level + 1
-    made = []
-    for number in segment.roots:
-        root = plan.region.roots[number]
-        per_column = targets[number][0][1].element_count != segment.space[0]
-        made.append(_Write(root, tuple(targets[number]), per_column, level_of[root]))
-    return made
-
-
-def _open(builder: Builder, reduces: Sequence[Instruction]) -> list[_Fold]:
-    folds = []
-    for reduce in reduces:
-        types = tuple(leaf.type for leaf in reduce.shape.leaves())
-        neutral = _init_is_identity(reduce)
-        stem = builder.stem_of(reduce)
-        names = []
-        for number, element_type in enumerate(types):
-            init = reduce.operands[len(types) + number]
-            name = builder.names.fresh(stem)
-            text = builder.value(init, ()) if neutral else f"({register_type(element_type)})0"
-            builder.line(f"{register_type(element_type)} {name} = {text};")
-            names.append(name)
-        folds.append(_Fold(reduce, types, tuple(names), neutral))
-    return folds
+def _reduces(segment: Segment) -> Iterable[Instruction]:
+    return (reduce for level in segment.levels for reduce in level)
 
 
 def _pass(
     builder: Builder,
     segment: Segment,
-    folds: Sequence[_Fold],
-    stores: Sequence[_Write],
+    folds: Sequence[Fold],
+    stores: Sequence[Write],
     lane: str,
     row: Expression,
     live: str,
 ) -> None:
     columns, threads = segment.space[1], segment.threads_per_row
+    if threads < WARP:
+        with builder.block(""):  # one step takes the whole row
+            first = multiply(Variable(0, threads - 1, lane), segment.vector)
+            for number in range(segment.vector):
+                _fold_column(builder, folds, row, add(first, constant(number)), "", first=number == 0)
+            for number in range(segment.vector):
+                _store_column(builder, segment, stores, row, add(first, constant(number)), live)
+        return
     column = Variable(0, columns - 1, builder.names.fresh("column"))
     kind = "int" if columns + threads <= 2**31 - 1 else "long long"
     name = column.name
     with builder.block(f"for ({kind} {name} = {lane}; {name} < {columns}; {name} += {threads})"):
-        for fold in folds:
-            at = operand_index(fold.reduce, row, column)
-            values = [builder.value(o, at) for o in fold.reduce.operands[: len(fold.types)]]
-            if fold.starts_with_init:
-                fold.combine(builder, values)
-                continue
-            with builder.branch(f"{name} < {threads}"):  # the thread's first element; every thread has one
-                for accumulator, value in zip(fold.accumulators, values, strict=True):
-                    builder.assign(accumulator, value)
-            with builder.otherwise():
-                fold.combine(builder, values)
-        for write in stores:
-            index = root_index(segment.levels, write.root, row, column)
-            if live:
-                with builder.branch(live):
-                    write.emit(builder, index)
-            else:
-                write.emit(builder, index)
+        _fold_column(builder, folds, row, column, f"{name} < {threads}")
+        _store_column(builder, segment, stores, row, column, live)
 
 
-def _close(builder: Builder, segment: Segment, fold: _Fold, lane: str, row: Expression) -> None:
+def _fold_column(
+    builder: Builder, folds: Sequence[Fold], row: Expression, column: Expression, is_first: str, first: bool = False
+) -> None:
+    """Take one column into the accumulators. `is_first` is the condition that it is the thread's first one; every thread has one."""
+    for fold in folds:
+        at = operand_index(fold.reduce, row, column)
+        fold.take(builder, [builder.value(o, at) for o in fold.operands], first or is_first)
+
+
+def _store_column(
+    builder: Builder, segment: Segment, stores: Sequence[Write], row: Expression, column: Expression, live: str
+) -> None:
+    for write in stores:
+        index = root_index(Space(*segment.space), _reduces(segment), write.root, row, column)
+        with builder.branch(live) if live else nullcontext():
+            write.emit(builder, index)
+
+
+def _close(builder: Builder, segment: Segment, fold: Fold, lane: str, row: Expression) -> None:
     """Bring the threads' results together; every thread of the row then knows the row's."""
     kinds = [register_type(t) for t in fold.types]
     builder.name_after(fold.reduce)
-    _fold_lanes(builder, fold, WARP, "")
+    _fold_lanes(builder, fold, min(WARP, segment.threads_per_row), "")
     warps = segment.threads_per_row // WARP
     if warps > 1:
         tables = []
@@ -186,20 +131,14 @@ def _close(builder: Builder, segment: Segment, fold: _Fold, lane: str, row: Expr
             position = within if warps == WARP else f"({within} < {warps} ? {within} : 0)"
             builder.assign(name, f"{table}[{first}{position}]")
         _fold_lanes(builder, fold, warps, within)
-    results = [shuffled(kind, "__shfl_sync", name, "0") for kind, name in zip(kinds, fold.accumulators, strict=True)]
-    if not fold.starts_with_init:
-        inits = [builder.value(o, ()) for o in fold.reduce.operands[len(fold.types) :]]
-        builder.name_after(fold.reduce)
-        results = [builder.bind_exact(t, text) for t, text in zip(fold.types, results, strict=True)]
-        results = fold.combined(builder, inits, results)
-    index = result_index(fold.reduce, row)
-    for number, (leaf, text) in enumerate(zip(fold.reduce.shape.leaves(), results, strict=True)):
-        name = builder.bind(leaf.type, text)
-        builder.provide(fold.reduce, number if fold.reduce.shape.is_tuple else None, index, name)
+    leader = "0" if warps else f"threadIdx.x % {WARP} - {lane}"
+    results = [shuffled(kind, "__shfl_sync", name, leader) for kind, name in zip(kinds, fold.accumulators, strict=True)]
+    fold.finish(builder, results, row)
 
 
-def _fold_lanes(builder: Builder, fold: _Fold, lanes: int, within: str) -> None:
-    """Fold the first `lanes` lanes of a warp into lane 0. `within` names a thread's lane; it is only looked at when a warp is not full."""
+def _fold_lanes(builder: Builder, fold: Fold, lanes: int, within: str) -> None:
+    """Fold the first `lanes` lanes into lane 0. `within` names a thread's lane; where it does not, the lanes after these are other rows', or none: what the last lanes of a row
+    take from them reaches no first lane."""
     if lanes < 2:
         return
     distance = builder.names.fresh("distance")
@@ -210,40 +149,8 @@ def _fold_lanes(builder: Builder, fold: _Fold, lanes: int, within: str) -> None:
             builder.bind_exact(t, shuffled(register_type(t), "__shfl_down_sync", name, distance))
             for t, name in zip(fold.types, fold.accumulators, strict=True)
         ]
-        if lanes == WARP:
+        if not within:
             fold.combine(builder, others)
         else:
             with builder.branch(f"{within} + {distance} < {lanes}"):
                 fold.combine(builder, others)
-
-
-def _init_is_identity(reduce: Instruction) -> bool:
-    """Whether combining the init value once more changes nothing: a constant 0 for add, 1 for multiply, the least value for maximum, ..."""
-    if reduce.shape.is_tuple:
-        return False
-    init, opcode = reduce.operands[1], monoid(reduce.called_by("to_apply"))
-    if opcode is None or init.literal is None:
-        return False
-    return _is_identity(opcode, init.shape.type, init.literal.value)
-
-
-def _is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
-    import numpy as np
-
-    number = np.asarray(value).reshape(-1)[0]
-    if element_type.kind == "pred":
-        return bool(number) == (opcode in ("and", "multiply", "minimum"))
-    if opcode == "add":
-        return bool(number == 0)
-    if opcode == "multiply":
-        return bool(number == 1)
-    if element_type.is_float:
-        return opcode in ("maximum", "minimum") and float(number) == float("-inf" if opcode == "maximum" else "inf")
-    if opcode in ("or", "xor"):
-        return int(number) == 0
-    signed = element_type.kind == "signed"
-    low = -(2 ** (element_type.bits - 1)) if signed else 0
-    high = 2 ** (element_type.bits - signed) - 1
-    ones = -1 if signed else high
-    expected = {"maximum": low, "minimum": high, "and": ones}[opcode]
-    return bool(int(number) == expected)

@@ -6,6 +6,7 @@ from typing import Any
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType
+from hlo_opt.ops.complex_cuda import part_type
 from hlo_opt.ops.lowering import compute_type, storage_type
 
 
@@ -52,13 +53,20 @@ def rounded(element_type: ElementType, text: str) -> str:
 
 def literal(element_type: ElementType, value: Any) -> str:
     """A C++ constant of the compute type with exactly the value's bits (of a NumPy scalar)."""
-    import numpy as np
 
     kind = register_type(element_type)
     if element_type.kind == "pred":
         return "true" if value else "false"
     if element_type.is_integer:
         return _integer(kind, int(value))
+    if element_type.is_complex:
+        return f"{kind}({_real(part_type(element_type), value.real)}, {_real(part_type(element_type), value.imag)})"
+    return _real(kind, value)
+
+
+def _real(kind: str, value: Any) -> str:
+    import numpy as np
+
     wide = np.float64(value) if kind == "double" else np.float32(value)
     if not np.isfinite(wide):
         if kind == "double":
@@ -87,6 +95,9 @@ def bits_table(element_type: ElementType, values: Any) -> tuple[str, list[str]]:
     import numpy as np
 
     width = element_type.bytes
+    if width == 16:
+        pairs = np.ascontiguousarray(values).reshape(-1).view(np.uint64).reshape(-1, 2)
+        return "hlo_bits_128", [f"{{{int(low)}ull, {int(high)}ull}}" for low, high in pairs]
     unsigned = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}[width]
     raw = np.ascontiguousarray(values).reshape(-1).view(f"u{width}")
     suffix = {4: "u", 8: "ull"}.get(width, "")
@@ -99,6 +110,8 @@ def from_table(element_type: ElementType, text: str) -> str:
         return f"__int_as_float((int){text})"
     if element_type.name == "f64":
         return f"__longlong_as_double((long long){text})"
+    if element_type.is_complex:
+        return f"hlo_bit_cast<{register_type(element_type)}>({text})"
     if element_type.is_integer:
         return f"({register_type(element_type)}){text}"
     return loaded(element_type, text)

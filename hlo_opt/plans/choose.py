@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
+from hlo_opt.analysis.columns import SHARED_BYTES
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.lowering import Elementwise, compute_type
 from hlo_opt.ops.spec import find
-from hlo_opt.plans import loop, row_reduction
+from hlo_opt.plans import column_reduction, folding, loop, row_reduction, scatter, tiled_transpose
+from hlo_opt.plans.column_reduction import Columns
+from hlo_opt.plans.disjoint import disjoint_outputs
 from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
-from hlo_opt.plans.plan import Plan, Region
+from hlo_opt.plans.loop import Elements
+from hlo_opt.plans.plan import Launch, Plan, Region, Segment
+from hlo_opt.plans.row_reduction import WARP, Rows
+from hlo_opt.plans.tiled_transpose import Tiles
 
 LARGEST_CONSTANT = 1024
 """Elements of a constant that becomes a table in a kernel's code."""
+
+
+class Part(Protocol):
+    """What a matcher found: outputs that a segment will write."""
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        ...
+
+    def segment(self, block: int) -> Segment:
+        """The segment in a launch of blocks of that size."""
+        ...
+
+    def shared_bytes(self, block: int) -> int:
+        """Shared memory of a block of that size."""
+        ...
+
+
+_ORDER: tuple[type, ...] = (Rows, Columns, Tiles, Elements, scatter.Updates)
+"""In which segments follow each other."""
 
 _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "fusion", "call"})
 
 
 def plan(region: Region, target: Any = None, *, lowered: bool = False) -> Plan | Reason:
-    """How one kernel computes the region: a row reduction where that fits, else a loop; or why no kernel can. `lowered` says that the caller has asked
+    """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
     for the `lowering_reason` of every instruction already."""
     for instruction in () if lowered else region.computation.instructions:
         reason = lowering_reason(instruction)
@@ -28,23 +56,57 @@ def plan(region: Region, target: Any = None, *, lowered: bool = False) -> Plan |
     for root in region.roots:
         if not all(leaf.is_array for leaf in root.shape.leaves()):
             return _no_lowering(root, root.shape)
+    reason = scatter.refusal(region)
+    if reason is not None:
+        return reason
     depth = nesting(region.computation)
     if depth > DEEPEST:
         return Reason.of("FUS305", depth=depth, limit=DEEPEST)
     values = values_computed(region)
     if values > LARGEST:
         return Reason.of("FUS306", values=values, limit=LARGEST)
-    rows = row_reduction.match(region)
-    if rows is not None:
-        return rows
-    if (
-        region.instruction.opcode == "fusion"
-    ):  # an operation with outputs of several sizes (random bits and the next state) cannot be split
-        sizes = [leaf.element_count for leaf in region.outputs]
-        for size in sizes:
-            if size != sizes[0]:
-                return Reason.of("FUS304", first=sizes[0], second=size)
-    return loop.match(region, target)
+    return _arrange(region, target)
+
+
+def _arrange(region: Region, target: Any) -> Plan:
+    """Outputs that share work and an index space become a segment; each segment has its own range of the launch's blocks.
+
+    A value that two segments need is computed in both: whether that is worth it is for policies to decide. Blocks are as large as the largest that a
+    segment asks for.
+    """
+    parts: list[Part] = []
+    room = SHARED_BYTES
+    for group in disjoint_outputs(region):
+        updates, rest = scatter.match(region, group)
+        parts += updates
+        for find_parts in (_folds, tiled_transpose.match):
+            found, rest = find_parts(region, rest, target, room) if rest else ([], rest)
+            parts += found
+            room -= sum(part.shared_bytes(part.block) for part in found)
+        parts += loop.match(region, rest, target)
+    parts.sort(key=lambda part: _ORDER.index(type(part)))
+    block = max([1, *(part.block for part in parts)])
+    if any(isinstance(part, Rows) for part in parts):
+        block = -(-block // WARP) * WARP
+    segments = tuple(part.segment(block) for part in parts)
+    shared = sum(part.shared_bytes(block) for part in parts)
+    return Plan(region, Launch(sum(s.blocks for s in segments), block, shared), segments)
+
+
+def _folds(region: Region, roots: Sequence[int], target: Any, room: int) -> tuple[list[Part], list[int]]:
+    """The row and column reductions among outputs that find room in shared memory, and the positions of the other outputs."""
+    parts: list[Part] = []
+    found, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))
+    for folded in found:
+        part: Part | None = row_reduction.of(folded)
+        if folded.space.minor > 1:
+            part = column_reduction.of(region, folded, target, room)
+        if part is None:
+            rest = sorted([*rest, *folded.roots])
+        else:
+            parts.append(part)
+            room -= part.shared_bytes(part.block)
+    return parts, rest
 
 
 def lowering_reason(instruction: Instruction) -> Reason | None:
@@ -67,9 +129,11 @@ def _own_reason(instruction: Instruction) -> Reason | None:
     structural = instruction.opcode in _STRUCTURAL
     if not structural:
         spec = find(instruction.opcode)
-        if spec is None or (spec.cuda is None and not spec.has_expansion(instruction)):
+        if spec is None or (spec.cuda is None and not spec.is_planned and not spec.has_expansion(instruction)):
             if spec is not None and spec.is_library:
                 return Reason.of("FUS302", opcode=instruction.opcode)
+            if instruction.opcode == "custom-call":
+                return Reason.of("FUS308", target=instruction.word("custom_call_target") or "(no target)")
             return _no_lowering(instruction, instruction.shape)
         if isinstance(spec.cuda, Elementwise) and spec.cuda.text_for(instruction) is None:
             by = spec.cuda.by

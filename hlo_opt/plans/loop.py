@@ -7,14 +7,17 @@ elements are enough to fill the device, one before that; 128 threads per block.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, delinearize
-from hlo_opt.plans.plan import Launch, Plan, Region, Segment
+from hlo_opt.plans.plan import Region, Segment
 
 BLOCK = 128
-_RESIDENT_THREADS = 132 * 2048  # of an H100 SXM, when no target says otherwise
+_CORES = 132  # of an H100 SXM, when no target says otherwise
+_RESIDENT_THREADS = _CORES * 2048
 
 
 def resident_threads(target: Any) -> int:
@@ -24,22 +27,49 @@ def resident_threads(target: Any) -> int:
     return cores * threads if isinstance(cores, int) and isinstance(threads, int) else _RESIDENT_THREADS
 
 
-def match(region: Region, target: Any = None) -> Plan:
-    """The loop plan of a region. Outputs of one size share an index space; each further size is a segment with blocks of its own."""
+def cores_of(target: Any) -> int:
+    """How many streaming multiprocessors the device has."""
+    cores = getattr(target, "core_count", None)
+    return cores if isinstance(cores, int) else _CORES
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Outputs (`roots` are positions) of one size that threads write element by element."""
+
+    hero: Instruction
+    elements: int
+    vector: int
+    roots: tuple[int, ...]
+
+    @property
+    def threads(self) -> int:
+        return self.elements // self.vector
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return max(1, min(BLOCK, self.threads))
+
+    def segment(self, block: int) -> Segment:
+        space = next(self.hero.shape.leaves()).dimensions
+        return Segment("loop", space, self.hero, self.roots, -(-self.threads // block), vector=self.vector)
+
+    def shared_bytes(self, block: int) -> int:
+        """None."""
+        return 0
+
+
+def match(region: Region, roots: Sequence[int], target: Any = None) -> list[Elements]:
+    """The outputs of a region by their sizes: those of one size share an index space."""
     groups: dict[int, list[int]] = {}
-    for position, root in enumerate(region.roots):
-        groups.setdefault(next(root.shape.leaves()).element_count, []).append(position)
-    parts = []
+    for position in roots:
+        groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
+    found = []
     for elements, positions in groups.items():
         vector = math.gcd(elements, 4) if elements >= resident_threads(target) else 1
-        parts.append((elements // vector, vector, positions))
-    block = min(BLOCK, max(1, *(threads for threads, _, _ in parts)))
-    segments = []
-    for threads, vector, positions in parts:
-        hero = region.roots[positions[0]]
-        space = next(hero.shape.leaves()).dimensions
-        segments.append(Segment("loop", space, hero, tuple(positions), -(-threads // block), vector=vector))
-    return Plan(region, Launch(sum(s.blocks for s in segments), block), tuple(segments))
+        found.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
+    return found
 
 
 def physical_index(shape: Shape, position: Expression) -> tuple[Expression, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hlo_opt.ir import Computation, Instruction, Shape
@@ -42,12 +43,16 @@ class Segment:
     """A part of a launch with its own index space.
 
     kind         `loop`, `row-reduction`, ...: names the emitter
-    space        sizes of the index space that threads walk: output dimensions, or [rows, reduced] for a reduction
+    space        sizes of the index space that threads walk: output dimensions, [rows, reduced], [kept, reduced, kept] for columns, a transpose's operand in memory
     hero         the instruction that decides the form
     roots        positions in the region's roots that this segment writes
     blocks       how many of the launch's blocks are its own; segments follow each other in the order of blocks
     vector       consecutive elements per thread
-    levels       row reduction: the reduces, those of a level needing only results of earlier levels
+    levels       reduction: the reduces, those of a level needing only results of earlier levels
+    tiled        tiled transpose: the transposes that go through shared memory
+    aliases      (output, parameter), both as numbers: before the launch the output holds the parameter's elements
+    own          outputs among these that may take the parameter's own memory: nothing else reads it
+    in_order     the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
     """
 
     kind: str
@@ -59,6 +64,10 @@ class Segment:
     threads_per_row: int = 1
     rows_per_block: int = 1
     levels: tuple[tuple[Instruction, ...], ...] = ()
+    tiled: tuple[Instruction, ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
+    own: tuple[int, ...] = ()
+    in_order: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +79,27 @@ class Plan:
     segments: tuple[Segment, ...]
 
     @property
+    def row_reductions(self) -> int:
+        """How many reductions the threads of a block share. One that another segment needs as well, and repeats, does not count."""
+        folded = {reduce for segment in self.segments for level in segment.levels for reduce in level}
+        if len(self.segments) > 1 and folded:
+            needed = [above([self.region.roots[n] for n in segment.roots]) for segment in self.segments]
+            folded = {reduce for reduce in folded if sum(reduce in values for values in needed) == 1}
+        return len(folded)
+
+    @property
     def kind(self) -> str:
         """The kinds of the segments, joined: what `explain` and the manifest show."""
         return "+".join(dict.fromkeys(s.kind for s in self.segments))
+
+
+def above(roots: Iterable[Instruction]) -> set[Instruction]:
+    """The roots and everything that they need."""
+    found = set(roots)
+    stack = list(found)
+    while stack:
+        for operand in stack.pop().operands:
+            if operand not in found:
+                found.add(operand)
+                stack.append(operand)
+    return found

@@ -167,7 +167,7 @@ def test_constants_keep_their_bits(tool: Any, constant: str) -> None:
 
 
 def test_every_kind_of_plan_has_an_emitter() -> None:
-    assert set(EMITTERS) == {"loop", "row-reduction"}
+    assert set(EMITTERS) == {"loop", "row-reduction", "column-reduction", "tiled-transpose", "scatter"}
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])

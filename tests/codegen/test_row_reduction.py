@@ -124,10 +124,10 @@ def test_major_reduced_dimension_joins(tool: Any) -> None:
     tool.agrees(text)
 
 
-def test_column_reduction_is_a_loop(tool: Any) -> None:
+def test_columns_that_are_short_are_a_loop(tool: Any) -> None:
     text = module(
         "f32",
-        """  p = f32[100,9]{1,0} parameter(0)
+        """  p = f32[30,9]{1,0} parameter(0)
   z = f32[] constant(0)
   ROOT r = f32[9]{0} reduce(p, z), dimensions={0}, to_apply=add
 """,
@@ -229,3 +229,34 @@ def test_variadic(tool: Any, columns: int) -> None:
     np.testing.assert_array_equal(k, data.argmax(1))
     np.testing.assert_array_equal(x, data.max(1))
     np.testing.assert_array_equal(again, k)
+
+
+def test_short_rows_share_a_warp(tool: Any) -> None:
+    """Rows of 4, 8 and 16 elements, and how many neighbouring ones a thread folds; other short rows are loops."""
+    cases = {(100, 4): (2, 2), (77, 8): (2, 4), (1, 16): (2, 8), (33, 16): (2, 8)}
+    for (rows, columns), (vector, threads) in cases.items():
+        (segment,) = tool.plan(row_sum(rows, columns)).segments
+        assert (segment.kind, segment.vector, segment.threads_per_row) == ("row-reduction", vector, threads)
+        assert segment.rows_per_block * threads % 32 == 0
+    others = [(100, 2), (50, 12), (40, 31), (9, 1)]
+    assert {tool.plan(row_sum(*sizes)).kind for sizes in others} == {"loop"}
+    texts = [row_sum(*sizes, init="5") for sizes in (*cases, *others)]
+    texts += [row_sum(70, 16, t) for t in ("s8", "f64", "s64", "u16", "s32")]
+    texts += [row_sum(70, 16, t, "-inf", "max") for t in ("bf16", "f16", "f64")]
+    tool.all_agree(texts)
+
+
+def test_softmax_of_short_rows(tool: Any) -> None:
+    text = SOFTMAX.replace("[5,300]", "[45,16]").replace("f32[5]", "f32[45]")
+    (segment,) = tool.plan(text).segments
+    assert (segment.threads_per_row, len(segment.levels)) == (8, 2)
+    tool.agrees(text, relative=1e-6)
+
+
+def test_variadic_short_rows(tool: Any) -> None:
+    text = ARGMAX.replace("COLUMNS", "8")
+    assert tool.plan(text).kind == "row-reduction"
+    data = np.random.default_rng(0).integers(-3, 4, (9, 8)).astype(np.float32)
+    k, x, _ = tool.run(text, [data])
+    np.testing.assert_array_equal(k, data.argmax(1))
+    np.testing.assert_array_equal(x, data.max(1))

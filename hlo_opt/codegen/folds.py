@@ -1,0 +1,158 @@
+"""Reduces while they are being folded, and the outputs that are written on the way or after: what the emitters of row and column reductions have in common.
+
+The order differs from HLO's row-major fold, as on every GPU: a reducer must be associative and commutative.
+The init value enters once per result: it seeds the threads only where it is the reducer's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.scalars import register_type
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.index_map import Expression
+from hlo_opt.ops.reducers import monoid
+from hlo_opt.plans.folding import result_index
+from hlo_opt.plans.plan import Plan, Segment
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One reduce while it is being folded: the accumulators' types and names."""
+
+    reduce: Instruction
+    types: tuple[ElementType, ...]
+    accumulators: tuple[str, ...]
+    starts_with_init: bool
+
+    @property
+    def operands(self) -> Sequence[Instruction]:
+        """What is folded, without the init values."""
+        return self.reduce.operands[: len(self.types)]
+
+    def take(self, builder: Builder, values: Sequence[str], is_first: bool | str) -> None:
+        """Fold further values in. `is_first`: whether they are the thread's first ones, or the condition for it."""
+        if self.starts_with_init or is_first is False or is_first == "":
+            self.combine(builder, values)
+            return
+        with nullcontext() if is_first is True else builder.branch(str(is_first)):
+            for accumulator, value in zip(self.accumulators, values, strict=True):
+                builder.assign(accumulator, value)
+        if is_first is not True:
+            with builder.otherwise():
+                self.combine(builder, values)
+
+    def combine(self, builder: Builder, values: Sequence[str]) -> None:
+        """accumulators = reducer(accumulators, values)"""
+        for name, text in zip(self.accumulators, self.combined(builder, self.accumulators, values), strict=True):
+            builder.assign(name, text)
+
+    def combined(self, builder: Builder, left: Sequence[str], right: Sequence[str]) -> list[str]:
+        reducer = self.reduce.called_by("to_apply")
+        made = builder.apply(reducer, [*left, *right])
+        if len(made) > 1:  # all are computed before the first accumulator changes
+            made = [builder.bind_exact(t, text) for t, text in zip(self.types, made, strict=True)]
+        return made
+
+    def finish(self, builder: Builder, results: Sequence[str], kept: Expression) -> None:
+        """Let the results be found at a kept position, with the init value in them."""
+        builder.name_after(self.reduce)
+        found = list(results)
+        if not self.starts_with_init:
+            inits = [builder.value(o, ()) for o in self.reduce.operands[len(self.types) :]]
+            builder.name_after(self.reduce)
+            found = [builder.bind_exact(t, text) for t, text in zip(self.types, found, strict=True)]
+            found = self.combined(builder, inits, found)
+        index = result_index(self.reduce, kept)
+        for number, (leaf, text) in enumerate(zip(self.reduce.shape.leaves(), found, strict=True)):
+            name = builder.bind(leaf.type, text)
+            builder.provide(self.reduce, number if self.reduce.shape.is_tuple else None, index, name)
+
+
+@dataclass(frozen=True)
+class Write:
+    """An output: where it goes, what it is, and after how many levels it can be computed."""
+
+    root: Instruction
+    targets: tuple[tuple[str, Shape], ...]
+    per_position: bool
+    level: int
+
+    def emit(self, builder: Builder, index: tuple[Expression, ...]) -> None:
+        tuple_shaped = self.root.shape.is_tuple
+        values = [
+            builder.element(self.root, number, index) if tuple_shaped else builder.value(self.root, index)
+            for number in range(len(self.targets))
+        ]
+        for (pointer, shape), value in zip(self.targets, values, strict=True):
+            builder.store(pointer, shape, index, value)
+
+
+def writes_of(plan: Plan, segment: Segment, kept: int, targets: Sequence[Sequence[tuple[str, Shape]]]) -> list[Write]:
+    """The outputs of a segment with so many kept positions."""
+    level_of: dict[Instruction, int] = {}  # passes over the row before the value is known
+    for instruction in plan.region.computation.instructions:
+        level_of[instruction] = max((level_of[o] for o in instruction.operands), default=0)
+        for level, reduces in enumerate(segment.levels):
+            if instruction in reduces:
+                level_of[instruction] = level + 1
+    made = []
+    for number in segment.roots:
+        root = plan.region.roots[number]
+        per_position = targets[number][0][1].element_count != kept
+        made.append(Write(root, tuple(targets[number]), per_position, level_of[root]))
+    return made
+
+
+def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:
+    """Declare the accumulators of reduces."""
+    folds = []
+    for reduce in reduces:
+        types = tuple(leaf.type for leaf in reduce.shape.leaves())
+        neutral = _init_is_identity(reduce)
+        stem = builder.stem_of(reduce)
+        names = []
+        for number, element_type in enumerate(types):
+            init = reduce.operands[len(types) + number]
+            name = builder.names.fresh(stem)
+            text = builder.value(init, ()) if neutral else f"({register_type(element_type)})0"
+            builder.line(f"{register_type(element_type)} {name} = {text};")
+            names.append(name)
+        folds.append(Fold(reduce, types, tuple(names), neutral))
+    return folds
+
+
+def _init_is_identity(reduce: Instruction) -> bool:
+    """Whether combining the init value once more changes nothing: a constant 0 for add, 1 for multiply, the least value for maximum, ..."""
+    if reduce.shape.is_tuple:
+        return False
+    init, opcode = reduce.operands[1], monoid(reduce.called_by("to_apply"))
+    if opcode is None or init.literal is None:
+        return False
+    return _is_identity(opcode, init.shape.type, init.literal.value)
+
+
+def _is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
+    import numpy as np
+
+    number = np.asarray(value).reshape(-1)[0]
+    if element_type.kind == "pred":
+        return bool(number) == (opcode in ("and", "multiply", "minimum"))
+    if opcode == "add":
+        return bool(number == 0)
+    if opcode == "multiply":
+        return bool(number == 1)
+    if element_type.is_float:
+        return opcode in ("maximum", "minimum") and float(number) == float("-inf" if opcode == "maximum" else "inf")
+    if opcode in ("or", "xor"):
+        return int(number) == 0
+    signed = element_type.kind == "signed"
+    low = -(2 ** (element_type.bits - 1)) if signed else 0
+    high = 2 ** (element_type.bits - signed) - 1
+    ones = -1 if signed else high
+    expected = {"maximum": low, "minimum": high, "and": ones}[opcode]
+    return bool(int(number) == expected)

@@ -1,0 +1,408 @@
+"""Kernels whose threads meet, as loops over the threads of a block: one loop for each stretch between two meetings.
+
+What a thread keeps from one stretch to the next lies in an array with an element per thread; a shuffle reads another thread's element. Loops and conditions that contain
+a meeting must be the same for all threads of a block, and so run around the loops over the threads (J. Stratton et al., "MCUDA: An Efficient Implementation
+of CUDA Kernels for Multi-Core CPUs", 2008). A loop in which each thread walks elements that lie a stride apart is turned inside out: neighbouring threads
+then read neighbouring elements in one vector.
+
+The text is that of our emitters, a statement per line. What this does not understand it leaves to fibres: `loops_of` is then None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+WARP = 32
+
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_TYPE = r"(?:const )?(?:unsigned |signed )?(?:bool|char|short|int|long long|float|double)"
+_DECLARATION = re.compile(rf"(?P<type>{_TYPE}) (?P<name>\w+) = (?P<value>.*);")
+_SHARED = re.compile(r"__shared__ (?P<type>[\w ]+?) (?P<name>\w+)(?P<size>(?:\[\d+\])+);")
+_STRIDED = re.compile(
+    rf"for \((?P<type>{_TYPE}) (?P<name>\w+) = (?P<start>\w+(?:\.x)?); (?P=name) < (?P<end>\w+); (?P=name) \+= (?P<step>\w+)\)"
+)
+_COUNTED = re.compile(rf"for \((?P<type>{_TYPE}) (?P<name>\w+) = [^;]*; [^;]*; [^;]*\)")
+_LEAVE = re.compile(r"if \((?P<condition>.*)\) return;")
+_MEETING = re.compile(r"\b(__sync\w*|__shfl\w*|__ballot\w*|__any\w*|__all\w*|__reduce\w*)\(")
+_SHUFFLE = re.compile(r"\b__shfl(?P<kind>|_down|_up|_xor)_sync\(")
+_VOTE = re.compile(r"\b__(?P<kind>ballot|any|all)_sync\(")
+_REGISTER = re.compile(rf"(?:\((?P<cast>{_TYPE})\))?(?P<name>\w+)")
+_KEYWORDS = frozenset(["const", "unsigned", "signed", "bool", "char", "short", "int", "long", "float", "double"])
+_INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+
+
+class _UnknownError(Exception):
+    """The text has something that loops cannot follow."""
+
+
+@dataclass
+class _Block:
+    """Statements between braces."""
+
+    header: str
+    body: list[str | _Block]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.header} {{"
+        for item in self.body:
+            yield from item.lines() if isinstance(item, _Block) else (item,)
+        yield "}"
+
+
+_Item = str | _Block
+
+_WHOLE, _PART = "const bool hlo_whole = true;", "const bool hlo_whole = false;"
+"""Whether all threads have an element in a round of a strided loop."""
+
+
+@dataclass
+class _Stretch:
+    """Statements that every thread does without meeting another."""
+
+    items: list[_Item] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(
+            line for item in self.items for line in (item.lines() if isinstance(item, _Block) else (item,))
+        )
+
+
+@dataclass
+class _Around:
+    """A loop or a condition that is the same for all threads, around stretches."""
+
+    header: str
+    inside: list[_Node]
+
+
+_Node = _Stretch | _Around | str
+"""A string is a statement that is the same for all threads."""
+
+
+def loops_of(signature: str, body: str, block: int, simd: bool) -> str | None:
+    """The function `signature` with the body of a kernel for all threads of a block of that size; None where the body is not understood."""
+    try:
+        return _Writer(block, simd).function(signature, _parsed(body))
+    except _UnknownError:
+        return None
+
+
+def _parsed(body: str) -> list[_Item]:
+    top = _Block("", [])
+    stack = [top]
+    for raw in body.splitlines():
+        line = raw.split("//")[0].strip()
+        if not line or line.startswith("#pragma unroll"):
+            continue
+        if line.endswith("{") and line.count("{") == 1 and "}" not in line:
+            inner = _Block(line[:-1].strip(), [])
+            stack[-1].body.append(inner)
+            stack.append(inner)
+        elif line == "}" and len(stack) > 1:
+            stack.pop()
+        elif line.endswith(";") and "{" not in line and "}" not in line:
+            stack[-1].body.append(line)
+        else:
+            raise _UnknownError(line)
+    if len(stack) != 1:
+        raise _UnknownError("braces")
+    return top.body
+
+
+def _text(item: _Item) -> str:
+    return "\n".join(item.lines()) if isinstance(item, _Block) else item
+
+
+def _meets(item: _Item) -> bool:
+    return _MEETING.search(_text(item)) is not None
+
+
+class _Writer:
+    def __init__(self, block: int, simd: bool) -> None:
+        self.block, self.simd = block, simd
+        self.pure: dict[str, str] = {}
+        """Constants of a thread that are cheap to compute again in each stretch: their declarations, by name."""
+        self.uniform: set[str] = set()
+        """Constants and counters that are the same for all threads."""
+        self.types: dict[str, str] = {}
+        self.homes: dict[str, _Stretch] = {}
+        """Where a thread's variable is declared."""
+        self.shared: list[str] = []
+        self.arrays: dict[str, str] = {}
+        """Types of what has an element per thread, by name."""
+        self.leaves = False
+        self.current = _Stretch()
+        self.made = 0
+
+    # ---- into stretches
+
+    def function(self, signature: str, items: Sequence[_Item]) -> str:
+        nodes = self.sequence(items)
+        self.spill(nodes)
+        lines = [f"{signature} {{", *self.shared]
+        lines += [f"{kind} {name}_of[{self.block}];" for name, kind in self.arrays.items()]
+        if self.leaves:
+            lines.append(f"unsigned char hlo_left[{self.block}] = {{}};")
+        lines += self.written(nodes)
+        lines.append("}")
+        return "\n".join(lines) + "\n"
+
+    def sequence(self, items: Sequence[_Item]) -> list[_Node]:
+        nodes: list[_Node] = []
+        outer, self.current = self.current, _Stretch()
+        for item in items:
+            self.item(item, nodes)
+        self.flush(nodes)
+        self.current = outer
+        return nodes
+
+    def flush(self, nodes: list[_Node]) -> None:
+        if self.current.items:
+            nodes.append(self.current)
+        self.current = _Stretch()
+
+    def item(self, item: _Item, nodes: list[_Node]) -> None:
+        if isinstance(item, _Block):
+            self.compound(item, nodes)
+            return
+        shared = _SHARED.fullmatch(item)
+        if shared is not None:
+            self.declare(shared["name"], shared["type"])
+            self.shared.append(f"{shared['type']} {shared['name']}{shared['size']};")
+            self.uniform.add(shared["name"])
+            return
+        if re.fullmatch(r"__sync(?:threads|warp)\([\w]*\);", item):
+            self.flush(nodes)
+            return
+        if "__shared__" in item:
+            raise _UnknownError(item)
+        leave = _LEAVE.fullmatch(item)
+        if leave is not None:
+            self.leaves = True
+            self.current.items.append(f"if ({leave['condition']}) {{ hlo_left[hlo_thread] = 1; continue; }}")
+            self.flush(nodes)
+            return
+        if re.search(r"\breturn\b", item):
+            raise _UnknownError(item)
+        declared = _DECLARATION.fullmatch(item)
+        if declared is not None:
+            self.declare(declared["name"], declared["type"])
+            if self.is_pure(declared):
+                item = _widened(item)
+                if self.is_uniform(declared["value"]):
+                    self.flush(nodes)
+                    nodes.append(item)
+                    self.uniform.add(declared["name"])
+                else:
+                    self.pure[declared["name"]] = item
+                return
+        if _MEETING.search(item):
+            item = self.exchanged(item, nodes)
+        if declared is not None:
+            self.homes[declared["name"]] = self.current
+        self.current.items.append(item)
+
+    def declare(self, name: str, kind: str) -> None:
+        if name in self.types or name.startswith("hlo_") or name in _INDICES:
+            raise _UnknownError(f"{name} again")
+        self.types[name] = kind.removeprefix("const ")
+
+    def is_pure(self, declared: re.Match[str]) -> bool:
+        """Whether a declaration is a constant of indices alone."""
+        if not declared["type"].startswith("const ") or not re.fullmatch(
+            r"[\w\s.+\-*/%()?:<>=!&|]*", declared["value"]
+        ):
+            return False
+        known = _KEYWORDS | _INDICES | self.pure.keys() | self.uniform
+        return all(word in known for word in _WORD.findall(declared["value"])) and "float" not in declared["type"]
+
+    def is_uniform(self, text: str) -> bool:
+        known = _KEYWORDS | (_INDICES - {"threadIdx"}) | self.uniform
+        return "[" not in text and all(word in known for word in _WORD.findall(text))
+
+    def compound(self, block: _Block, nodes: list[_Node]) -> None:
+        strided = _STRIDED.fullmatch(block.header)
+        if not _meets(block):
+            if re.search(r"\breturn\b", _text(block)):
+                raise _UnknownError("return")
+            if strided is not None and self.walks(strided):
+                self.flush(nodes)
+                nodes.append(self.inside_out(strided, block))
+            else:
+                self.current.items.append(block)
+            return
+        counted = _COUNTED.fullmatch(block.header)
+        header = block.header
+        if counted is not None:
+            self.declare(counted["name"], counted["type"])
+            self.uniform.add(counted["name"])
+            header = header.removeprefix("for ").replace(";", " ").replace("(", " ")
+        elif re.fullmatch(r"if \(.*\)", header):
+            header = header.removeprefix("if ")
+        elif header not in ("", "else"):
+            raise _UnknownError(header)
+        if header and header != "else" and not self.is_uniform(header):
+            raise _UnknownError(header)
+        if any(isinstance(i, str) and _LEAVE.fullmatch(i) for i in block.body) and counted is not None:
+            raise _UnknownError("return in a loop")
+        self.flush(nodes)
+        nodes.append(_Around(block.header, self.sequence(block.body)))
+
+    def walks(self, loop: re.Match[str]) -> bool:
+        start = loop["start"]
+        own = start == "threadIdx.x" or start in self.pure
+        return own and all(text.isdigit() or text in self.uniform for text in (loop["end"], loop["step"]))
+
+    def inside_out(self, loop: re.Match[str], block: _Block) -> _Around:
+        name, kind = loop["name"], "long long"
+        self.declare(name, kind)
+        base = f"hlo_base{self.made}"
+        self.made += 1
+        end, step = loop["end"], loop["step"]
+        first: list[_Item] = [
+            f"const {kind} {name} = {loop['start']} + {base};",
+            f"if (!hlo_whole && !({name} < {end})) continue;",
+        ]
+        stretch = _Stretch([*first, *block.body])
+        self.homes[name] = stretch
+        for item in block.body:
+            declared = _DECLARATION.fullmatch(item) if isinstance(item, str) else None
+            if declared is not None:
+                self.declare(declared["name"], declared["type"])
+                self.homes[declared["name"]] = stretch
+        whole = 0
+        if end.isdigit() and step.isdigit() and self.most(loop["start"]) <= int(step):
+            whole = int(end) // int(step) * int(step)  # up to there every thread has an element
+        parts: list[_Node] = []
+        if whole:
+            parts.append(_Around(f"for ({kind} {base} = 0; {base} < {whole}; {base} += {step})", [_WHOLE, stretch]))
+        if not end.isdigit() or whole < int(end):
+            parts.append(_Around(f"for ({kind} {base} = {whole}; {base} < {end}; {base} += {step})", [_PART, stretch]))
+        return _Around("", parts)
+
+    def most(self, start: str) -> int:
+        """A bound that a thread's first index is below."""
+        declared = _DECLARATION.fullmatch(self.pure.get(start, ""))
+        text = start if declared is None else declared["value"]
+        found = re.fullmatch(r"threadIdx\.x(?: % (\d+))?", text)
+        if found is None:
+            return 1 << 62
+        return min(self.block, int(found[1] or self.block))
+
+    def exchanged(self, statement: str, nodes: list[_Node]) -> str:
+        """The statement with other threads' values read from an array that the stretch before it fills."""
+        shuffle, vote = _SHUFFLE.search(statement), _VOTE.search(statement)
+        found = shuffle or vote
+        if found is None or len(_MEETING.findall(statement)) != 1 or re.match(r"(?:if|for|while)\b", statement):
+            raise _UnknownError(statement)
+        arguments, end = _arguments(statement, found.end())
+        store = f"hlo_shown{self.made}"
+        self.made += 1
+        if shuffle is not None:
+            register = _REGISTER.fullmatch(arguments[1])
+            if register is None or register["name"] not in self.types:
+                raise _UnknownError(statement)
+            self.arrays[store] = register["cast"] or self.types[register["name"]]
+            width = arguments[3] if len(arguments) > 3 else str(WARP)
+            other = f"hlo::lane{shuffle['kind'] or '_at'}((int)hlo_lane, (int)({arguments[2]}), {width})"
+            text = f"{store}_of[hlo_first + {other}]"
+        else:
+            self.arrays[store] = "unsigned char"
+            text = f"hlo::{found['kind']}({store}_of + hlo_first, {arguments[0]})"
+        shown = arguments[1] if shuffle is not None else f"({arguments[1]}) ? 1 : 0"
+        self.current.items.append(f"{store}_of[hlo_thread] = {shown};")
+        self.flush(nodes)
+        return statement[: found.start()] + text + statement[end:]
+
+    # ---- out of stretches
+
+    def spill(self, nodes: Sequence[_Node]) -> None:
+        """Give an array to each variable that another stretch than its own mentions."""
+        for node in nodes:
+            if isinstance(node, _Around):
+                self.spill(node.inside)
+            elif isinstance(node, _Stretch):
+                for word in dict.fromkeys(_WORD.findall(node.text)):
+                    home = self.homes.get(word)
+                    if home is not None and home is not node:
+                        self.arrays.setdefault(word, self.types[word])
+
+    def written(self, nodes: Sequence[_Node]) -> Iterator[str]:
+        for node in nodes:
+            if isinstance(node, str):
+                yield node
+            elif isinstance(node, _Around):
+                yield f"{node.header} {{"
+                yield from self.written(node.inside)
+                yield "}"
+            else:
+                yield from self.stretch(node)
+
+    def stretch(self, node: _Stretch) -> Iterator[str]:
+        whole = self.block % WARP == 0
+        last = str(WARP) if whole else f"({self.block} - hlo_first < {WARP} ? {self.block} - hlo_first : {WARP})"
+        yield f"for (long long hlo_first = 0; hlo_first < {self.block}; hlo_first += {WARP})"
+        if self.simd:
+            yield "#pragma omp simd"
+        yield f"for (long long hlo_lane = 0; hlo_lane < {last}; ++hlo_lane) {{"
+        yield "const long long hlo_thread = hlo_first + hlo_lane;"
+        if self.leaves:
+            yield "if (hlo_left[hlo_thread]) continue;"
+        needed: set[str] = set()
+        todo = _WORD.findall(node.text)
+        while todo:
+            word = todo.pop()
+            if word in self.pure and word not in needed:
+                needed.add(word)
+                todo.extend(_WORD.findall(self.pure[word]))
+        for name, declaration in self.pure.items():
+            if name in needed:
+                yield self.line(declaration)
+        for line in node.text.splitlines():
+            yield self.line(line)
+        yield "}"
+
+    def line(self, text: str) -> str:
+        """A statement of a thread: its variables in their arrays, its index taken apart."""
+        declared = _DECLARATION.fullmatch(text)
+        if declared is not None and declared["name"] in self.arrays:
+            text = text[declared.start("name") :]
+        text = _WORD.sub(lambda m: f"{m[0]}_of[hlo_thread]" if m[0] in self.arrays else m[0], text)
+        return _taken_apart(text)
+
+
+def _widened(declaration: str) -> str:
+    """An index of 64 bits: the compiler then need not prove that sums of indices do not wrap to see that addresses are neighbours."""
+    return re.sub(r"^const int ", "const long long ", declaration)
+
+
+def _arguments(text: str, start: int) -> tuple[list[str], int]:
+    """The arguments of a call from behind its parenthesis, and the position behind the closing one."""
+    depth, begin, found = 1, start, []
+    for position in range(start, len(text)):
+        letter = text[position]
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 0 or (depth == 1 and letter == ","):
+            found.append(text[begin:position].strip())
+            begin = position + 1
+        if depth == 0:
+            return found, position + 1
+    raise _UnknownError(text)
+
+
+_DIGIT = re.compile(r"(?P<before>[*/%] )?threadIdx\.x(?: (?P<operator>[%/]) (?P<divisor>\d+)\b)?")
+
+
+def _taken_apart(text: str) -> str:
+    """Quotients and remainders of the thread's index by whole warps are those of the warp's first thread: vectors then see neighbouring addresses."""
+
+    def replaced(match: re.Match[str]) -> str:
+        operator, divisor, before = match["operator"], match["divisor"], match["before"] or ""
+        if operator is None or before or int(divisor) % WARP:
+            return f"{before}hlo_thread" + ("" if operator is None else f" {operator} {divisor}")
+        return f"(hlo_first / {divisor})" if operator == "/" else f"(hlo_first % {divisor} + hlo_lane)"
+
+    return _DIGIT.sub(replaced, text)

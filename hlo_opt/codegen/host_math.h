@@ -1,0 +1,294 @@
+// Functions of f32 that a compiler can turn into vector code: no branches, no tables, no calls. Each is within 2 ULP of the exact value, below what the op
+// table allows, and keeps the NaNs, infinities and signed zeros of the C library. Polynomials are Chebyshev fits; most work in double, where cancellation is harmless.
+#pragma once
+
+namespace hlo {
+
+#ifdef __FMA__
+__forceinline__ float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+__forceinline__ double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#else
+__forceinline__ float fused(float a, float b, float c) { return a * b + c; }
+__forceinline__ double fused(double a, double b, double c) { return a * b + c; }
+#endif
+
+template <typename T> __forceinline__ T polynomial(T, T c) { return c; }
+// c + x * (next + x * (...))
+template <typename T, typename... More> __forceinline__ T polynomial(T x, T c, More... more) {
+  return fused(polynomial(x, T(more)...), x, c);
+}
+
+// adding and taking away 1.5 * 2^(mantissa bits) leaves the nearest integer, ties to even
+__forceinline__ float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
+__forceinline__ double nearest(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
+
+__forceinline__ unsigned int sign_of(float x) { return bits_as<unsigned int>(x) & 0x80000000u; }
+__forceinline__ float magnitude_of(float x) { return bits_as<float>(bits_as<unsigned int>(x) & 0x7fffffffu); }
+__forceinline__ float signed_as(float magnitude, unsigned int sign) {
+  return bits_as<float>(bits_as<unsigned int>(magnitude) | sign);
+}
+__forceinline__ double magnitude_of(double x) { return x < 0.0 ? -x : x; }
+__forceinline__ float two_to(int n) { return bits_as<float>((n + 127) << 23); }
+// the exponent is put in as a double's mantissa: vector units without 64-bit integer conversions have this too
+__forceinline__ double two_to(double n) {
+  return bits_as<double>(bits_as<long long>(n + (6755399441055744.0 + 1023.0)) << 52);
+}
+
+__forceinline__ float exp_f32(float x) {
+  float held = x > 89.0f ? 89.0f : x;
+  held = held < -104.0f ? -104.0f : held;
+  held = x == x ? held : 0.0f;
+  const float n = nearest(held * 1.44269504f);
+  const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, held));
+  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
+  const float y = 1.0f + fused(r * r, p, r);
+  // in two steps, so that denormal results are rounded once
+  const int whole = (int)n, half = whole >> 1;
+  const float scaled = y * two_to(half) * two_to(whole - half);
+  return x == x ? scaled : x;
+}
+
+// exp(x) = (1 + rest) * scale, for x between -700 and 700
+struct Exponential { double rest, scale; };
+__forceinline__ Exponential exponential(double x) {
+  const double n = nearest(x * 1.4426950408889634);
+  const double r = fused(n, -1.9082149292705877e-10, fused(n, -6.9314718036912382e-1, x));
+  const double p = polynomial(r, 1.0, 0.5, 0.16666666666614033, 0.04166666666646685, 0.008333333367953806, 0.0013888888962454871,
+                              0.00019841189752277172, 2.4801473082376823e-05, 2.763304420620944e-06, 2.7637435047143327e-07);
+  return {r * p, two_to(n)};
+}
+__forceinline__ double exp_wide(double x) {
+  const Exponential e = exponential(x);
+  return fused(e.rest, e.scale, e.scale);
+}
+__forceinline__ double expm1_wide(double x) {
+  const Exponential e = exponential(x);
+  return fused(e.rest, e.scale, e.scale - 1.0);
+}
+
+// of a positive normal number
+__forceinline__ double log_wide(double x) {
+  const long long bits = bits_as<long long>(x), shifted = bits - 0x3fe6a09e667f3bcdll;  // sqrt(1/2)
+  const long long exponent = shifted & ~0xfffffffffffffll;
+  const double m = bits_as<double>(bits - exponent);
+  // the exponent as a double, again by way of a mantissa: 2^52 + 2^51 + n
+  const double n = bits_as<double>((long long)((unsigned long long)(exponent + (1024ll << 52)) >> 52) | 0x4330000000000000ll) - (4503599627370496.0 + 1024.0);
+  const double f = m - 1.0, s = f / (f + 2.0), z = s * s;
+  const double p = polynomial(z, 2.0, 0.6666666666654041, 0.4000000006688252, 0.2857141519278604, 0.22223495233290358, 0.18119900205824582,
+                              0.1686299850738137);
+  return fused(n, 0.6931471805599453, s * p);
+}
+// for x above -1
+__forceinline__ double log1p_wide(double x) {
+  const double u = 1.0 + x, lost = x - (u - 1.0);
+  return log_wide(u) + (x > 1e15 ? 0.0 : lost / u);
+}
+
+__forceinline__ float log_f32(float x) {
+  const bool usual = x >= 1.17549435e-38f && x < __builtin_inff();
+  const float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x;
+  const float shift = x < 1.17549435e-38f ? -23.0f : 0.0f;
+  const float held = scaled > 0.0f && x < __builtin_inff() ? scaled : 1.0f;
+  const int bits = bits_as<int>(held), exponent = (bits - 0x3f3504f3) & ~0x7fffff;
+  const float f = bits_as<float>(bits - exponent) - 1.0f;
+  const float n = (float)(exponent >> 23) + shift, z = f * f;
+  const float p = polynomial(f, 3.3333331174e-1f, -2.4999993993e-1f, 2.0000714765e-1f, -1.6668057665e-1f, 1.4249322787e-1f, -1.2420140846e-1f,
+                             1.1676998740e-1f, -1.1514610310e-1f, 7.0376836292e-2f);
+  const float tail = fused(n, -2.12194440e-4f, f * z * p);
+  const float y = fused(n, 0.693359375f, f + fused(-0.5f, z, tail));
+  const float special = x == 0.0f ? -__builtin_inff() : (x < 0.0f ? __builtin_nanf("") : x);
+  return usual || (x > 0.0f && x < __builtin_inff()) ? y : special;
+}
+
+__forceinline__ float expm1_f32(float x) {
+  double held = x > 89.0f ? 89.0 : (double)x;
+  held = held < -40.0 ? -40.0 : held;
+  const float y = (float)expm1_wide(x == x ? held : 0.0);
+  return x == x && x != 0.0f ? y : x;
+}
+__forceinline__ float log1p_f32(float x) {
+  const bool inside = x > -1.0f && x < __builtin_inff();
+  const float y = (float)log1p_wide(inside ? (double)x : 0.0);
+  const float special = x == -1.0f ? -__builtin_inff() : (x < -1.0f ? __builtin_nanf("") : x);
+  return inside && x != 0.0f ? y : special;
+}
+__forceinline__ float tanh_f32(float x) {
+  const float a = magnitude_of(x);
+  const double e = expm1_wide(a < 10.0f ? 2.0 * (double)a : 20.0);
+  return x == x ? signed_as((float)(e / (e + 2.0)), sign_of(x)) : x;
+}
+__forceinline__ float sinh_f32(float x) {
+  const float a = magnitude_of(x);
+  const double e = expm1_wide(a < 90.0f ? (double)a : 90.0);
+  return x == x ? signed_as((float)(0.5 * (e + e / (e + 1.0))), sign_of(x)) : x;
+}
+__forceinline__ float cosh_f32(float x) {
+  const float a = magnitude_of(x);
+  const double e = exp_wide(a < 90.0f ? (double)a : 90.0);
+  return x == x ? (float)(0.5 * (e + 1.0 / e)) : x;
+}
+__forceinline__ float asinh_f32(float x) {
+  const float a = magnitude_of(x);
+  const double w = a < __builtin_inff() ? (double)a : 0.0;
+  const float y = (float)log1p_wide(w + w * w / (1.0 + __builtin_sqrt(1.0 + w * w)));
+  return a < __builtin_inff() ? signed_as(y, sign_of(x)) : x;
+}
+__forceinline__ float acosh_f32(float x) {
+  const bool inside = x >= 1.0f && x < __builtin_inff();
+  const double t = inside ? (double)x - 1.0 : 0.0;
+  const float y = (float)log1p_wide(t + __builtin_sqrt(t * (t + 2.0)));
+  return inside ? y : (x < 1.0f ? __builtin_nanf("") : x);
+}
+__forceinline__ float atanh_f32(float x) {
+  const float a = magnitude_of(x);
+  const double w = a < 1.0f ? (double)a : 0.0;
+  const float y = signed_as((float)(0.5 * log1p_wide(2.0 * w / (1.0 - w))), sign_of(x));
+  return a < 1.0f ? y : (a == 1.0f ? signed_as(__builtin_inff(), sign_of(x)) : (x == x ? __builtin_nanf("") : x));
+}
+
+__forceinline__ float cbrt_f32(float x) {
+  const float a = magnitude_of(x);
+  const bool inside = a > 0.0f && a < __builtin_inff();
+  const float y = (float)exp_wide(log_wide(inside ? (double)a : 1.0) * (1.0 / 3.0));
+  return inside ? signed_as(y, sign_of(x)) : x;
+}
+
+// between 0 and 1
+__forceinline__ double atan_wide(double q) {
+  const double z = q * q;
+  return q * polynomial(z, 0.9999999999997503, -0.3333333332178936, 0.19999999111055317, -0.14285687114466458, 0.11110673031018721,
+                        -0.09086614943187307, 0.07664478571689197, -0.06540753735617814, 0.05469215352750745, -0.04251230971326825,
+                        0.028635978078612356, -0.01541842821689594, 0.00603674840024144, -0.001498589233214204, 0.00017499456787335328);
+}
+__forceinline__ float atan2_f32(float y, float x) {
+  const double a = (double)magnitude_of(y), b = (double)magnitude_of(x);
+  const double low = a < b ? a : b, high = a < b ? b : a;
+  const double q = low == high ? (high == 0.0 ? 0.0 : 1.0) : (high < __builtin_inf() ? low / high : 0.0);
+  const double first = atan_wide(q), turned = a > b ? 1.5707963267948966 - first : first;
+  const double angle = sign_of(x) ? 3.141592653589793 - turned : turned;
+  return x == x && y == y ? signed_as((float)angle, sign_of(y)) : x + y;
+}
+__forceinline__ float atan_f32(float x) { return atan2_f32(x, 1.0f); }
+// asin of a number between 0 and 1/2
+__forceinline__ double asin_wide(double s) {
+  const double z = s * s;
+  return s * polynomial(z, 1.0, 0.16666666666340896, 0.07500000051380545, 0.044642825614968934, 0.030382932785170326, 0.022354182872642073,
+                        0.017554969597646405, 0.01252237278626284, 0.01802056812632752, -0.007492196033458288, 0.03164882455479252);
+}
+__forceinline__ float asin_f32(float x) {
+  const float a = magnitude_of(x);
+  const double w = a <= 1.0f ? (double)a : 0.0, half = asin_wide(w > 0.5 ? __builtin_sqrt(0.5 * (1.0 - w)) : w);
+  const float y = (float)(w > 0.5 ? 1.5707963267948966 - 2.0 * half : half);
+  return a <= 1.0f ? signed_as(y, sign_of(x)) : (x == x ? __builtin_nanf("") : x);
+}
+__forceinline__ float acos_f32(float x) {
+  const float a = magnitude_of(x);
+  const double w = a <= 1.0f ? (double)a : 0.0, half = asin_wide(w > 0.5 ? __builtin_sqrt(0.5 * (1.0 - w)) : w);
+  const double positive = w > 0.5 ? 2.0 * half : 1.5707963267948966 - half;
+  return a <= 1.0f ? (float)(sign_of(x) ? 3.141592653589793 - positive : positive) : (x == x ? __builtin_nanf("") : x);
+}
+
+// An angle as whole quarter turns (modulo 4) and the rest in radians, between -pi/4 and pi/4. A large float is a whole multiple of a power of two, so 2/pi may be
+// replaced by that power times 2/pi modulo 4. It has three parts; the products with the first two are exact, as a factor has 24 bits and they have 29
+// (M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983, with few steps instead of a table, which masked vector code could not read).
+struct Angle { double rest; int quarters; };
+__forceinline__ Angle angle_of(float x) {
+  const double a = (double)magnitude_of(x);
+  const bool level_1 = a >= 0x1p54, level_2 = a >= 0x1p85, level_3 = a >= 0x1p116;
+  const double y = a * (level_3 ? 0x1p-93 : level_2 ? 0x1p-62 : level_1 ? 0x1p-31 : 1.0);
+  const double high = y * (level_3 ? 0x1.1f534ddp+1 : level_2 ? 0x1.3f84eafp+1 : level_1 ? 0x1.9391054p+1 : 0x1.45f306cp-1);
+  const double mid = y * (level_3 ? 0x1.81b6c52p-28 : level_2 ? 0x1.47d4d37p-28 : level_1 ? 0x1.4fe13abp-28 : 0x1.c9c882ap-29);
+  const double low = y * (level_3 ? 0x1.664f10e4107f9p-57 : level_2 ? 0x1.c0db6295993c4p-58 : level_1 ? 0x1.d1f534ddc0db6p-57 : 0x1.4fe13abe8fa9ap-59);
+  const double p = high - 4.0 * __builtin_rint(0.25 * high), q = mid - 4.0 * __builtin_rint(0.25 * mid);
+  const double m = nearest(p), n = nearest(q), near = ((p - m) + (q - n)) + low, more = nearest(near);
+  return {(near - more) * 1.5707963267948966, (int)(m + n + more)};
+}
+__forceinline__ float sine_near_zero(float r) {
+  const float z = r * r;
+  return fused(r * z, polynomial(z, -1.6666654611e-1f, 8.3321608736e-3f, -1.9515295891e-4f), r);
+}
+__forceinline__ float cosine_near_zero(float r) {
+  const float z = r * r;
+  return fused(z * z, polynomial(z, 4.166664568298827e-2f, -1.388731625493765e-3f, 2.443315711809948e-5f), fused(-0.5f, z, 1.0f));
+}
+__forceinline__ float sin_f32(float x) {
+  const Angle angle = angle_of(x);
+  const float r = (float)angle.rest, y = angle.quarters & 1 ? cosine_near_zero(r) : sine_near_zero(r);
+  const unsigned int flip = ((unsigned int)(angle.quarters & 2) << 30) ^ sign_of(x);
+  const float made = bits_as<float>(bits_as<unsigned int>(y) ^ flip);
+  return magnitude_of(x) < __builtin_inff() ? made : x - x;
+}
+__forceinline__ float cos_f32(float x) {
+  const Angle angle = angle_of(x);
+  const float r = (float)angle.rest, y = angle.quarters & 1 ? sine_near_zero(r) : cosine_near_zero(r);
+  const unsigned int flip = (unsigned int)((angle.quarters + 1) & 2) << 30;
+  const float made = bits_as<float>(bits_as<unsigned int>(y) ^ flip);
+  return magnitude_of(x) < __builtin_inff() ? made : x - x;
+}
+__forceinline__ float tan_f32(float x) {
+  const Angle angle = angle_of(x);
+  const float r = (float)angle.rest, s = sine_near_zero(r), c = cosine_near_zero(r);
+  const float y = angle.quarters & 1 ? -c / s : s / c;
+  const float made = bits_as<float>(bits_as<unsigned int>(y) ^ sign_of(x));
+  return magnitude_of(x) < __builtin_inff() ? made : x - x;
+}
+
+__forceinline__ float pow_f32(float x, float y) {
+  const float a = magnitude_of(x), b = magnitude_of(y);
+  const bool inside = a > 0.0f && a < __builtin_inff() && b < __builtin_inff();
+  double power = (inside ? (double)y : 0.0) * log_wide(inside ? (double)a : 1.0);
+  power = power > 200.0 ? 200.0 : (power < -200.0 ? -200.0 : power);
+  // exp_wide rounds to a double first; the float's own rounding then sees 29 bits more
+  float made = (float)exp_wide(power);
+  const bool grows = (a > 1.0f) == (y > 0.0f);
+  const float edge = a == 0.0f || a == __builtin_inff() ? (grows ? __builtin_inff() : 0.0f) : (a == 1.0f ? 1.0f : (grows ? __builtin_inff() : 0.0f));
+  made = inside ? made : edge;
+  // an even y forgets the sign of x, an odd one keeps it, any other has no real power of a negative number; floats from 2^24 on are even
+  const float held = b < 16777216.0f ? b : 0.0f;
+  const int whole = (int)held;
+  const bool integral = (float)whole == held, odd = integral && (whole & 1);
+  made = odd ? signed_as(made, sign_of(x)) : made;
+  made = x < 0.0f && x > -__builtin_inff() && !integral ? __builtin_nanf("") : made;
+  made = x == x && y == y ? made : x + y;
+  return x == 1.0f || y == 0.0f ? 1.0f : made;
+}
+
+__forceinline__ float erf_f32(float x) {
+  const float a = magnitude_of(x);
+  const double w = a < 3.95f ? (double)a : 0.0, z = w * w;
+  const float y = (float)(w * polynomial(z, 1.1283791670917491, -0.37612638881573485, 0.11283791464171039, -0.026866162764330816, 0.005223961670893543, -0.0008548128574662914,
+                                       0.00012053678221014624, -1.4915853351976812e-05, 1.6419244115633608e-06, -1.6223088621698073e-07, 1.4437460848737614e-08, -1.1533190968104638e-09,
+                                       8.179352294682739e-11, -5.056913303760336e-12, 2.660449129339942e-13, -1.1566049117509698e-14, 4.0096394539958023e-16, -1.0582464322020296e-17,
+                                       1.986259268692508e-19, -2.35198619502467e-21, 1.3167681092255888e-23));
+  return x == x ? signed_as(a < 3.95f ? y : 1.0f, sign_of(x)) : x;
+}
+
+// halves away from zero
+__forceinline__ float round_f32(float x) {
+  const float a = magnitude_of(x), cut = __builtin_truncf(a);
+  return signed_as(a - cut >= 0.5f ? cut + 1.0f : cut, sign_of(x));
+}
+
+}  // namespace hlo
+
+#define acosf(x) hlo::acos_f32(x)
+#define acoshf(x) hlo::acosh_f32(x)
+#define asinf(x) hlo::asin_f32(x)
+#define asinhf(x) hlo::asinh_f32(x)
+#define atanf(x) hlo::atan_f32(x)
+#define atan2f(y, x) hlo::atan2_f32(y, x)
+#define atanhf(x) hlo::atanh_f32(x)
+#define cbrtf(x) hlo::cbrt_f32(x)
+#define cosf(x) hlo::cos_f32(x)
+#define coshf(x) hlo::cosh_f32(x)
+#define erff(x) hlo::erf_f32(x)
+#define expf(x) hlo::exp_f32(x)
+#define expm1f(x) hlo::expm1_f32(x)
+#define logf(x) hlo::log_f32(x)
+#define log1pf(x) hlo::log1p_f32(x)
+#define powf(x, y) hlo::pow_f32(x, y)
+#define roundf(x) hlo::round_f32(x)
+#define sinf(x) hlo::sin_f32(x)
+#define sinhf(x) hlo::sinh_f32(x)
+#define tanf(x) hlo::tan_f32(x)
+#define tanhf(x) hlo::tanh_f32(x)

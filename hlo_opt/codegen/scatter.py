@@ -1,0 +1,225 @@
+"""The emitter of scatter plans: each thread brings an update to the element of the output that its index names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.index_text import index_type
+from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.ir import ElementType, Shape
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize
+from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.reducers import monoid
+from hlo_opt.plans.loop import physical_index
+from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.scatter import Form, Update, element_of
+
+Targets = Sequence[Sequence[tuple[str, Shape]]]
+Target = tuple[int, str, Shape]
+"""Which of a scatter's results, and where it is written."""
+
+_FUNCTIONS = {
+    "add": "atomicAdd",
+    "maximum": "atomicMax",
+    "minimum": "atomicMin",
+    "and": "atomicAnd",
+    "or": "atomicOr",
+    "xor": "atomicXor",
+}
+
+
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+    """One thread per update, or per place in the windows where updates come in turns."""
+    form = Form(segment.hero)
+    written = list(_written(plan, segment, targets))
+    if segment.aliases:
+        if not form.is_empty:
+            _spread(builder, plan, segment, first_block, form, written)
+        return
+    # the operand is made here, by the only block
+    thread = _thread(builder, "thread", plan.launch.block)
+    for number, pointer, shape in written:
+        with _strided(builder, thread, shape.element_count, plan.launch.block) as position:
+            index = physical_index(shape, position)
+            builder.store(pointer, shape, index, builder.value(segment.hero.operands[number], index))
+    if plan.launch.block > 1:
+        builder.line("__syncthreads();")
+    if form.is_empty:
+        return
+    if not form.in_order:
+        with _strided(builder, thread, math.prod(form.space), plan.launch.block) as position:
+            _update(builder, form, written, position)
+        return
+    with builder.branch(f"{builder.text(thread)} == 0"), _strided(builder, constant(0), math.prod(form.space), 1) as at:
+        _update(builder, form, written, at)
+
+
+def _written(plan: Plan, segment: Segment, targets: Targets) -> Iterator[Target]:
+    for number in segment.roots:
+        element = element_of(plan.region.roots[number])
+        for k, (pointer, shape) in enumerate(targets[number]):
+            yield (k if element is None else element), pointer, shape
+
+
+def _thread(builder: Builder, name: str, threads: int) -> Expression:
+    if threads == 1:
+        return constant(0)
+    made = Variable(0, threads - 1, builder.names.fresh(name))
+    builder.line(f"const int {made.name} = threadIdx.x;")
+    return made
+
+
+@contextmanager
+def _strided(builder: Builder, thread: Expression, count: int, block: int) -> Iterator[Expression]:
+    """A loop of the only block over positions."""
+    position = Variable(0, max(0, count - 1), builder.names.fresh("linear"))
+    kind = index_type(Variable(0, count + block, position.name))
+    first = builder.text(thread)
+    with builder.block(
+        f"for ({kind} {position.name} = {first}; {position.name} < {count}; {position.name} += {block})"
+    ):
+        yield position
+
+
+def _spread(
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, form: Form, written: Sequence[Target]
+) -> None:
+    threads, block = math.prod(form.space), plan.launch.block
+    position: Expression = constant(0)
+    if segment.blocks * block > 1:
+        wide = segment.blocks * block > 2**31 - 1
+        kind, cast = ("long long", "(long long)") if wide else ("int", "")
+        counter = Variable(0, threads - 1, builder.names.fresh("linear"))
+        own = f"({cast}blockIdx.x - {first_block})" if first_block else f"{cast}blockIdx.x"
+        builder.line(f"const {kind} {counter.name} = {own} * {block} + threadIdx.x;")
+        if segment.blocks * block != threads:
+            builder.line(f"if ({counter.name} >= {threads}) return;")
+        position = counter if threads > 1 else position
+    _update(builder, form, written, position)
+
+
+def _update(builder: Builder, form: Form, written: Sequence[Target], position: Expression) -> None:
+    """What one thread does: its update, or its share of each window in turns."""
+    sizes = form.hero.operands[form.results + 1].shape.dimensions
+    at = dict(zip(form.parallel, delinearize(position, form.space), strict=True))
+    with ExitStack() as stack:
+        for d in form.serial:
+            at[d] = stack.enter_context(builder.loop(sizes[d]))
+        index = tuple(at[d] for d in range(len(sizes)))
+        starts = _starts(builder, form, index, stack)
+        _combine(builder, form, written, index, _target(form, index, starts))
+
+
+def _batch(form: Form, index: Index) -> Index:
+    return tuple(e for d, e in enumerate(index) if d not in form.dimensions.offset_dims)
+
+
+def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dict[int, Expression]:
+    """The window's start by operand dimension; what follows runs for windows that lie wholly inside."""
+    s, batch = form.dimensions, _batch(form, index)
+    indices = form.hero.operands[form.results]
+    names: dict[int, str] = {}
+    for k, d in enumerate(s.start_index_map):
+        where = batch
+        if s.index_vector_dim < indices.shape.rank:
+            where = (*batch[: s.index_vector_dim], constant(k), *batch[s.index_vector_dim :])
+        names[d] = builder.unclamped_index(builder.value(indices, where))
+    if names:
+        inside = [
+            f"(unsigned long long){name} <= {form.rooms[d]}ull" if form.rooms[d] else f"{name} == 0"
+            for d, name in names.items()
+        ]
+        stack.enter_context(builder.branch(" && ".join(inside)))  # one comparison: a negative start is a large one
+    starts: dict[int, Expression] = {}
+    for d, name in names.items():
+        start: Expression = constant(0)
+        if form.rooms[d]:
+            start = Variable(0, form.rooms[d], builder.names.numbered("i"))
+            builder.line(f"const {index_type(start)} {start.name} = ({index_type(start)}){name};")
+        starts[d] = start
+    for d, along in zip(s.batching.operand_dims, s.batching.indices_dims, strict=True):
+        starts[d] = batch[along - (along > s.index_vector_dim)]
+    return starts
+
+
+def _target(form: Form, index: Index, starts: dict[int, Expression]) -> Index:
+    """The element of the output that an update is for."""
+    s = form.dimensions
+    window = iter([index[d] for d in s.offset_dims])
+    found: list[Expression] = []
+    for d in range(form.hero.operands[0].shape.rank):
+        inside = constant(0) if d in s.removed else next(window)
+        found.append(add(inside, starts.get(d, constant(0))))
+    return tuple(found)
+
+
+def _combine(builder: Builder, form: Form, written: Sequence[Target], index: Index, target: Index) -> None:
+    half = form.results
+    updates = [builder.value(form.hero.operands[half + 1 + k], index) for k in range(half)]
+    builder.name_after(form.hero)
+    if form.in_turns:
+        _together(builder, form, written, updates, target)
+        return
+    for number, pointer, shape in written:
+        how, value = form.updates[number], updates[number]
+        if how is Update.STORE:
+            builder.store(pointer, shape, target, value)
+        elif how is Update.ATOMIC:
+            element = f"&{pointer}[{builder.address(shape, target)}]"
+            builder.line(_atomic(monoid(form.combiner) or "", shape.type, element, value))
+        elif how is Update.PLAIN:
+            current = builder.bind_exact(shape.type, loaded(shape.type, f"{pointer}[{builder.address(shape, target)}]"))
+            builder.store(pointer, shape, target, _one(builder, form, number, current, value))
+        elif how is Update.SWAP:
+            _swap(builder, form, (number, pointer, shape), value, target)
+
+
+def _together(builder: Builder, form: Form, written: Sequence[Target], updates: list[str], target: Index) -> None:
+    """All results at once, for a combiner whose results depend on each other. A result that is written twice is computed from its first copy."""
+    first: dict[int, tuple[str, Shape]] = {}
+    for number, pointer, shape in written:
+        first.setdefault(number, (pointer, shape))
+    currents = []
+    for k in range(form.results):
+        pointer, shape = first[k]
+        currents.append(
+            builder.bind_exact(shape.type, loaded(shape.type, f"{pointer}[{builder.address(shape, target)}]"))
+        )
+    made = builder.apply(form.combiner, [*currents, *updates])
+    types = [form.hero.operands[k].shape.type for k in range(form.results)]
+    made = [builder.bind(t, text) for t, text in zip(types, made, strict=True)]
+    for number, pointer, shape in written:
+        builder.store(pointer, shape, target, made[number])
+
+
+def _one(builder: Builder, form: Form, number: int, current: str, update: str) -> str:
+    """One result of the combiner, which reads nothing but its own element and update."""
+    half = form.results
+    arguments = ["0"] * (2 * half)
+    arguments[number], arguments[half + number] = current, update
+    return builder.apply(form.combiner, arguments, number)[0]
+
+
+def _swap(builder: Builder, form: Form, target: Target, update: str, index: Index) -> None:
+    number, pointer, shape = target
+    kind = memory_type(shape.type)
+    element, seen = builder.names.fresh("element"), builder.names.fresh("seen")
+    builder.line(f"{kind}* const {element} = &{pointer}[{builder.address(shape, index)}];")
+    builder.line(f"{'unsigned long long' if shape.type.bits == 64 else 'unsigned int'} {seen} = hlo_seen({element});")
+    with builder.block("for (;;)"):
+        current = builder.bind_exact(shape.type, loaded(shape.type, f"hlo_taken({element}, {seen})"))
+        made = _one(builder, form, number, current, update)
+        builder.line(f"if (hlo_swapped({element}, {seen}, ({kind})({stored(shape.type, made)}))) break;")
+
+
+def _atomic(name: str, element_type: ElementType, element: str, value: str) -> str:
+    if element_type.is_complex:
+        return f"hlo_atomic_add({element}, {value});"
+    function = _FUNCTIONS[name]
+    if element_type.is_integer and (name not in ("maximum", "minimum")):
+        kind = "unsigned long long" if element_type.bits == 64 else "unsigned int"
+        return f"{function}(({kind}*){element}, ({kind}){value});"
+    return f"{function}({element}, {value});"

@@ -1,0 +1,129 @@
+"""The emitter of tiled-transpose plans: fill tiles in the order of the operand, wait, write them in the order of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from hlo_opt.analysis.transposes import TILE, tiled_move
+from hlo_opt.codegen.builder import Builder, named
+from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply
+from hlo_opt.plans.loop import physical_index
+from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.tiled_transpose import BLOCK, Frame, writes_after
+
+
+def emit(
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+) -> None:
+    """A block moves one tile of each transpose."""
+    description = tiled_move(segment.hero)
+    assert description is not None
+    frame = Frame.of(description)
+    if plan.launch.block > BLOCK:  # threads that another segment needs; barriers do not wait for what has returned
+        builder.line(f"if (threadIdx.x >= {BLOCK}) return;")
+    corner = _corner(builder, segment, frame, first_block)
+    line, lane = builder.names.fresh("line"), builder.names.fresh("lane")
+    builder.line(f"const int {line} = threadIdx.x / {TILE};")
+    builder.line(f"const int {lane} = threadIdx.x % {TILE};")
+    _move(
+        builder,
+        plan,
+        segment,
+        frame,
+        corner,
+        (Variable(0, BLOCK // TILE - 1, line), Variable(0, TILE - 1, lane)),
+        targets,
+    )
+
+
+def _move(
+    builder: Builder,
+    plan: Plan,
+    segment: Segment,
+    frame: Frame,
+    corner: Sequence[Expression],
+    thread: tuple[Expression, Expression],
+    targets: Sequence[Sequence[tuple[str, Shape]]],
+) -> None:
+    """Fill and drain the tiles. `thread` is the thread's row and column in the part of a tile that the block takes in one step."""
+    line, lane = thread
+    zero: Expression = constant(0)
+    tables: dict[Instruction, str] = {}
+    for transpose in segment.tiled:
+        tables[transpose] = builder.names.numbered("tile")
+        kind = memory_type(transpose.shape.type)
+        builder.line(f"__shared__ {kind} {tables[transpose]}[{TILE * (TILE + 1) * frame.width}];")
+    after = {n: writes_after(plan.region.roots[n], segment.tiled, frame) for n in segment.roots}
+
+    def fill(at: Sequence[Expression], cell: str) -> None:
+        place = frame.given(at)
+        for transpose, table in tables.items():
+            operand = transpose.operands[0]
+            value = builder.value(operand, physical_index(operand.shape, place))
+            builder.assign(f"{table}[{cell}]", stored(transpose.shape.type, value))
+        _write([n for n in segment.roots if not after[n]], place)
+
+    def drain(at: Sequence[Expression], cell: str) -> None:
+        place = frame.made(at)
+        for transpose, table in tables.items():
+            builder.name_after(transpose)
+            text = loaded(transpose.shape.type, f"{table}[{cell}]")
+            name = builder.bind_exact(transpose.shape.type, text)
+            builder.provide(transpose, None, physical_index(transpose.shape, place), name)
+        _write([n for n in segment.roots if after[n]], place)
+
+    def _write(numbers: Sequence[int], place: Expression) -> None:
+        for number in numbers:
+            root, (pointer, shape) = plan.region.roots[number], targets[number][0]
+            index = physical_index(shape, place)
+            value = builder.element(root, 0, index) if root.shape.is_tuple else builder.value(root, index)
+            builder.store(pointer, shape, index, value)
+
+    for along, work in ((frame.near, fill), (frame.far, drain)):
+        across = frame.far if along == frame.near else frame.near
+        if work is drain:
+            builder.line("__syncthreads();")
+        builder.pragma("unroll")
+        with builder.loop(TILE * TILE * frame.width // BLOCK) as step:
+            row = add(multiply(step, BLOCK // TILE), line)
+            column, kept = lane, zero
+            if frame.width > 1:
+                element = add(multiply(row, TILE), lane)
+                row = divide(element, TILE * frame.width)
+                column = divide(modulo(element, TILE * frame.width), frame.width)
+                kept = modulo(element, frame.width)
+            inside = {along: column, across: row}
+            at, conditions = _position(builder, frame, corner, inside, kept)
+            near, far = inside[frame.near], inside[frame.far]
+            cell = add(multiply(far, (TILE + 1) * frame.width), add(multiply(near, frame.width), kept))
+            with builder.branch(" && ".join(conditions)) if conditions else nullcontext():
+                work(at, builder.text(cell))
+
+
+def _corner(builder: Builder, segment: Segment, frame: Frame, first_block: int) -> list[Expression]:
+    """Where the block's tile begins, in tiles along each dimension of the operand."""
+    block: Expression = constant(0)
+    if segment.blocks > 1:
+        block = Variable(0, segment.blocks - 1, builder.names.fresh("block"))
+        builder.line(f"const int {block.name} = blockIdx.x{f' - {first_block}' if first_block else ''};")
+    return [named(builder, digit) for digit in delinearize(block, frame.tiles)]
+
+
+def _position(
+    builder: Builder, frame: Frame, corner: Sequence[Expression], inside: dict[int, Expression], kept: Expression
+) -> tuple[list[Expression], list[str]]:
+    """The position of an element of the tile, a variable per dimension, and the conditions that it is one of the operand's."""
+    at, conditions = [], []
+    for d, size in enumerate(frame.sizes):
+        if d not in inside:
+            at.append(kept if frame.width > 1 and d == len(frame.sizes) - 1 else corner[d])
+            continue
+        here = builder.declare_index("at", add(multiply(corner[d], TILE), inside[d]))
+        if size % TILE and isinstance(here, Variable):
+            conditions.append(f"{here.name} < {size}")
+            here = Variable(0, size - 1, here.name)
+        at.append(here)
+    return at, conditions

@@ -1,0 +1,76 @@
+"""The column-reduction plan: the threads of a block fold neighbouring columns, each column by several threads that meet in shared memory.
+
+Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divided: hlo_opt/analysis/columns.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.analysis.columns import SHARED_BYTES, ColumnTile, column_tile
+from hlo_opt.analysis.geometry import smallest_bits
+from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.ir import Instruction
+from hlo_opt.plans.folding import Folded, Levels, Space
+from hlo_opt.plans.loop import cores_of
+from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.row_reduction import may_be_reordered
+
+
+def space_of(reduce: Instruction) -> Space | None:
+    """The space of a reduce whose reduced dimensions lie together with kept ones on the minor side, or None for any other and where columns are too short."""
+    form = fast_form(reduce)
+    if form is None or form.is_row or not may_be_reordered(reduce):
+        return None
+    major, reduced, minor = form.sizes
+    return Space(major * minor, reduced, minor)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Outputs (`roots` are positions) that the threads of columns write, and the reduces, by level, that they fold on the way."""
+
+    space: Space
+    tile: ColumnTile
+    levels: Levels
+    roots: tuple[int, ...]
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return self.tile.threads
+
+    def segment(self, block: int) -> Segment:
+        """The segment in a launch of blocks of that size, which is at least `self.block`."""
+        return Segment(
+            "column-reduction",
+            (self.space.kept // self.space.minor, self.space.reduced, self.space.minor),
+            self.levels[0][0],
+            self.roots,
+            self.tile.blocks,
+            vector=self.tile.vector,
+            threads_per_row=self.tile.ways,
+            rows_per_block=self.tile.lanes,
+            levels=self.levels,
+        )
+
+    def shared_bytes(self, block: int) -> int:
+        """Bytes in which the threads of a column meet."""
+        if self.tile.ways == 1:
+            return 0
+        return self.tile.threads * self.tile.vector * _accumulator_bytes(self.levels)
+
+
+def of(region: Region, folded: Folded, target: Any = None, shared_bytes: int = SHARED_BYTES) -> Columns | None:
+    """The column reduction that folds this; None when it needs more shared memory than that."""
+    space = folded.space
+    bits = smallest_bits(p.shape for p in region.parameters) or 32
+    sizes = (space.kept // space.minor, space.reduced, space.minor)
+    tile = column_tile(sizes, bits, _accumulator_bytes(folded.levels), cores_of(target), shared_bytes)
+    return None if tile is None else Columns(space, tile, folded.levels, folded.roots)
+
+
+def _accumulator_bytes(levels: Levels) -> int:
+    """Bytes of the partial results of one column in one thread; narrow types take a whole register."""
+    return sum(max(4, leaf.type.bytes) for level in levels for r in level for leaf in r.shape.leaves())

@@ -1,0 +1,46 @@
+"""Which outputs of a region share work: those that do walk one index space together, the others get blocks of their own.
+
+Source of the idea: GroupDisjointReductions in xla/backends/gpu/codegen/emitters/reduction.cc, here for every kind of output.
+"""
+
+from __future__ import annotations
+
+from hlo_opt.ir import Instruction
+from hlo_opt.plans.plan import Region, above
+
+_FREE = frozenset({"constant", "iota"})
+
+
+def disjoint_outputs(region: Region) -> list[tuple[int, ...]]:
+    """The positions of the region's roots, in groups that compute or read nothing in common but constants, single elements and their broadcasts."""
+    if len(region.roots) == 1:
+        return [(0,)]
+    leader: dict[Instruction, Instruction] = {}
+
+    def find(instruction: Instruction) -> Instruction:
+        while leader[instruction] is not instruction:
+            leader[instruction] = leader[leader[instruction]]
+            instruction = leader[instruction]
+        return instruction
+
+    needed = above(region.roots)
+    for instruction in region.computation.instructions:
+        if instruction not in needed:
+            continue
+        leader[instruction] = instruction
+        for operand in instruction.operands:
+            if not _costs_nothing(operand):
+                leader[find(operand)] = find(instruction)
+    groups: dict[Instruction, list[int]] = {}
+    for position, root in enumerate(region.roots):
+        groups.setdefault(find(root), []).append(position)
+    return [tuple(group) for group in groups.values()]
+
+
+def _costs_nothing(instruction: Instruction) -> bool:
+    """A value that two threads may both have without either reading or computing more than one element."""
+    while instruction.opcode == "broadcast":
+        instruction = instruction.operands[0]
+    if instruction.opcode in _FREE:
+        return True
+    return instruction.opcode == "parameter" and instruction.shape.element_count == 1

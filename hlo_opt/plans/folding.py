@@ -1,0 +1,225 @@
+"""Reduces whose results the threads of a block share: which outputs they serve, in how many passes.
+
+Threads walk a space of kept and reduced positions. Reduces over the same space are folded in one pass; one that needs the results of others (the sum of a softmax
+needs the maximum) comes in a later pass over the same elements, a *level*. An output has one element per kept position or one per position of the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hlo_opt.analysis.transposes import tiled_move
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ops.spec import find
+from hlo_opt.plans.limits import HEAVIEST, weight
+from hlo_opt.plans.loop import physical_index
+from hlo_opt.plans.plan import Region, above
+
+_MOST_STEPS = 20_000  # of the walk that follows indices from outputs to reduces
+
+Index = tuple[Expression, ...]
+Levels = tuple[tuple[Instruction, ...], ...]
+
+
+@dataclass(frozen=True, order=True)
+class Space:
+    """Sizes of both sides of a reduce's operand. `minor` kept positions lie next to each other in memory before the reduced one changes: 1 where rows are reduced, the row's
+    length where columns are."""
+
+    kept: int
+    reduced: int
+    minor: int = 1
+
+    @property
+    def elements(self) -> int:
+        return self.kept * self.reduced
+
+    def position(self, kept: Expression, reduced: Expression) -> Expression:
+        """The number of a position of the space in the order of memory."""
+        major = add(multiply(divide(kept, self.minor), self.reduced), reduced)
+        return add(multiply(major, self.minor), modulo(kept, self.minor))
+
+
+def operand_index(reduce: Instruction, kept: Expression, reduced: Expression) -> Index:
+    """The logical index of a reduce's operand at a position; neighbouring positions of a side are neighbours in memory."""
+    shape = reduce.operands[0].shape
+    gone = set(reduce.ints("dimensions"))
+    order = shape.minor_to_major[::-1]
+    found: dict[int, Expression] = {}
+    for position, dims in (
+        (kept, [d for d in order if d not in gone]),
+        (reduced, [d for d in order if d in gone]),
+    ):
+        found.update(zip(dims, delinearize(position, [shape.dimensions[d] for d in dims]), strict=True))
+    return tuple(found[d] for d in range(shape.rank))
+
+
+def result_index(reduce: Instruction, kept: Expression) -> Index:
+    """The logical index of a reduce's result at a kept position."""
+    gone = set(reduce.ints("dimensions"))
+    index = operand_index(reduce, kept, kept)
+    return tuple(e for d, e in enumerate(index) if d not in gone)
+
+
+def root_index(
+    space: Space, reduces: Iterable[Instruction], root: Instruction, kept: Expression, reduced: Expression | None
+) -> Index:
+    """The logical index at which an output is written: at a kept position, or at a position of the whole space."""
+    shape = next(root.shape.leaves())
+    for reduce in reduces:
+        if reduced is None and next(reduce.shape.leaves()).dimensions == shape.dimensions:
+            return result_index(reduce, kept)
+        if reduced is not None and reduce.operands[0].shape.dimensions == shape.dimensions:
+            return operand_index(reduce, kept, reduced)
+    return physical_index(shape, kept if reduced is None else space.position(kept, reduced))
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Outputs (`roots` are positions) that the threads of a space write, and the reduces, by level, that they fold on the way."""
+
+    space: Space
+    levels: Levels
+    roots: tuple[int, ...]
+
+
+def match(
+    region: Region, roots: Sequence[int], space_of: Callable[[Instruction], Space | None]
+) -> tuple[list[Folded], list[int]]:
+    """What covers outputs of a region with reduces that have a space, and the positions of the outputs that none covers.
+
+    One space that covers all is taken before several that cover some each; of those the largest comes first. An output without a reduction goes along
+    with a space of its size.
+    """
+    spaces: dict[Space, list[Instruction]] = {}
+    for instruction in region.computation.instructions:
+        space = space_of(instruction) if instruction.opcode == "reduce" else None
+        if space is not None:
+            spaces.setdefault(space, []).append(instruction)
+    if not spaces:
+        return [], list(roots)
+    ordered = sorted(spaces.items(), key=lambda item: (-item[0].elements, item[0]))
+    walks = [_Walk(region, heroes, space) for space, heroes in ordered]
+    folds = set().union(*(walk.above for walk in walks))
+    for walk in walks:
+        walk.elsewhere = folds - walk.above
+    for walk in walks:
+        whole = walk.cover(roots)
+        if whole is not None:
+            return [whole], []
+    found: list[Folded] = []
+    rest = list(roots)
+    for walk in walks:
+        fitting = [n for n in rest if walk.needs(n) is not None]
+        if any(walk.needs(n) for n in fitting):
+            covered = walk.cover(fitting)
+            assert covered is not None
+            found.append(covered)
+            rest = [n for n in rest if n not in fitting]
+    return found, rest
+
+
+class _Walk:
+    """The reduces of one space, and which of them an output needs."""
+
+    def __init__(self, region: Region, heroes: list[Instruction], space: Space) -> None:
+        self.region, self.heroes, self.space = region, heroes, space
+        self.kept, self.reduced = variable("kept", space.kept), variable("reduced", space.reduced)
+        self._chosen = set(heroes)
+        self.above = _depending_on(region, self._chosen)
+        self.elsewhere: set[Instruction] = set()
+        """What needs reduces of other spaces only: they would be loops in each thread of this one."""
+        self._below: dict[Instruction, set[Instruction] | None] = {}
+        for hero in heroes:
+            half = len(hero.operands) // 2
+            at = operand_index(hero, self.kept, self.reduced)
+            starts = [(o, at) for o in hero.operands[:half]] + [(o, ()) for o in hero.operands[half:]]
+            self._below[hero] = self._reads(starts)
+        self._needs: dict[int, set[Instruction] | None] = {}
+
+    def _reads(self, starts: Iterable[tuple[Instruction, Index]]) -> set[Instruction] | None:
+        return _reduces_read(starts, self._chosen, self.above, self.kept)
+
+    def needs(self, number: int) -> set[Instruction] | None:
+        """The reduces that an output reads, or None when it does not fit the space."""
+        if number not in self._needs:
+            self._needs[number] = self._needs_of(self.region.roots[number])
+        return self._needs[number]
+
+    def _needs_of(self, root: Instruction) -> set[Instruction] | None:
+        size = next(root.shape.leaves()).element_count
+        if size not in (self.space.kept, self.space.elements) or root in self.elsewhere:
+            return None
+        at = root_index(self.space, self.heroes, root, self.kept, None if size == self.space.kept else self.reduced)
+        found = self._reads([(root, at)])
+        if found is None or (not found and any(tiled_move(i) for i in above([root]))):  # tiles do that better
+            return None
+        for hero in reversed(self.heroes):  # operands come before users: what a needed reduce needs
+            if hero in found:
+                below = self._below[hero]
+                if below is None:
+                    return None
+                found = found | below
+        return found
+
+    def cover(self, roots: Sequence[int]) -> Folded | None:
+        """All the outputs at once; None when one does not fit, or none has a reduction."""
+        needed: set[Instruction] = set()
+        for number in roots:
+            found = self.needs(number)
+            if found is None:
+                return None
+            needed |= found
+        if not needed:
+            return None
+        reached: dict[Instruction, int] = {}
+        for hero in self.heroes:
+            if hero in needed:
+                reached[hero] = max((reached[h] + 1 for h in self._below[hero] or ()), default=0)
+        levels = tuple(
+            tuple(h for h, at in reached.items() if at == level) for level in range(1 + max(reached.values()))
+        )
+        return Folded(self.space, levels, tuple(roots))
+
+
+def _depending_on(region: Region, heroes: set[Instruction]) -> set[Instruction]:
+    found = set(heroes)
+    for instruction in region.computation.instructions:
+        if any(o in found for o in instruction.operands):
+            found.add(instruction)
+    return found
+
+
+def _reduces_read(
+    starts: Iterable[tuple[Instruction, Index]], heroes: set[Instruction], above: set[Instruction], kept: Expression
+) -> set[Instruction] | None:
+    """The reduces whose results are read first on the way down from the starts; None when one is read at another place than the threads' own."""
+    found: set[Instruction] = set()
+    stack = [(i, at) for i, at in starts if i in above]
+    seen = set(stack)
+    while stack:
+        instruction, index = stack.pop()
+        if instruction in heroes:
+            if index != result_index(instruction, kept):
+                return None
+            found.add(instruction)
+            continue
+        if len(seen) > _MOST_STEPS or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
+            return None
+        spec = find(instruction.opcode)
+        for number, operand in enumerate(instruction.operands):
+            if operand not in above:
+                continue
+            if instruction.opcode in ("tuple", "get-tuple-element"):
+                below = index
+            else:
+                read = None if spec is None or spec.index is None else spec.index(instruction, number)
+                if read is None or read.symbols or read.runtime:
+                    return None
+                below = read.apply(index)
+            if (operand, below) not in seen:
+                seen.add((operand, below))
+                stack.append((operand, below))
+    return found

@@ -1,0 +1,316 @@
+"""The scatter plan: threads walk the updates and change the output, which starts as a copy of the operand, in place.
+
+Who makes that copy is the schedule (`Segment.aliases`): blocks of one launch cannot wait for each other. Updates that may meet go through atomic operations. Where no atomic
+operation does what the combiner asks for (several results that depend on each other, 16 bytes), the updates of an element come in turns, in one thread.
+Source: xla/backends/gpu/codegen/emitters/scatter.cc.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from hlo_opt.diag import Reason
+from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ops.gather_dimensions import IndexedWindows, scatter_dimensions
+from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.shapes import flag
+from hlo_opt.plans.loop import BLOCK
+from hlo_opt.plans.plan import Region, Segment
+
+_ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
+_MOST_IN_ONE_BLOCK = 1024
+
+
+class Update(Enum):
+    """How an update changes an element.
+
+    KEEP    not at all: the combiner returns the old value
+    STORE   it takes the element's place
+    PLAIN   read, combine, write: no other thread has the same element
+    ATOMIC  one atomic operation
+    SWAP    read, combine, write if the element is still what was read, else again
+    """
+
+    KEEP = "keep"
+    STORE = "store"
+    PLAIN = "plain"
+    ATOMIC = "atomic"
+    SWAP = "swap"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a scatter's dimensions and combiner say about its kernel.
+
+    results  how many arrays it updates together
+    """
+
+    hero: Instruction
+
+    @property
+    def results(self) -> int:
+        return len(self.hero.operands) // 2
+
+    @cached_property
+    def dimensions(self) -> IndexedWindows:
+        return scatter_dimensions(self.hero)
+
+    @property
+    def combiner(self) -> Computation:
+        return self.hero.called_by("to_apply")
+
+    @cached_property
+    def windows(self) -> dict[int, int]:
+        """The window's size by operand dimension."""
+        return self.dimensions.update_windows(self.hero.operands[0].shape, self.hero.operands[self.results + 1].shape)
+
+    @property
+    def rooms(self) -> dict[int, int]:
+        """The greatest start by indexed operand dimension; negative: no window fits."""
+        sizes = self.hero.operands[0].shape.dimensions
+        return {d: sizes[d] - self.windows[d] for d in self.dimensions.start_index_map}
+
+    @cached_property
+    def starts_apart(self) -> bool:
+        """Whether windows with different starts share no element: they have size 1 wherever an index moves them."""
+        return all(self.windows[d] == 1 for d in self.dimensions.start_index_map)
+
+    @cached_property
+    def meets(self) -> bool:
+        """Whether two updates may want the same element."""
+        updates = math.prod(self._sizes(self._batch))
+        return updates > 1 and not (flag(self.hero, "unique_indices") and self.starts_apart)
+
+    @cached_property
+    def updates(self) -> tuple[Update, ...]:
+        """How each array's elements are changed."""
+        found = [self._update(k) for k in range(self.results)]
+        return (Update.PLAIN,) * self.results if None in found else tuple(u for u in found if u is not None)
+
+    @cached_property
+    def in_turns(self) -> bool:
+        """Whether all updates of an element must come from one thread, in their order."""
+        return any(self._update(k) is None for k in range(self.results))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the order of threads shows in the result. On a GPU it is open; where threads run one after another it is HLO's."""
+        kept = (Update.ATOMIC, Update.KEEP)
+        return self.meets and not self.in_turns and any(u not in kept for u in self.updates)
+
+    def _update(self, number: int) -> Update | None:
+        """None: only in turns."""
+        combiner, half = self.combiner, self.results
+        root = combiner.root
+        part = root.operands[number] if root.opcode == "tuple" else root
+        if part.parameter_number == number:
+            return Update.KEEP
+        if part.parameter_number == half + number:
+            return Update.STORE
+        if not self.meets:
+            return Update.PLAIN
+        element_type = self.hero.operands[number].shape.type
+        name = monoid(combiner) if half == 1 else None
+        if name in _ATOMIC:
+            if element_type.is_integer and element_type.bits >= 32:
+                return Update.ATOMIC
+            if name == "add" and (element_type.is_complex or (element_type.is_float and element_type.bits >= 32)):
+                return Update.ATOMIC
+        if element_type.bits > 64 or (half > 1 and _reads(part) - {number, half + number}):
+            return None
+        return Update.SWAP
+
+    # ---- threads
+
+    @property
+    def _batch(self) -> tuple[int, ...]:
+        """The updates' dimensions that count the windows."""
+        rank = self.hero.operands[self.results + 1].shape.rank
+        return tuple(d for d in range(rank) if d not in self.dimensions.offset_dims)
+
+    @property
+    def _window(self) -> tuple[int, ...]:
+        """The updates' dimensions that walk within a window."""
+        rank = self.hero.operands[self.results + 1].shape.rank
+        return tuple(d for d in range(rank) if d in self.dimensions.offset_dims)
+
+    @property
+    def parallel(self) -> tuple[int, ...]:
+        """The updates' dimensions that threads walk, major to minor."""
+        if self.in_turns:
+            return self._window if self.starts_apart else ()
+        if self.in_order:
+            return (*self._batch, *self._window)
+        return self.hero.operands[self.results + 1].shape.minor_to_major[::-1]
+
+    @property
+    def serial(self) -> tuple[int, ...]:
+        """The updates' dimensions that each thread walks."""
+        walked = self.parallel
+        return tuple(d for d in (*self._batch, *self._window) if d not in walked) if self.in_turns else ()
+
+    def _sizes(self, dimensions: Sequence[int]) -> tuple[int, ...]:
+        sizes = self.hero.operands[self.results + 1].shape.dimensions
+        return tuple(sizes[d] for d in dimensions)
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Sizes of what threads walk."""
+        return self._sizes(self.parallel)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no update can land anywhere."""
+        update = self.hero.operands[self.results + 1].shape
+        return not update.element_count or any(room < 0 for room in self.rooms.values())
+
+
+def _reads(root: Instruction) -> set[int]:
+    """The parameters that a value depends on."""
+    found: set[int] = set()
+    todo, seen = [root], {root}
+    while todo:
+        instruction = todo.pop()
+        if instruction.parameter_number is not None:
+            found.add(instruction.parameter_number)
+        for operand in instruction.operands:
+            if operand not in seen:
+                seen.add(operand)
+                todo.append(operand)
+    return found
+
+
+@dataclass(frozen=True)
+class Updates:
+    """A scatter and the positions of the roots that it, or elements of its tuple, are.
+
+    aliases  (output, parameter): the output starts as a copy of the parameter
+    own      outputs that may be made in their parameter's own memory: nothing else of the region reads it
+    """
+
+    hero: Instruction
+    roots: tuple[int, ...]
+    aliases: tuple[tuple[int, int], ...]
+    own: tuple[int, ...]
+    made_inside: bool
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        if self.made_inside:
+            most = max(leaf.element_count for leaf in self.hero.shape.leaves())
+            return max(1, min(_MOST_IN_ONE_BLOCK, max(most, math.prod(Form(self.hero).space))))
+        return max(1, min(BLOCK, math.prod(Form(self.hero).space)))
+
+    def segment(self, block: int) -> Segment:
+        form = Form(self.hero)
+        threads = 0 if form.is_empty else math.prod(form.space)
+        return Segment(
+            "scatter",
+            form.space,
+            self.hero,
+            self.roots,
+            1 if self.made_inside else max(1, -(-threads // block)),
+            aliases=self.aliases,
+            own=self.own,
+            in_order=form.in_order,
+        )
+
+    def shared_bytes(self, block: int) -> int:
+        """None."""
+        return 0
+
+
+def refusal(region: Region) -> Reason | None:
+    """Why the region's scatters have no kernel: something reads what they make, which is complete only when the launch is done."""
+    roots = {source_of(root) for root in region.roots}
+    for instruction in region.computation.instructions:
+        if instruction.opcode != "scatter":
+            continue
+        readers = [u for u in instruction.users if u.opcode not in ("tuple", "get-tuple-element")]
+        readers += [
+            v for u in instruction.users if u.opcode == "get-tuple-element" for v in u.users if v.opcode != "tuple"
+        ]
+        if readers or instruction not in roots:
+            return Reason.of("FUS609", producer=instruction.name)
+        form = Form(instruction)
+        if form.in_turns and instruction not in region.roots:
+            parts = {element_of(root) for root in region.roots if source_of(root) is instruction}
+            if len(parts) < form.results:  # the combiner needs the results that nobody wants
+                return Reason.of("FUS301", element_type="tuple", opcode="scatter")
+    return None
+
+
+def source_of(root: Instruction) -> Instruction:
+    """The operation that a root, or the tuple that it is an element of, comes from."""
+    while root.opcode == "get-tuple-element":
+        root = root.operands[0]
+    return root
+
+
+def element_of(root: Instruction) -> int | None:
+    """Which array of a scatter of several a root is; None for all of them."""
+    return root.attribute("index", int) if root.opcode == "get-tuple-element" else None
+
+
+def match(region: Region, roots: Sequence[int]) -> tuple[list[Updates], list[int]]:
+    """The scatters among outputs of a region, and the positions of the other outputs."""
+    heroes: dict[Instruction, list[int]] = {}
+    rest = []
+    for position in roots:
+        hero = source_of(region.roots[position])
+        if hero.opcode == "scatter":
+            heroes.setdefault(hero, []).append(position)
+        else:
+            rest.append(position)
+    return [_updates(region, hero, positions) for hero, positions in heroes.items()], rest
+
+
+def _updates(region: Region, hero: Instruction, positions: Sequence[int]) -> Updates:
+    first: list[int] = []
+    count = 0
+    for root in region.roots:
+        first.append(count)
+        count += len(list(root.shape.leaves()))
+    half = len(hero.operands) // 2
+    wanted: list[tuple[int, int]] = []  # output, operand
+    for position in positions:
+        element = element_of(region.roots[position])
+        wanted += [(first[position] + k, k) for k in range(half)] if element is None else [(first[position], element)]
+    places = [_place(region, hero.operands[k], region.outputs[output]) for output, k in wanted]
+    if any(place is None for place in places):
+        return Updates(hero, tuple(positions), (), (), True)
+    numbers = [region.parameters.index(place) for place in places if place is not None]
+    aliases = tuple((output, number) for (output, _), number in zip(wanted, numbers, strict=True))
+    own = tuple(output for output, number in aliases if _reads_once(region, number))
+    return Updates(hero, tuple(positions), aliases, own, False)
+
+
+def _place(region: Region, operand: Instruction, output: Shape) -> Instruction | None:
+    """The parameter that holds an operand as the output will lie, or None where the kernel has to compute it."""
+    lies_alike = operand.shape.minor_to_major == output.minor_to_major
+    found = operand
+    while found.opcode == "bitcast":
+        found = found.operands[0]
+    if found not in region.parameters:
+        return None
+    # a parameter that nothing else reads may be asked for in the output's layout
+    return found if lies_alike or (found is operand and _reads_once(region, region.parameters.index(found))) else None
+
+
+def _reads_once(region: Region, number: int) -> bool:
+    """Whether one instruction alone reads a parameter, once, and no root hands it on."""
+    instruction = region.parameters[number]
+    while True:
+        if instruction in region.roots or len(instruction.users) != 1:
+            return False
+        (user,) = instruction.users
+        if sum(o is instruction for o in user.operands) != 1:
+            return False
+        if user.opcode != "bitcast":
+            return user.opcode == "scatter"
+        instruction = user

@@ -1,0 +1,301 @@
+"""Column reductions on the host, against the NumPy meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hlo_opt.plans.column_reduction import space_of
+
+FOLDS = """
+add {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] add(a, b)
+}}
+
+max {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] maximum(a, b)
+}}
+"""
+
+
+def module(element_type: str, body: str) -> str:
+    return f"HloModule m\n{FOLDS.format(t=element_type)}\nENTRY e {{\n{body}}}\n"
+
+
+def columns(sizes: Sequence[int], element_type: str = "f32", init: str = "0", fold: str = "add") -> str:
+    """A fold of the middle dimension."""
+    a, r, c = sizes
+    return module(
+        element_type,
+        f"""  p = {element_type}[{a},{r},{c}]{{2,1,0}} parameter(0)
+  z = {element_type}[] constant({init})
+  ROOT r = {element_type}[{a},{c}]{{1,0}} reduce(p, z), dimensions={{1}}, to_apply={fold}
+""",
+    )
+
+
+def test_sizes_around_the_edges_of_tiles(tool: Any) -> None:
+    sizes = [
+        *[(1, r, 40) for r in (32, 33, 63, 64, 65, 127, 128, 129, 511, 513, 1025)],
+        *[(2, 64, c) for c in (31, 32, 33, 62, 63, 64, 65, 66, 127, 128, 130)],
+        *[(3, 257, c) for c in (2, 3, 4, 5, 7, 8, 16, 17, 29)],
+        (1, 2000, 32),  # one tile: narrower ones, more blocks
+        (1, 1031, 6),
+        (150, 33, 64),  # blocks enough to give each thread two columns
+        (140, 40, 66),
+    ]
+    texts = [columns(s) for s in sizes]
+    assert {tool.plan(text).kind for text in texts} == {"column-reduction"}
+    assert {tool.plan(columns(s)).segments[0].vector for s in sizes[-2:]} == {2}
+    tool.all_agree(texts)
+
+
+def test_how_columns_are_divided(tool: Any) -> None:
+    def tile(*sizes: int) -> tuple[int, int, int, int]:
+        (segment,) = tool.plan(columns(sizes)).segments
+        return segment.vector, segment.rows_per_block, segment.threads_per_row, segment.blocks
+
+    assert tile(1, 4096, 20_000) == (2, 32, 32, 313)
+    assert tile(1000, 64, 8) == (1, 8, 16, 1000)
+    assert tile(1, 1_000_000, 32) == (1, 8, 128, 4)
+    assert tile(200, 4096, 5) == (1, 5, 128, 200)
+
+
+def test_types(tool: Any) -> None:
+    texts = []
+    for element_type in ("f32", "f64", "s8", "u8", "s16", "s32", "u32", "s64", "u64", "c64", "c128"):
+        for c in (5, 70):
+            texts.append(columns((2, 130, c), element_type, "(3, 1)" if element_type[0] == "c" else "3"))
+            if element_type[0] != "c":
+                texts.append(columns((2, 130, c), element_type, "1", "max"))
+    texts += [columns((1, 70, 256), t, "-inf", "max") for t in ("bf16", "f16")]
+    texts.append(columns((140, 33, 256), "s8"))
+    segments = [tool.plan(text).segments[0] for text in texts]
+    assert {s.kind for s in segments} == {"column-reduction"}
+    assert segments[-1].vector == 4
+    tool.all_agree(texts)
+
+
+@pytest.mark.parametrize("element_type", ["bf16", "f16"])
+def test_sums_of_narrow_floats_keep_their_order(tool: Any, element_type: str) -> None:
+    assert tool.plan(columns((1, 100, 64), element_type)).kind == "loop"
+
+
+def test_pred(tool: Any) -> None:
+    tool.agrees(
+        """HloModule m
+or {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT c = pred[] or(a, b)
+}
+ENTRY e {
+  p = pred[70,40]{1,0} parameter(0)
+  z = pred[] constant(false)
+  ROOT r = pred[40]{0} reduce(p, z), dimensions={0}, to_apply=or
+}
+"""
+    )
+
+
+def test_empty_and_single(tool: Any) -> None:
+    texts = [columns(s) for s in ((0, 64, 64), (2, 0, 64), (2, 64, 0), (64, 1, 64), (1, 1, 1))]
+    assert {tool.plan(text).kind for text in texts} == {"loop"}
+    tool.all_agree(texts)
+
+
+def test_layouts_decide_what_a_column_is(tool: Any) -> None:
+    text = module(
+        "f32",
+        """  p = f32[5,9,40,3]{1,3,0,2} parameter(0)
+  z = f32[] constant(0)
+  ROOT r = f32[9,3]{0,1} reduce(p, z), dimensions={0,2}, to_apply=add
+""",
+    )
+    (segment,) = tool.plan(text).segments
+    assert (segment.kind, segment.space) == ("column-reduction", (1, 200, 27))
+    tool.agrees(text, whole=True)
+
+
+def test_prologue_epilogue_and_side_outputs(tool: Any) -> None:
+    """Two reductions share a pass; an output of the operand's size is written on the way, one in other dimensions too."""
+    text = module(
+        "f32",
+        """  p = f32[3,100,70]{2,1,0} parameter(0)
+  q = f32[70]{0} parameter(1)
+  z = f32[] constant(2)
+  low = f32[] constant(-inf)
+  b = f32[3,100,70]{2,1,0} broadcast(q), dimensions={2}
+  x = f32[3,100,70]{2,1,0} add(p, b)
+  s = f32[3,70]{1,0} reduce(x, z), dimensions={1}, to_apply=add
+  t = f32[3,70]{1,0} reduce(p, low), dimensions={1}, to_apply=max
+  d = f32[3,70]{1,0} subtract(s, t)
+  v = f32[7,30]{1,0} reshape(d)
+  flat = f32[21000]{0} reshape(x)
+  ROOT r = (f32[7,30]{1,0}, f32[3,100,70]{2,1,0}, f32[3,70]{1,0}, f32[21000]{0}) tuple(v, x, t, flat)
+""",
+    )
+    (segment,) = tool.plan(text).segments
+    assert [len(level) for level in segment.levels] == [2]
+    tool.agrees(text, whole=True)
+
+
+def softmax(a: int, r: int, c: int) -> str:
+    return module(
+        "f32",
+        f"""  p = f32[{a},{r},{c}]{{2,1,0}} parameter(0)
+  z = f32[] constant(0)
+  low = f32[] constant(-inf)
+  m = f32[{a},{c}]{{1,0}} reduce(p, low), dimensions={{1}}, to_apply=max
+  mb = f32[{a},{r},{c}]{{2,1,0}} broadcast(m), dimensions={{0,2}}
+  x = f32[{a},{r},{c}]{{2,1,0}} subtract(p, mb)
+  e = f32[{a},{r},{c}]{{2,1,0}} exponential(x)
+  s = f32[{a},{c}]{{1,0}} reduce(e, z), dimensions={{1}}, to_apply=add
+  sb = f32[{a},{r},{c}]{{2,1,0}} broadcast(s), dimensions={{0,2}}
+  ROOT o = f32[{a},{r},{c}]{{2,1,0}} divide(e, sb)
+""",
+    )
+
+
+def test_softmax_of_columns_is_one_kernel_of_two_levels(tool: Any) -> None:
+    texts = [softmax(2, 130, 33), softmax(1, 300, 5), softmax(140, 33, 64)]
+    for text in texts:
+        (segment,) = tool.plan(text).segments
+        assert (segment.kind, [len(level) for level in segment.levels]) == ("column-reduction", [1, 1])
+    tool.all_agree(texts, relative=1e-5)
+
+
+ARGMAX = """HloModule m
+argmax {
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  gt = pred[] compare(a, b), direction=GT
+  eq = pred[] compare(a, b), direction=EQ
+  less = pred[] compare(i, j), direction=LT
+  tie = pred[] and(eq, less)
+  first = pred[] or(gt, tie)
+  x = f32[] select(first, a, b)
+  k = s32[] select(first, i, j)
+  ROOT t = (f32[], s32[]) tuple(x, k)
+}
+ENTRY e {
+  p = f32[300,COLUMNS]{1,0} parameter(0)
+  n = s32[300,COLUMNS]{1,0} iota(), iota_dimension=0
+  low = f32[] constant(-inf)
+  z = s32[] constant(2147483647)
+  r = (f32[COLUMNS]{0}, s32[COLUMNS]{0}) reduce(p, n, low, z), dimensions={0}, to_apply=argmax
+  k = s32[COLUMNS]{0} get-tuple-element(r), index=1
+  ROOT o = (s32[COLUMNS]{0}, (f32[COLUMNS]{0}, s32[COLUMNS]{0})) tuple(k, r)
+}
+"""
+
+
+def test_variadic(tool: Any) -> None:
+    texts = [ARGMAX.replace("COLUMNS", str(c)) for c in (4, 65)]
+    assert {tool.plan(text).kind for text in texts} == {"column-reduction"}
+    tool.all_agree(texts)
+
+
+def test_columns_beside_rows_and_loops(tool: Any) -> None:
+    """Sums over either dimension, and a slice, in one launch: the threads that a segment does not need leave before its barriers."""
+    text = module(
+        "f32",
+        """  p = f32[70,96]{1,0} parameter(0)
+  z = f32[] constant(0)
+  r = f32[70]{0} reduce(p, z), dimensions={1}, to_apply=add
+  c = f32[96]{0} reduce(p, z), dimensions={0}, to_apply=add
+  s = f32[70,5]{1,0} slice(p), slice={[0:70], [3:8]}
+  q = f32[300,5]{1,0} parameter(1)
+  d = f32[5]{0} reduce(q, z), dimensions={0}, to_apply=add
+  ROOT o = (f32[70]{0}, f32[96]{0}, f32[70,5]{1,0}, f32[5]{0}) tuple(r, c, s, d)
+""",
+    )
+    kinds = sorted(segment.kind for segment in tool.plan(text).segments)
+    assert kinds == ["column-reduction", "column-reduction", "loop", "row-reduction"]
+    tool.agrees(text, whole=True)
+
+
+def many_sums(count: int) -> str:
+    lines, roots = ["  z = f64[] constant(0)\n"], []
+    for k in range(count):
+        lines.append(f"  p{k} = f64[200,64]{{1,0}} parameter({k})\n")
+        lines.append(f"  sum{k} = f64[64]{{0}} reduce(p{k}, z), dimensions={{0}}, to_apply=add\n")
+        roots.append(f"sum{k}")
+    shapes = ", ".join(["f64[64]{0}"] * count)
+    return module("f64", "".join(lines) + f"  ROOT r = ({shapes}) tuple({', '.join(roots)})\n")
+
+
+def test_shared_memory_is_never_more_than_a_block_has(tool: Any) -> None:
+    """Twenty segments with tables of their own: those that find no room are loops."""
+    text = many_sums(20)
+    found = tool.plan(text)
+    assert found.launch.shared_bytes <= 48 * 1024
+    assert {segment.kind for segment in found.segments} == {"column-reduction", "loop"}
+    tool.agrees(text, whole=True)
+
+
+@pytest.mark.parametrize("dimensions", ["0,2", "1"])
+def test_space(tool: Any, dimensions: str) -> None:
+    """Reduced dimensions that lie apart, with a kept one fastest, are no columns."""
+    kept = {"0,2": "30,20", "1": "50,40,20"}[dimensions]
+    order = ",".join(str(d) for d in reversed(range(kept.count(",") + 1)))
+    text = module(
+        "f32",
+        f"""  p = f32[50,30,40,20]{{3,2,1,0}} parameter(0)
+  z = f32[] constant(0)
+  ROOT r = f32[{kept}]{{{order}}} reduce(p, z), dimensions={{{dimensions}}}, to_apply=add
+""".replace("[50,30,40,20]", "[50,64,40,20]").replace("[30,20]", "[64,20]"),
+    )
+    (root,) = tool.region(text).roots
+    space = space_of(root)
+    assert (None if space is None else (space.kept, space.reduced, space.minor)) == (
+        None if dimensions == "0,2" else (50 * 800, 64, 800)
+    )
+
+
+@st.composite
+def column_modules(draw: st.DrawFn) -> str:
+    element_type = draw(st.sampled_from(["f32", "f64", "s32", "u8", "s64"]))
+    edges = st.sampled_from([1, 2, 3, 31, 32, 33, 64, 65, 127])
+    a, c = draw(st.integers(1, 3)), draw(edges)
+    r = draw(st.one_of(edges, st.integers(200, 600)))
+    fold, init = draw(st.sampled_from(["add", "max"])), draw(st.sampled_from(["0", "5"]))
+    t = element_type
+    side = draw(st.booleans())
+    tail = (
+        f"  ROOT o = ({t}[{a},{c}]{{1,0}}, {t}[{a},{r},{c}]{{2,1,0}}) tuple(n, x)\n"
+        if side
+        else f"  ROOT o = {t}[{a},{c}]{{1,0}} add(n, s)\n"
+    )
+    return module(
+        t,
+        f"""  p = {t}[{a},{r},{c}]{{2,1,0}} parameter(0)
+  q = {t}[{a},{c}]{{1,0}} parameter(1)
+  b = {t}[{a},{r},{c}]{{2,1,0}} broadcast(q), dimensions={{0,2}}
+  x = {t}[{a},{r},{c}]{{2,1,0}} subtract(p, b)
+  z = {t}[] constant({init})
+  s = {t}[{a},{c}]{{1,0}} reduce(x, z), dimensions={{1}}, to_apply={fold}
+  n = {t}[{a},{c}]{{1,0}} add(s, q)
+{tail}""",
+    )
+
+
+@settings(
+    max_examples=2,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(texts=st.lists(column_modules(), min_size=12, max_size=12))
+def test_random_columns(tool: Any, texts: list[str]) -> None:
+    tool.all_agree(texts)

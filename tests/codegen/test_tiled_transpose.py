@@ -1,0 +1,181 @@
+"""Tiled transposes on the host, against the NumPy meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+TYPES = ("pred", "s8", "u8", "bf16", "f16", "s16", "f32", "s32", "u32", "f64", "s64", "u64", "c64", "c128")
+
+
+def text_of(sizes: Sequence[int], element_type: str = "f32") -> str:
+    return f"{element_type}[{','.join(map(str, sizes))}]{{{','.join(str(d) for d in reversed(range(len(sizes))))}}}"
+
+
+def transpose(sizes: Sequence[int], order: Sequence[int], element_type: str = "f32") -> str:
+    made = [sizes[d] for d in order]
+    return f"""HloModule m
+ENTRY e {{
+  p = {text_of(sizes, element_type)} parameter(0)
+  ROOT t = {text_of(made, element_type)} transpose(p), dimensions={{{",".join(map(str, order))}}}
+}}
+"""
+
+
+def kinds(tool: Any, texts: Sequence[str]) -> set[str]:
+    return {tool.plan(text).kind for text in texts}
+
+
+def test_sizes_around_the_edges_of_tiles(tool: Any) -> None:
+    edges = (16, 31, 32, 33, 63, 64, 65, 127)
+    texts = [transpose((a, b), (1, 0)) for a, b in zip(edges, edges[3:] + edges[:3], strict=True)]
+    texts += [transpose((3, a, 33), (0, 2, 1)) for a in (17, 64)]
+    texts += [transpose((33, 5, 40), (2, 1, 0)), transpose((20, 3, 2, 40), (3, 1, 2, 0)), transpose((9, 1031), (1, 0))]
+    assert kinds(tool, texts) == {"tiled-transpose"}
+    tool.all_agree(texts)
+
+
+def test_the_fastest_dimension_stays(tool: Any) -> None:
+    cases = [(33, 40, 2, "f32"), (65, 31, 8, "s8"), (70, 17, 4, "bf16"), (31, 64, 1, "f64"), (40, 33, 3, "s16")]
+    texts = [transpose((a, b, c), (1, 0, 2), t) for a, b, c, t in cases]
+    texts.append(transpose((5, 33, 40, 2), (0, 2, 1, 3)))
+    assert kinds(tool, texts) == {"tiled-transpose"}
+    tool.all_agree(texts)
+
+
+def test_types(tool: Any) -> None:
+    texts = [transpose((35, 66), (1, 0), t) for t in TYPES]
+    assert kinds(tool, texts) == {"tiled-transpose"}
+    tool.all_agree(texts)
+
+
+def test_small_ones_and_empty_ones_are_loops(tool: Any) -> None:
+    sizes = [(15, 64), (64, 7), (1, 64), (0, 64), (64, 0), (1, 1)]
+    texts = [transpose(s, (1, 0)) for s in sizes] + [transpose((40, 2, 50), (0, 1, 2))]
+    assert kinds(tool, texts) == {"loop"}
+    tool.all_agree(texts)
+
+
+def test_a_copy_to_another_layout(tool: Any) -> None:
+    text = "HloModule m\nENTRY e {\n  p = f32[70,40]{1,0} parameter(0)\n  ROOT c = f32[70,40]{0,1} copy(p)\n}\n"
+    assert tool.plan(text).kind == "tiled-transpose"
+    tool.agrees(text)
+
+
+def test_what_leads_to_it_what_follows_and_what_goes_along(tool: Any) -> None:
+    """Two transposes of the same sizes; an operand in the order of the result; an output in the order of the operand, one in other dimensions."""
+    text = """HloModule m
+ENTRY e {
+  p = f32[70,33]{1,0} parameter(0)
+  q = f32[33,70]{1,0} parameter(1)
+  k = s8[70,33]{1,0} parameter(2)
+  n = f32[70,33]{1,0} negate(p)
+  m = f32[70,33]{1,0} convert(k)
+  both = f32[70,33]{1,0} add(n, m)
+  t = f32[33,70]{1,0} transpose(n), dimensions={1,0}
+  u = s8[33,70]{1,0} transpose(k), dimensions={1,0}
+  v = f32[33,70]{1,0} convert(u)
+  s = f32[33,70]{1,0} add(t, q)
+  o = f32[33,70]{1,0} multiply(s, v)
+  flat = f32[3,11,70]{2,1,0} reshape(o)
+  ROOT r = (f32[3,11,70]{2,1,0}, f32[70,33]{1,0}, f32[33,70]{1,0}) tuple(flat, both, s)
+}
+"""
+    (segment,) = tool.plan(text).segments
+    assert (segment.kind, len(segment.tiled), segment.roots) == ("tiled-transpose", 2, (0, 1, 2))
+    source = tool.kernel(text).source
+    assert (
+        source.count("in0[") == source.count("in2[") == 1
+    )  # both transposes and the output beside them share the reads
+    tool.agrees(text, whole=True)
+
+
+def test_square_plus_its_transpose(tool: Any) -> None:
+    text = """HloModule m
+ENTRY e {
+  p = f32[65,65]{1,0} parameter(0)
+  t = f32[65,65]{1,0} transpose(p), dimensions={1,0}
+  s = f32[65,65]{1,0} add(t, p)
+  d = f32[65,65]{1,0} subtract(p, t)
+  n = f32[65,65]{1,0} negate(p)
+  ROOT r = (f32[65,65]{1,0}, f32[65,65]{1,0}, f32[65,65]{1,0}) tuple(s, d, n)
+}
+"""
+    assert tool.plan(text).kind == "tiled-transpose"
+    tool.agrees(text)
+
+
+def test_a_transpose_that_is_read_elsewhere_too(tool: Any) -> None:
+    """A reversed read does not come out of the tile of the block that writes it."""
+    text = """HloModule m
+ENTRY e {
+  p = f32[40,33]{1,0} parameter(0)
+  t = f32[33,40]{1,0} transpose(p), dimensions={1,0}
+  v = f32[33,40]{1,0} reverse(t), dimensions={0}
+  s = f32[33,40]{1,0} add(t, v)
+  g = f32[3,40]{1,0} slice(t), slice={[2:5], [0:40]}
+  ROOT r = (f32[33,40]{1,0}, f32[33,40]{1,0}, f32[3,40]{1,0}) tuple(s, v, g)
+}
+"""
+    assert {s.kind: s.roots for s in tool.plan(text).segments if s.kind != "loop"} == {"tiled-transpose": (0,)}
+    tool.agrees(text)
+
+
+def test_two_descriptions_and_a_reduction_in_one_launch(tool: Any) -> None:
+    text = """HloModule m
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY e {
+  p = f32[40,64]{1,0} parameter(0)
+  q = f32[100,33]{1,0} parameter(1)
+  z = f32[] constant(0)
+  t = f32[64,40]{1,0} transpose(p), dimensions={1,0}
+  u = f32[33,100]{1,0} transpose(q), dimensions={1,0}
+  s = f32[33]{0} reduce(q, z), dimensions={0}, to_apply=add
+  ROOT r = (f32[64,40]{1,0}, f32[33,100]{1,0}, f32[33]{0}) tuple(t, u, s)
+}
+"""
+    assert sorted(s.kind for s in tool.plan(text).segments) == [
+        "column-reduction",
+        "tiled-transpose",
+        "tiled-transpose",
+    ]
+    tool.agrees(text, whole=True)
+
+
+def test_tiles_that_find_no_room_are_read_directly(tool: Any) -> None:
+    lines = [f"  p{k} = c128[33,40]{{1,0}} parameter({k})" for k in range(4)]
+    lines += [f"  t{k} = c128[40,33]{{1,0}} transpose(p{k}), dimensions={{1,0}}" for k in range(4)]
+    lines += ["  a = c128[40,33]{1,0} add(t0, t1)", "  b = c128[40,33]{1,0} add(t2, t3)"]
+    text = "HloModule m\nENTRY e {\n" + "\n".join(lines) + "\n  ROOT s = c128[40,33]{1,0} add(a, b)\n}\n"
+    found = tool.plan(text)
+    assert len(found.segments[0].tiled) == 2 and found.launch.shared_bytes == 2 * 32 * 33 * 16
+    tool.agrees(text, whole=True)
+
+
+@st.composite
+def transposes(draw: st.DrawFn) -> str:
+    rank = draw(st.integers(2, 4))
+    sizes = [draw(st.sampled_from([1, 2, 3, 16, 31, 32, 33, 65])) for _ in range(rank)]
+    while math.prod(sizes) > 20_000:
+        sizes[sizes.index(max(sizes))] = 2
+    order = draw(st.permutations(range(rank)))
+    return transpose(sizes, order, draw(st.sampled_from(TYPES)))
+
+
+@settings(
+    max_examples=2,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(texts=st.lists(transposes(), min_size=20, max_size=20))
+def test_random_transposes(tool: Any, texts: list[str]) -> None:
+    tool.all_agree(texts)
