@@ -1,4 +1,4 @@
-"""Library calls that a GPU does through CuPy: one entry per opcode. What has no entry runs in NumPy on the host."""
+"""Library calls that a GPU does through CuPy: one entry per opcode. What has none cannot run there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.ir import ElementType, Instruction, Shape
+from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ops.gather_dimensions import scatter_dimensions
 from hlo_opt.ops.reducers import monoid, picks
 from hlo_opt.runtime import device_library
-from hlo_opt.runtime.memory import raw_dtype
+from hlo_opt.runtime.calls_library import Call, described, library_call, plain
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,12 @@ class DeviceCall:
 
 def call_of(instruction: Instruction) -> DeviceCall | None:
     """How CuPy computes an instruction, or None where it cannot."""
-    made = _CALLS.get(instruction.opcode, _complex)(instruction)
+    made = library_call(instruction) or _CALLS.get(instruction.opcode, _complex)(instruction)
     if made is None:
         return None
     function, arguments, does = made
-    shapes = [*(o.shape for o in instruction.operands), *instruction.shape.leaves()]
-    described = tuple((s.type.name, raw_dtype(s.type.dtype).name, s.dimensions, s.minor_to_major) for s in shapes)
-    return DeviceCall(function, described, arguments, does)
+    shapes = [*(leaf for o in instruction.operands for leaf in o.shape.leaves()), *instruction.shape.leaves()]
+    return DeviceCall(function, tuple(map(described, shapes)), arguments, does)
 
 
 def texts_of(names: Sequence[str]) -> list[str]:
@@ -64,53 +63,17 @@ def texts_of(names: Sequence[str]) -> list[str]:
     return [inspect.getsource(getattr(device_library, name)).rstrip() for name in order]
 
 
-_Call = tuple[str, tuple[Any, ...], str]
-
-
-def _plain(shape: Shape) -> bool:
-    """Whether CuPy holds the type, bf16 as raw bits."""
-    return shape.is_array and (
-        shape.type.name in ("pred", "bf16", "f16", "f32", "f64", "c64", "c128")
-        or (shape.type.is_integer and shape.type.bits >= 8)
-    )
-
-
-def _dot(instruction: Instruction) -> _Call | None:
-    if len(instruction.operands) != 2 or not instruction.shape.is_array:
-        return None
-    lhs, rhs, result = (*(o.shape for o in instruction.operands), instruction.shape)
-    accumulator = _accumulator(lhs.type, rhs.type, result.type)
-    if accumulator is None or not (_plain(lhs) and _plain(rhs) and _plain(result)):
-        return None
-    batch = (instruction.ints("lhs_batch_dims"), instruction.ints("rhs_batch_dims"))
-    contracting = (instruction.ints("lhs_contracting_dims"), instruction.ints("rhs_contracting_dims"))
-    return "dot_call", (batch, contracting, accumulator), "cupy.matmul"
-
-
-def _accumulator(lhs: ElementType, rhs: ElementType, result: ElementType) -> str | None:
-    """The NumPy name of the type that products are added in."""
-    if lhs == rhs == result and result.name in ("f16", "f32", "f64", "c64", "c128"):
-        return result.numpy_name  # cuBLAS adds f16 products in f32 and rounds once
-    if result.is_float:
-        return "float64" if "f64" in (lhs.name, rhs.name, result.name) else "float32"
-    if result.kind == "pred":
-        return "int32"
-    if result.is_complex or result.is_integer:
-        return result.numpy_name
-    return None
-
-
 _COMBINERS = {"add": "add", "maximum": "maximum", "minimum": "minimum"}
 
 
-def _scatter(instruction: Instruction) -> _Call | None:
+def _scatter(instruction: Instruction) -> Call | None:
     if len(instruction.operands) != 3 or not instruction.shape.is_array:
         return None
     source, indices, _ = (o.shape for o in instruction.operands)
     combiner = instruction.called_by("to_apply")
     combine = "assign" if picks(combiner) == 1 else _COMBINERS.get(monoid(combiner) or "")
     wide = _scattered_in(source.type)
-    if combine is None or wide is None or not _plain(source) or not indices.type.is_integer:
+    if combine is None or wide is None or not plain(source) or not indices.type.is_integer:
         return None
     s = scatter_dimensions(instruction)
     window = iter(s.offset_dims)
@@ -160,7 +123,7 @@ _FUNCTIONS = {
 """CuPy's name of an elementwise operation on complex numbers, which kernels of ours do not hold."""
 
 
-def _complex(instruction: Instruction) -> _Call | None:
+def _complex(instruction: Instruction) -> Call | None:
     function = _FUNCTIONS.get(instruction.opcode)
     shapes = [*(o.shape for o in instruction.operands), instruction.shape]
     if function is None or not any(s.is_array and s.type.is_complex for s in shapes):
@@ -168,4 +131,4 @@ def _complex(instruction: Instruction) -> _Call | None:
     return "complex_call", (function,), "cupy" if function == "pair" else f"cupy.{function}"
 
 
-_CALLS: dict[str, Callable[[Instruction], _Call | None]] = {"dot": _dot, "scatter": _scatter}
+_CALLS: dict[str, Callable[[Instruction], Call | None]] = {"scatter": _scatter}

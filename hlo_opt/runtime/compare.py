@@ -53,17 +53,19 @@ def check(
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
     backend: str = "auto",
+    sanitize: bool = False,
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare the outputs.
 
     inputs  one array per entry parameter, tuples flattened; drawn with the seed where none are given
     seed    of the drawn inputs and of the moved runs
+    sanitize  as for `compile`
 
     Raises what `compile` raises, EvaluationError for inputs that do not fit, CheckError when the modules do not take or return the same
     arrays.
     """
     _same_inputs(original, fused)
-    executable = compile(fused, backend)
+    executable = compile(fused, backend, sanitize=sanitize)
     arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
     expected = Reference(original).run(arrays)
     actual = executable(*arrays)

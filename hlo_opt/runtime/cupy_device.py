@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
-from hlo_opt.ir import Shape
+from hlo_opt.ir import Instruction, Shape
 from hlo_opt.runtime import device_library
-from hlo_opt.runtime.calls import call_of
+from hlo_opt.runtime.calls import DeviceCall, call_of
+from hlo_opt.runtime.cupy_cache import NVRTC_OPTIONS, architecture, compiled
+from hlo_opt.runtime.host import cache_directory
 from hlo_opt.runtime.memory import Array, logical, physical, raw_dtype
-from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.steps import LibraryStep
+from hlo_opt.runtime.steps import KernelStep, LibraryStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NVRTC_OPTIONS = ("-fmad=false", "--std=c++17")
-"""No contraction into fused multiply-adds: a sum of a product rounds twice on every backend, as in XLA's evaluator."""
+    from hlo_opt.runtime.schedule import Schedule
 
-_COMPILED: dict[str, Any] = {}
-"""Kernels of this process by source: equal texts compile once."""
+__all__ = ["NVRTC_OPTIONS", "CupyDevice", "has_gpu", "import_cupy", "refuse_what_cupy_lacks"]
+
+MOST_BLOCKS = 2**31 - 1
+"""Blocks of a one-dimensional grid (CUDA C++ Programming Guide, table of technical specifications)."""
+
+_COMPILED: dict[tuple[int, str], Any] = {}
+"""Functions of this process by device and source: equal texts load once."""
 
 
 def import_cupy() -> Any:
@@ -56,36 +62,104 @@ def has_gpu() -> bool:
     return True
 
 
+def refuse_what_cupy_lacks(schedule: Schedule) -> None:
+    """Raises BackendError for the first instruction that has neither a kernel nor a call of CuPy (HLO523), or whose launch needs more blocks than a GPU takes
+    (HLO525): nothing moves to the CPU unasked."""
+    for _, step in schedule.steps():
+        module, i = schedule.module, step.instruction
+        if isinstance(step, LibraryStep) and step.kind != "empty" and call_of(i) is None and i.opcode != "after-all":
+            raise BackendError(
+                f"backend cupy: neither a kernel nor CuPy computes {i.opcode} {i.name}"
+                + (f" ({step.call})" if step.call != i.opcode else ""),
+                code="HLO523",
+                span=module.span(i),
+                hint="--backend host evaluates it in NumPy",
+            )
+        if isinstance(step, KernelStep) and step.kernel.launch.grid > MOST_BLOCKS:
+            raise BackendError(
+                f"backend cupy: {i.name} needs {step.kernel.launch.grid} blocks, and a GPU takes {MOST_BLOCKS}",
+                code="HLO525",
+                span=module.span(i),
+                hint="choose --backend host, or split the array",
+            )
+
+
 class CupyDevice:
     """Memory is a flat CuPy array; types that CuPy lacks are held as their raw bits."""
 
-    def __init__(self, kernels: Sequence[Kernel], reference: Reference) -> None:
+    def __init__(self, schedule: Schedule) -> None:
+        refuse_what_cupy_lacks(schedule)
         self.cupy = import_cupy()
-        self.reference = reference
+        self.module = schedule.module
         self.notes: dict[str, str] = {}
-        self._functions = {k.symbol: self._compile(k) for k in kernels}
+        self._calls: dict[Instruction, DeviceCall] = {}
+        self._functions = self._load(schedule.kernels)
+        names = {step.kernel.symbol: step.instruction for _, step in schedule.steps() if isinstance(step, KernelStep)}
+        self._launched_by = names
 
-    def _compile(self, kernel: Kernel) -> Callable[..., None]:
-        function = _COMPILED.get(kernel.source)
-        if function is None:
-            try:
-                function = self.cupy.RawModule(code=kernel.source, options=NVRTC_OPTIONS).get_function(kernel.symbol)
-            except self.cupy.cuda.compiler.CompileException as error:
-                first = str(error).strip().splitlines()[0][:200]
-                raise BackendError(f"NVRTC refuses kernel {kernel.symbol}: {first}", code="HLO522") from None
-            _COMPILED[kernel.source] = function
-        return function  # type: ignore[no-any-return]
+    def _load(self, kernels: Sequence[Kernel]) -> dict[str, Callable[..., None]]:
+        device = int(self.cupy.cuda.runtime.getDevice())
+        missing = [k for k in kernels if (device, k.source) not in _COMPILED]
+        if missing:
+            nvrtc = self.cupy.cuda.nvrtc
+            arch = architecture(nvrtc, str(self.cupy.cuda.Device().compute_capability))
+            for symbol, code in compiled(nvrtc, missing, arch, cache_directory()).items():
+                kernel = next(k for k in missing if k.symbol == symbol)
+                with self._told(None, f"loading kernel {symbol}"):
+                    module = self.cupy.cuda.function.Module()
+                    module.load(code)
+                    _COMPILED[device, kernel.source] = module.get_function(symbol)
+        return {k.symbol: _COMPILED[device, k.source] for k in kernels}
+
+    @contextmanager
+    def _told(self, instruction: Instruction | None, doing: str) -> Iterator[None]:
+        """What CUDA or a library of it says, as a BackendError with the instruction it happened at.
+
+        Launches are asynchronous: a fault of a kernel comes up at the next call that waits, which may be another instruction's.
+        """
+        cuda = self.cupy.cuda
+        known = (
+            self.cupy.cuda.memory.OutOfMemoryError,
+            cuda.runtime.CUDARuntimeError,
+            cuda.driver.CUDADriverError,
+        )
+        try:
+            yield
+        except BackendError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            told = isinstance(error, known) or kind in _LIBRARY_ERRORS
+            if not told and not isinstance(error, (ValueError, TypeError, NotImplementedError, ImportError)):
+                raise
+            is_memory = isinstance(error, self.cupy.cuda.memory.OutOfMemoryError)
+            span = None if instruction is None else self.module.span(instruction)
+            at = "" if instruction is None else f" at {instruction.opcode} {instruction.name}"
+            first = next(iter(str(error).splitlines()), "")[:200]
+            raise BackendError(
+                f"backend cupy: {doing}{at}: {kind}: {first}",
+                code="HLO527" if is_memory else "HLO526",
+                span=span,
+                hint="run says with --memory-limit what a module would need" if is_memory else None,
+            ) from error
 
     def upload(self, array: Array, shape: Shape) -> Any:
         flat = physical(array, shape)
-        return self.cupy.asarray(flat.view(raw_dtype(flat.dtype)))
+        with self._told(None, "copying to the GPU"):
+            return self.cupy.asarray(flat.view(raw_dtype(flat.dtype)))
 
     def download(self, memory: Any, shape: Shape) -> Array:
-        flat: Array = self.cupy.asnumpy(memory).view(shape.type.dtype)
+        with self._told(None, "copying from the GPU"):
+            flat: Array = self.cupy.asnumpy(memory).view(shape.type.dtype)
         return np.array(logical(flat, shape), order="C")
 
     def allocate(self, shape: Shape) -> Any:
-        return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
+        with self._told(None, "allocating"):
+            return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
+
+    def copy(self, memory: Any) -> Any:
+        with self._told(None, "copying"):
+            return memory.copy()
 
     def view(self, memory: Any, shape: Shape) -> Any:
         return memory.view(raw_dtype(shape.type.dtype))
@@ -97,15 +171,23 @@ class CupyDevice:
     def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         launch = kernel.launch
         if launch.grid:
-            self._functions[kernel.symbol]((launch.grid,), (launch.block,), (*inputs, *outputs))
+            with self._told(self._launched_by.get(kernel.symbol), "launching"):
+                self._functions[kernel.symbol]((launch.grid,), (launch.block,), (*inputs, *outputs))
 
     def call(self, step: LibraryStep, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
-        call = call_of(step.instruction) if step.kind == "library" else None
-        if call is not None:
+        call = self._calls.get(step.instruction)
+        if call is None:
+            if step.instruction.opcode == "after-all":
+                return [None]
+            call = call_of(step.instruction)
+            assert call is not None, step.instruction.name
+            self._calls[step.instruction] = call
             self.notes[step.call] = call.does
+        with self._told(step.instruction, call.does):
             return call.run(self.cupy, inputs)
-        self.notes[step.call] = "NumPy on the host, copied there and back"
-        arrays = [self.download(m, s) if s.is_array else None for m, s in zip(inputs, shapes, strict=True)]
-        results = self.reference.leaves_of(step.instruction, arrays)
-        leaves = step.instruction.shape.leaves()
-        return [None if a is None else self.upload(a, s) for a, s in zip(results, leaves, strict=True)]
+
+
+_LIBRARY_ERRORS = frozenset(
+    {"CUBLASError", "CUFFTError", "CUSOLVERError", "CUSPARSEError", "DynamicLibNotFoundError", "LinAlgError"}
+)
+"""Errors of NVIDIA's libraries, by name: their modules load the libraries, which a program that needs none of them may lack."""

@@ -1,79 +1,55 @@
-"""Library calls on a GPU, over an array module `xp` that is CuPy (or looks like it).
+"""Library calls on a GPU, over an array module `xp` that is CuPy (or looks like it): all of them, by name.
 
-The text of these functions is also what an emitted driver contains, so they use nothing but their arguments. Buffers are flat and hold raw bits where
-CuPy lacks the type: bf16 is `uint16`.
+The text of these functions is also what an emitted driver contains, so they use nothing but their arguments and each other. Buffers are flat and hold raw
+bits where CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from hlo_opt.runtime.device_arrays import copy_call, flat, logical, narrowed, operand, widened
+from hlo_opt.runtime.device_linear import cholesky_call, fft_call, triangular_solve_call
+from hlo_opt.runtime.device_order import computed, sort_call, sort_fusion_call, sorting_key, top_call
+from hlo_opt.runtime.device_products import (
+    convolution,
+    convolution_call,
+    dot,
+    dot_call,
+    gemm,
+    gemm_call,
+    gemm_operand,
+    matrices,
+    steps_call,
+)
 
-def widened(xp: Any, memory: Any, type_name: str) -> Any:
-    """The values of a buffer in a type that CuPy computes with: bf16 becomes float32, exactly."""
-    if type_name == "bf16":
-        return (memory.astype(xp.uint32) << xp.uint32(16)).view(xp.float32)
-    return memory
-
-
-def narrowed(xp: Any, values: Any, type_name: str, dtype_name: str) -> Any:
-    """Values rounded to the type of a buffer: to nearest, ties to even; a NaN stays one."""
-    if type_name == "bf16":
-        bits = xp.ascontiguousarray(values.astype(xp.float32)).view(xp.uint32)
-        rounded = (bits + xp.uint32(0x7FFF) + ((bits >> xp.uint32(16)) & xp.uint32(1))) >> xp.uint32(16)
-        quiet = (bits >> xp.uint32(16)) | xp.uint32(0x40)
-        return xp.where((bits & xp.uint32(0x7FFFFFFF)) > xp.uint32(0x7F800000), quiet, rounded).astype(xp.uint16)
-    if type_name == "pred":
-        return values != 0
-    return values.astype(dtype_name)
-
-
-def logical(memory: Any, dimensions: Any, minor_to_major: Any) -> Any:
-    """The array in a flat buffer whose fastest dimension comes first in `minor_to_major`."""
-    order = tuple(reversed(minor_to_major))
-    dense = memory.reshape([dimensions[d] for d in order])
-    return dense.transpose([order.index(d) for d in range(len(order))]) if order else dense
-
-
-def flat(xp: Any, array: Any, minor_to_major: Any) -> Any:
-    """The flat buffer of an array, laid out as `minor_to_major` says."""
-    order = tuple(reversed(minor_to_major))
-    return xp.ascontiguousarray(array.transpose(order) if order else array).reshape(-1)
-
-
-def dot(xp: Any, lhs: Any, rhs: Any, batch: Any, contracting: Any, dtype_name: str) -> Any:
-    """HLO's dot: batch dimensions, then the others of the left, then of the right. Operands are converted to `dtype_name`, which accumulates."""
-    (lhs_batch, rhs_batch), (lhs_sum, rhs_sum) = batch, contracting
-    lhs_free = [d for d in range(lhs.ndim) if d not in lhs_batch and d not in lhs_sum]
-    rhs_free = [d for d in range(rhs.ndim) if d not in rhs_batch and d not in rhs_sum]
-    batch_sizes = [lhs.shape[d] for d in lhs_batch]
-    rows, columns = [lhs.shape[d] for d in lhs_free], [rhs.shape[d] for d in rhs_free]
-    terms = 1
-    for d in lhs_sum:
-        terms *= lhs.shape[d]
-    if terms == 0:
-        return xp.zeros((*batch_sizes, *rows, *columns), dtype_name)
-    matrices = 1
-    for size in batch_sizes:
-        matrices *= size
-    left = lhs.transpose([*lhs_batch, *lhs_free, *lhs_sum]).reshape(matrices, -1, terms)
-    right = rhs.transpose([*rhs_batch, *rhs_sum, *rhs_free]).reshape(matrices, terms, -1)
-    product = xp.matmul(left.astype(dtype_name, copy=False), right.astype(dtype_name, copy=False))
-    return product.reshape((*batch_sizes, *rows, *columns))
-
-
-def dot_call(xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any, dtype_name: str) -> Any:
-    """`dot` on buffers."""
-    left, right, result = shapes
-    product = dot(
-        xp,
-        logical(widened(xp, buffers[0], left[0]), left[2], left[3]),
-        logical(widened(xp, buffers[1], right[0]), right[2], right[3]),
-        batch,
-        contracting,
-        dtype_name,
-    )
-    return [narrowed(xp, flat(xp, product, result[3]), result[0], result[1])]
+__all__ = [
+    "cholesky_call",
+    "complex_call",
+    "computed",
+    "convolution",
+    "convolution_call",
+    "copy_call",
+    "dot",
+    "dot_call",
+    "fft_call",
+    "flat",
+    "gemm",
+    "gemm_call",
+    "gemm_operand",
+    "logical",
+    "matrices",
+    "narrowed",
+    "operand",
+    "scatter_call",
+    "sort_call",
+    "sort_fusion_call",
+    "sorting_key",
+    "steps_call",
+    "top_call",
+    "triangular_solve_call",
+    "widened",
+]
 
 
 def scatter_call(xp: Any, buffers: Any, shapes: Any, dimensions: Any, combine: str, dtype_name: str) -> Any:

@@ -153,8 +153,14 @@ class _Writer:
         inputs, outputs = [names[b] for b in step.inputs], [names[b] for b in step.outputs]
         match step:
             case KernelStep():
+                started, taken = dict(step.copies), dict(step.takes)
                 for b, name in zip(step.outputs, outputs, strict=True):
-                    yield f"{name} = {_empty(routine.shapes[b])}"
+                    if b in started:
+                        yield f"{name} = {names[started[b]]}.copy()  # the kernel updates it in place"
+                    elif b in taken:
+                        yield f"{name} = {names[taken[b]]}  # nothing else reads it: updated in place"
+                    else:
+                        yield f"{name} = {_empty(routine.shapes[b])}"
                 yield f"KERNELS[{step.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
             case ConstantStep():
                 for literal, b in zip(step.literals, step.outputs, strict=True):
@@ -219,7 +225,7 @@ class _Writer:
         key = (literal, shape.minor_to_major)
         if key in self.constant_names:
             return self.constant_names[key]
-        value = literal_array(instruction, literal)
+        value = literal_array(literal)
         name = f"c{len(self.constants)}"
         memory = physical(value, shape)
         stored = memory.view(raw_dtype(memory.dtype))

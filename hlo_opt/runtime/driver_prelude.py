@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hlo_opt.runtime import device_library
+
 PRELUDE = '''\
 """Runs a compiled HLO module on a GPU. Needs CuPy and NumPy; the kernels are in the files beside this one.
 
@@ -84,6 +86,21 @@ def run(*arrays):
     buffers = [None if spec is None else upload(next(given), *spec) for spec in INPUTS]
     results = {entry}(*buffers)
     return [download(buffer, *spec) for buffer, spec in zip(results, OUTPUTS) if spec is not None]
+
+
+if __name__ == "__main__":
+    import sys
+
+    if len(sys.argv) > 1:
+        with numpy.load(sys.argv[1]) as archive:
+            given_arrays = [archive[f"in{{number}}"] for number in range(len(archive.files))]
+    else:
+        given_arrays = [numpy.zeros(spec[0], spec[2]) for spec in INPUTS if spec is not None]
+    outputs = run(*given_arrays)
+    for number, array in enumerate(outputs):
+        print(f"out{{number}}  {{array.dtype}}{{list(array.shape)}}")
+    if len(sys.argv) > 2:
+        numpy.savez(sys.argv[2], **{{f"out{{number}}": array for number, array in enumerate(outputs)}})
 '''
 
 RESERVED = frozenset(
@@ -102,7 +119,7 @@ RESERVED = frozenset(
             "run",
         ),
         *("KERNELS", "CONSTANTS", "INPUTS", "OUTPUTS", "state", "Any"),
-        *("widened", "narrowed", "logical", "flat", "dot", "dot_call", "scatter_call", "complex_call"),
+        *device_library.__all__,
     }
 )
 """Names that the driver uses itself."""

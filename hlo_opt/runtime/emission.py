@@ -12,12 +12,15 @@ import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import UsageError
-from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.runtime.driver import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.steps import KernelStep, LibraryStep
+from hlo_opt.text.frames import source_location
 
 _OURS = frozenset({"README.md", "__pycache__", "constants.npz", "driver.py", "kernels", "manifest.json"})
+
+_MOST_LINES = 50  # source lines of one kernel that the manifest lists
 
 _README = """\
 # How to run this
@@ -29,10 +32,14 @@ from driver import run
 outputs = run(*arrays)   # one NumPy array per entry parameter, tuples flattened in order
 ```
 
-`INPUTS` and `OUTPUTS` in `driver.py` list what it takes and gives. Types that NumPy lacks are raw bits: `uint16` for bf16.
+`INPUTS` and `OUTPUTS` in `driver.py` list what it takes and gives. Types that NumPy lacks are raw bits: `uint16` for bf16. Or from a shell, where an `.npz` file
+holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ...; without inputs, zeros are taken:
 
-- `kernels/*.cu`: {kernels}, one CUDA text each; CuPy compiles it when it is first launched
-- `manifest.json`: grid, block and shared memory of each kernel, which instruction launches which, and the library calls
+    python driver.py in.npz out.npz
+
+- `kernels/*.cu`: {kernels}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
+- `manifest.json`: for each kernel its plan, grid, block, shared memory (bytes), the shapes of its buffers and the Python lines that it comes from; which
+  instruction launches which; and the library calls
 - {launches} and {library} are in the program (those inside loops are counted once)
 """
 
@@ -89,17 +96,43 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dic
                 first.setdefault("further_symbols", []).append(step.kernel.symbol)
         elif isinstance(step, LibraryStep) and step.instruction.opcode != "after-all":
             library.append({"instruction": name, "call": step.call})
+    lines: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
+    for _, step in schedule.steps():
+        if isinstance(step, KernelStep):
+            lines[step.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, step.instruction)))
     kernels = [
         {
             "symbol": k.symbol,
             "file": files[k.symbol],
+            "plan": k.kind,
             "grid": k.launch.grid,
             "block": k.launch.block,
             "shared_bytes": k.launch.shared_bytes,
+            "inputs": [_described(shape) for shape in k.inputs],
+            "outputs": [_described(shape) for shape in k.outputs],
+            "source": list(lines[k.symbol])[:_MOST_LINES],
         }
         for k in schedule.kernels
     ]
     return {"kernels": kernels, "launches": list(launches.values()), "library": library}
+
+
+def source_lines(module: Module, instruction: Instruction) -> list[str]:
+    """`file:line` of the Python code that a launched instruction comes from: its own, then those of what is fused into it. They are data: text of the
+    dump as it is, and only ever written as JSON strings."""
+    found = dict.fromkeys([source_location(module, instruction)])
+    for computation in instruction.called() if instruction.opcode == "fusion" else ():
+        found.update(dict.fromkeys(source_location(module, i) for i in computation.instructions))
+    return [line for line in found if line]
+
+
+def _described(shape: Shape) -> dict[str, Any]:
+    return {
+        "type": shape.type.name,
+        "dimensions": list(shape.dimensions),
+        "minor_to_major": list(shape.minor_to_major),
+        "bytes": shape.byte_size,
+    }
 
 
 def kernel_files(kernels: tuple[Kernel, ...]) -> dict[str, str]:

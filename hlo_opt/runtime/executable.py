@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from hlo_opt.diag import UsageError, nearest
+from hlo_opt.diag import BackendError, UsageError, nearest
 from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
+from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Module
 from hlo_opt.runtime.executor import Device, Executor
+from hlo_opt.runtime.footprint import check_schedule
+from hlo_opt.runtime.host_program import HostProgram
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.sanitize import SanitizedProgram
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 
 __all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes"]
+
+NOT_ON_A_GPU = frozenset({"HLO523", "HLO525"})
+"""Codes of a module that a GPU cannot run: `auto` goes on to the host, and says so."""
 
 BACKENDS = ("auto", "cupy", "host", "numpy")
 
@@ -26,21 +34,46 @@ class Executable:
     """
 
     def __init__(
-        self, module: Module, backend: str, why: str, schedule: Schedule | None, device: Device | None
+        self,
+        module: Module,
+        backend: str,
+        why: str,
+        schedule: Schedule | None,
+        device: Device | HostProgram | SanitizedProgram | None,
+        max_steps: int | None = None,
     ) -> None:
         self.module = module
         self.backend = backend
         self.why = why
         self.schedule = schedule
         self._device = device
-        self._executor = None if schedule is None or device is None else Executor(schedule, device)
+        self._executor: Executor | HostProgram | SanitizedProgram | None = None
+        if isinstance(device, HostProgram | SanitizedProgram):  # they run by themselves
+            self._executor = device
+        elif schedule is not None and device is not None:
+            self._executor = Executor(schedule, device, max_steps)
+            if backend == "cupy" and max_steps is None:  # graphs do not count iterations
+                from hlo_opt.runtime.cupy_device import import_cupy
+                from hlo_opt.runtime.cupy_graphs import LoopGraphs
+
+                self._executor.loops = LoopGraphs(import_cupy(), device, schedule)
+        self._max_steps = max_steps
 
     def __call__(self, *inputs: Any) -> list[Array]:
         """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters."""
         arrays = entry_inputs(self.module, inputs)
         if self._executor is None:
-            return Reference(self.module).run(arrays)
+            return Reference(self.module).run(arrays, self._max_steps)
         return self._executor.run(arrays)
+
+    def resident(self, inputs: Sequence[Any]) -> Callable[[], None]:
+        """Runs the module, on a GPU from inputs that lie there already to outputs that stay there: what is timed. There it may return before all is done."""
+        arrays = entry_inputs(self.module, inputs)
+        executor = self._executor
+        if not isinstance(executor, Executor):
+            return lambda: void(self(*arrays))
+        memory = executor.upload(arrays)
+        return lambda: void(executor.run_resident(memory))
 
     def report(self) -> dict[str, Any]:
         """What ran.
@@ -50,6 +83,7 @@ class Executable:
         library    instructions that a library computes, by what is called
         fallbacks  instructions that have neither kernel nor library and are evaluated in NumPy; empty when all is well
         notes      how the device does its library calls, where that needs saying
+        memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
         """
         if self.schedule is None or self._executor is None:
             return {"backend": self.backend, "launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
@@ -63,7 +97,9 @@ class Executable:
             }
             for k in self.schedule.kernels
         ]
+        memory = {"memory": self._executor.memory} if isinstance(self._executor, HostProgram) else {}
         return {
+            **memory,
             "backend": self.backend,
             "launches": self._executor.launches,
             "kernels": kernels,
@@ -71,6 +107,10 @@ class Executable:
             "fallbacks": self.schedule.library_calls("fallback"),
             "notes": dict(sorted(getattr(self._device, "notes", {}).items())),
         }
+
+
+def void(_: object) -> None:
+    """Lets go of a result."""
 
 
 def choose_backend(wish: str) -> tuple[str, str]:
@@ -97,25 +137,50 @@ def choose_backend(wish: str) -> tuple[str, str]:
     return "numpy", "there is neither a GPU nor a C++ compiler"
 
 
-def compile(module: Module, backend: str = "host") -> Executable:
+def compile(
+    module: Module,
+    backend: str = "host",
+    *,
+    max_steps: int | None = None,
+    memory_limit: int | None = None,
+    sanitize: bool = False,
+) -> Executable:
     """Make a module ready to run.
 
-    backend  `numpy` (the interpreter), `host` (the emitted CUDA text built with the C++ compiler), `cupy` (on a GPU) or `auto`
+    backend       `numpy` (the interpreter), `host` (the emitted CUDA text built with the C++ compiler), `cupy` (on a GPU) or `auto`
+    max_steps     how many iterations all loops of a run may take together, else it raises EvaluationError (HLO402); None: any number
+    memory_limit  bytes that a run may hold at once, inputs and outputs included; None: any number
+    sanitize      build the kernels with address and undefined-behaviour sanitizers and run them in a process of their own; only on the host.
+                  A run then raises CheckError (HLO721) where a kernel does what it must not
 
-    Raises UsageError for an unknown backend, BackendError where its compiler or GPU is missing or a kernel does not build.
+    Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing or a kernel does not build.
     """
-    name, why = choose_backend(backend)
+    name, why = choose_backend("host" if sanitize and backend == "auto" else backend)
+    if sanitize and name != "host":
+        raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
     if name == "numpy":
-        return Executable(module, name, why, None, None)
+        check_memory(module, memory_limit)
+        return Executable(module, name, why, None, None, max_steps)
     schedule = build_schedule(module)
+    check_schedule(schedule, memory_limit)
     reference = Reference(module)
-    device: Device
-    if name == "host":
-        from hlo_opt.runtime.host_device import HostDevice
-
-        device = HostDevice(schedule.kernels, reference)
+    device: Device | HostProgram | SanitizedProgram
+    if sanitize:
+        device = SanitizedProgram(schedule, max_steps)
+    elif name == "host":
+        device = HostProgram(schedule, reference, max_steps)
     else:
         from hlo_opt.runtime.cupy_device import CupyDevice
+        from hlo_opt.runtime.host import has_compiler
 
-        device = CupyDevice(schedule.kernels, reference)
-    return Executable(module, name, why, schedule, device)
+        try:
+            device = CupyDevice(schedule)
+        except BackendError as error:
+            if backend != "auto" or error.code not in NOT_ON_A_GPU:
+                raise
+            elsewhere = compile(
+                module, "host" if has_compiler() else "numpy", max_steps=max_steps, memory_limit=memory_limit
+            )
+            elsewhere.why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"
+            return elsewhere
+    return Executable(module, name, why, schedule, device, max_steps)

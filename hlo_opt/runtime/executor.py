@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hlo_opt.analysis.loops import derived_trip_count
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.evaluate.interpreter import endless
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule import Schedule, literal_array
@@ -41,6 +43,10 @@ class Device(Protocol):
         """An uninitialised buffer."""
         ...
 
+    def copy(self, memory: Memory) -> Memory:
+        """Another buffer with the same elements."""
+        ...
+
     def view(self, memory: Memory, shape: Shape) -> Memory:
         """The same memory as a buffer of another shape of the same size."""
         ...
@@ -58,9 +64,24 @@ class Device(Protocol):
         ...
 
 
+class Loops(Protocol):
+    """Runs whole loops faster than step by step, where it can."""
+
+    def run(
+        self,
+        step: WhileStep,
+        state: Sequence[Memory],
+        trips: int | None,
+        constants: Callable[[ConstantStep, Sequence[Shape]], list[Memory]],
+    ) -> tuple[list[Memory], int] | None:
+        """The final state and the number of launches, or None. `trips` is the number of iterations where it is known."""
+        ...
+
+
 @dataclass(slots=True)
 class _Frame:
-    """A running routine. `waiting` is the control-flow step whose callee runs now; `state` that loop's values."""
+    """A running routine. `waiting` is the control-flow step whose callee runs now; `state` that loop's values, `iterations` how often its body has run,
+    `unread` how often it runs on before its predicate is looked at."""
 
     routine: Routine
     memory: list[Memory]
@@ -68,26 +89,42 @@ class _Frame:
     waiting: Step | None = None
     state: list[Memory] | None = None
     in_condition: bool = False
+    iterations: int = 0
+    unread: int = 0
 
 
 class Executor:
     """Runs a schedule on a device and counts launches. Constants are uploaded once and kept."""
 
-    def __init__(self, schedule: Schedule, device: Device) -> None:
+    def __init__(self, schedule: Schedule, device: Device, max_steps: int | None = None) -> None:
+        """`max_steps` is how many iterations all loops of a run may take together; None: any number."""
+        self.max_steps = max_steps
+        self.steps = 0
         self.schedule = schedule
         self.device = device
         self.launches = 0
+        self.loops: Loops | None = None
         self._constants_of: dict[ConstantStep, list[Memory]] = {}
+        self._known_trips: dict[WhileStep, int | None] = {}
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
-        self.launches = 0
+        results = self.run_resident(self.upload(inputs))
+        entry = self.schedule.entry
+        outputs = [(m, entry.shapes[b]) for m, b in zip(results, entry.results, strict=True)]
+        return [self.device.download(m, s) for m, s in outputs if s.is_array]
+
+    def upload(self, inputs: Sequence[Array]) -> list[Memory]:
+        """The entry's flattened parameters as the device holds them."""
         entry = self.schedule.entry
         given = iter(inputs)
         shapes = [entry.shapes[b] for b in entry.inputs]
-        results = self._run(entry, [self.device.upload(next(given), s) if s.is_array else None for s in shapes])
-        outputs = [(m, entry.shapes[b]) for m, b in zip(results, entry.results, strict=True)]
-        return [self.device.download(m, s) for m, s in outputs if s.is_array]
+        return [self.device.upload(next(given), s) if s.is_array else None for s in shapes]
+
+    def run_resident(self, memory: Sequence[Memory]) -> list[Memory]:
+        """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return."""
+        self.launches = self.steps = 0
+        return self._run(self.schedule.entry, memory)
 
     def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
         stack = [_start(entry, inputs)]
@@ -112,8 +149,13 @@ class Executor:
         memory, shapes = frame.memory, frame.routine.shapes
         match step:
             case KernelStep():
+                started = dict(step.copies)
                 for b in step.outputs:
-                    memory[b] = self.device.allocate(shapes[b])
+                    memory[b] = (
+                        self.device.copy(memory[started[b]]) if b in started else self.device.allocate(shapes[b])
+                    )
+                for b, source in step.takes:
+                    memory[b] = memory[source]
                 self.device.launch(step.kernel, [memory[b] for b in step.inputs], [memory[b] for b in step.outputs])
                 self.launches += 1
             case ConstantStep():
@@ -127,9 +169,16 @@ class Executor:
             case LibraryStep():
                 self._library(step, memory, shapes)
             case WhileStep():
-                frame.waiting, frame.state = step, [memory[b] for b in step.inputs]
-                frame.in_condition = True
-                return _start(self.schedule.routines[step.condition], frame.state)
+                state = [memory[b] for b in step.inputs]
+                trips = self._trips(step)
+                done = None if self.loops is None else self.loops.run(step, state, trips, self._constant)
+                if done is None:
+                    frame.waiting, frame.state, frame.iterations, frame.unread = step, state, 0, trips or 0
+                    return self._again(step, frame, state)
+                results, launches = done
+                self.launches += launches
+                for b, value in zip(step.outputs, results, strict=True):
+                    memory[b] = value
             case BranchStep():
                 frame.waiting = step
                 number = self._branch(step, frame)
@@ -145,10 +194,11 @@ class Executor:
         step = frame.waiting
         if isinstance(step, WhileStep):
             if not frame.in_condition:
-                frame.state, frame.in_condition = results, True
-                return _start(self.schedule.routines[step.condition], results)
+                frame.state = results
+                return self._again(step, frame, results)
             assert frame.state is not None
             if bool(self._scalar(results[0], callee.shapes[callee.results[0]])):
+                self._count(step, frame)
                 frame.in_condition = False
                 return _start(self.schedule.routines[step.body], frame.state)
             results = frame.state
@@ -158,6 +208,27 @@ class Executor:
         frame.waiting = frame.state = None
         self._finish(frame)
         return None
+
+    def _again(self, step: WhileStep, frame: _Frame, state: list[Memory]) -> _Frame:
+        """The next thing that a loop does: the body, while iterations are known to remain, else the condition, whose answer is read."""
+        frame.in_condition = frame.unread <= 0
+        if frame.in_condition:
+            return _start(self.schedule.routines[step.condition], state)
+        frame.unread -= 1
+        self._count(step, frame)
+        return _start(self.schedule.routines[step.body], state)
+
+    def _trips(self, step: WhileStep) -> int | None:
+        """How often a counted loop's body runs. What a backend config states is no proof and is not believed; the condition has the last word in any case."""
+        if step not in self._known_trips:
+            self._known_trips[step] = derived_trip_count(step.instruction)
+        return self._known_trips[step]
+
+    def _count(self, step: WhileStep, frame: _Frame) -> None:
+        if self.max_steps is not None and self.steps >= self.max_steps:
+            raise endless(step.instruction, frame.iterations, self.steps, self.max_steps)
+        self.steps += 1
+        frame.iterations += 1
 
     def _library(self, step: LibraryStep, memory: list[Memory], shapes: Sequence[Shape]) -> None:
         if step.kind == "empty":
@@ -172,7 +243,7 @@ class Executor:
         found = self._constants_of.get(step)
         if found is None:
             pairs = zip(step.literals, step.outputs, strict=True)
-            found = [self.device.upload(literal_array(step.instruction, value), shapes[b]) for value, b in pairs]
+            found = [self.device.upload(literal_array(value), shapes[b]) for value, b in pairs]
             self._constants_of[step] = found
         return found
 

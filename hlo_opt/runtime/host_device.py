@@ -15,10 +15,13 @@ from hlo_opt.runtime.steps import LibraryStep
 
 
 class HostDevice:
-    """Memory is a flat NumPy array. Library calls are evaluated in NumPy, by the op table."""
+    """Memory is a flat NumPy array, each buffer in one of its own. Library calls are evaluated in NumPy, by the op table.
 
-    def __init__(self, kernels: Sequence[Kernel], reference: Reference) -> None:
-        self._library = HostLibrary(kernels)
+    Runs under the sanitizers use it; `HostProgram` is for all others.
+    """
+
+    def __init__(self, library: HostLibrary, reference: Reference) -> None:
+        self._library = library
         self._reference = reference
 
     def upload(self, array: Array, shape: Shape) -> Array:
@@ -29,6 +32,9 @@ class HostDevice:
 
     def allocate(self, shape: Shape) -> Array:
         return np.empty(shape.element_count, shape.type.dtype)
+
+    def copy(self, memory: Array) -> Array:
+        return memory.copy()
 
     def view(self, memory: Array, shape: Shape) -> Array:
         return memory.view(shape.type.dtype)

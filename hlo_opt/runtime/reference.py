@@ -19,9 +19,9 @@ class Reference:
         self._module = module
         self._interpreter = Interpreter()
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The entry's outputs, tuples flattened."""
-        return evaluate(self._module, inputs, as_xla_cpu=False)
+    def run(self, inputs: Sequence[Array], max_steps: int | None = None) -> list[Array]:
+        """The entry's outputs, tuples flattened. `max_steps` as for `hlo_opt.evaluate`."""
+        return evaluate(self._module, inputs, as_xla_cpu=False, max_steps=max_steps)
 
     def leaves_of(self, instruction: Instruction, operands: Sequence[Array | None]) -> list[Array | None]:
         """The leaves of an instruction's value for the leaves of its operands; None stands for a token."""

@@ -17,11 +17,13 @@ from typing import Literal as OneOf
 
 import numpy as np
 
+from hlo_opt.analysis.facts import is_boundary_fusion
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import Computation, Instruction, Layout, Literal, Module, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.control import branches as branches_of
+from hlo_opt.ops.control_numpy import elided
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
@@ -39,6 +41,7 @@ from hlo_opt.runtime.steps import (
     WhileStep,
     callees,
     last_uses,
+    with_takes,
 )
 
 
@@ -111,8 +114,9 @@ class RoutineBuilder:
             self.relaid(root, b, _laid_out(self.shapes[b], order))
             for b, order in zip(self.leaves[root], self.key.results, strict=True)
         )
-        frees = last_uses(self.steps, results)
-        return Routine(computation, tuple(self.shapes), tuple(inputs), results, tuple(self.steps), frees)
+        steps = with_takes(self.steps, results)
+        frees = last_uses(steps, results)
+        return Routine(computation, tuple(self.shapes), tuple(inputs), results, steps, frees)
 
     def fresh(self, shape: Shape) -> int:
         self.shapes.append(shape)
@@ -210,8 +214,12 @@ class RoutineBuilder:
             self.steps.append(LibraryStep(i, operands, outputs, "empty", i.opcode))
         else:
             known = (spec is not None and spec.is_library) or call_of(i) is not None
+            call = i.word("custom_call_target", i.opcode)
+            around = _library_call_inside(i)
+            if around is not None:  # a sort that makes its iota itself is as much a library's as a sort
+                known, call = True, around.opcode
             kind: OneOf["library", "fallback"] = "library" if known else "fallback"
-            self.steps.append(LibraryStep(i, operands, outputs, kind, i.word("custom_call_target", i.opcode)))
+            self.steps.append(LibraryStep(i, operands, outputs, kind, call))
         return outputs
 
     def launches(self, i: Instruction, operands: Buffers, parts: Sequence[Part]) -> Buffers:
@@ -227,6 +235,15 @@ class RoutineBuilder:
     def malformed(self, i: Instruction, why: str) -> EvaluationError:
         module = self.key.computation.module
         return EvaluationError(f"{i.name}: {why}", code="HLO412", span=None if module is None else module.span(i))
+
+
+def _library_call_inside(instruction: Instruction) -> Instruction | None:
+    """The library operation that a custom fusion is built around; None for any other instruction."""
+    if not is_boundary_fusion(instruction):
+        return None
+    root = instruction.called_by("calls").root
+    spec = find(root.opcode)
+    return root if spec is not None and spec.is_library else None
 
 
 def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
@@ -274,18 +291,14 @@ def _literal_leaves(literal: Literal) -> Iterator[Literal]:
         top = todo.pop()
         if not top.shape.is_tuple:
             yield top
+        elif top.is_elided:
+            yield from (Literal(leaf, text=top.text, is_elided=True) for leaf in top.shape.leaves())
         elif isinstance(top.value, tuple):
             todo.extend(reversed(top.value))
 
 
-def literal_array(i: Instruction, literal: Literal) -> Array:
-    """The value of an array literal. Raises EvaluationError for one that was left out of the text."""
-    try:
-        value = literal.value
-    except ValueError as error:
-        module = i.computation.module
-        raise EvaluationError(
-            f"{i.name}: {error}", code="HLO413", span=None if module is None else module.span(i)
-        ) from None
+def literal_array(literal: Literal) -> Array:
+    """The value of an array literal; of one that was left out of the text (`{...}`) what the interpreter takes for it."""
+    value = elided(literal.shape) if literal.is_elided else literal.value
     assert not isinstance(value, tuple)
-    return value
+    return np.asarray(value)

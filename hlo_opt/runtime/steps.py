@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from hlo_opt.codegen.kernel import Kernel
@@ -23,9 +24,20 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class KernelStep(Step):
-    """Launch a kernel; its pointers are the inputs, then the outputs."""
+    """Launch a kernel; its pointers are the inputs, then the outputs.
+
+    takes  (output, input) for `kernel.aliases` whose output may be made in the input's memory, which nothing needs after this step; the other
+           outputs of `kernel.aliases` get memory of their own and a copy of the input's elements
+    """
 
     kernel: Kernel
+    takes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def copies(self) -> tuple[tuple[int, int], ...]:
+        """(output, input): what is copied before the launch."""
+        found = [(self.outputs[output], self.inputs[source]) for output, source in self.kernel.aliases]
+        return tuple(pair for pair in found if pair not in self.takes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +122,21 @@ def callees(step: Step) -> tuple[RoutineKey, ...]:
     if isinstance(step, WhileStep):
         return (step.condition, step.body)
     return step.branches if isinstance(step, BranchStep) else ()
+
+
+def with_takes(steps: Sequence[Step], results: Buffers) -> tuple[Step, ...]:
+    """The steps, where kernels that update an operand in place do so in its own memory, if it is the output of another kernel and read by nothing else."""
+    uses = Counter(b for step in steps for b in step.inputs)
+    made = {b for step in steps if isinstance(step, KernelStep) for b in step.outputs}
+    kept = set(results)
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, KernelStep) and step.kernel.own:
+            pairs = [(step.outputs[o], step.inputs[i]) for o, i in step.kernel.aliases if o in step.kernel.own]
+            takes = tuple((o, i) for o, i in pairs if i in made and uses[i] == 1 and i not in kept)
+            step = replace(step, takes=takes)
+        found.append(step)
+    return tuple(found)
 
 
 def last_uses(steps: Sequence[Step], results: Buffers) -> tuple[Buffers, ...]:

@@ -1,11 +1,9 @@
 """The cupy backend over the stand-in: what it does with CuPy, without a GPU. With a GPU, the last test runs the real one."""
 
-import importlib.util
 import sys
 import types
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,30 +15,17 @@ from hlo_opt.runtime import cupy_device
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("fake_cupy_here", Path(__file__).with_name("fake_cupy.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "fake_cupy_here", module)
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    spec.loader.exec_module(module)
-    module.import_as_cupy()
-    monkeypatch.setattr(cupy_device, "_COMPILED", {})
-    return module
-
-
 NOTES = {
-    "attention_bf16": {"dot": "cupy.matmul"},
+    "attention_bf16": {"dot": "cublasGemmStridedBatchedEx"},
     "embed_gradient": {"scatter": "cupy.add.at"},
-    "mlp_train_step": {"dot": "cupy.matmul"},
+    "mlp_forward": {"dot": "cublasGemmStridedBatchedEx"},
     "write_rows": {"scatter": "assignment by index"},
 }
 
 
 @pytest.mark.parametrize("name", [*NOTES, "nested", "shuffle"])
 def test_dumps_agree_with_the_host_backend(name: str, fake: types.ModuleType) -> None:
-    module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())
+    module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / f"{name}.hlo").read_text()))
     inputs = module_inputs(module, 2)
     host, gpu = (hlo_opt.compile(module, backend) for backend in ("host", "cupy"))
     expected, got = host(*inputs), gpu(*inputs)
@@ -50,35 +35,76 @@ def test_dumps_agree_with_the_host_backend(name: str, fake: types.ModuleType) ->
             a.astype(np.float64), b.astype(np.float64), rtol=2e-2 if a.dtype.kind == "V" else 1e-3, atol=1e-4
         )
     report = gpu.report()
-    assert len(fake.launched) == report["launches"] == host.report()["launches"]
-    assert report["notes"] == (NOTES.get(name, {}))
+    assert (
+        len(fake.launched) == report["launches"] <= host.report()["launches"]
+    )  # predicates of counted loops are not read
+    if report["library"]:
+        assert report["notes"] == (NOTES.get(name, {}))
 
 
-def test_kernels_are_compiled_once_per_process(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[str] = []
-    get_function = fake.RawModule.get_function
-
-    def counted(self: object, symbol: str) -> object:
-        built.append(symbol)
-        return get_function(self, symbol)
-
-    monkeypatch.setattr(fake.RawModule, "get_function", counted)
+def test_kernels_are_compiled_once_per_text_device_and_nvrtc(
+    fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
     first = hlo_opt.compile(module, "cupy")
-    assert sorted(built) == sorted(k["symbol"] for k in first.report()["kernels"])
+    symbols = sorted(f"{k['symbol']}.cu" for k in first.report()["kernels"])
+    assert sorted(fake.compilations) == symbols
     hlo_opt.compile(module, "cupy")
-    assert len(built) == len(first.report()["kernels"])
+    monkeypatch.setattr(cupy_device, "_COMPILED", {})  # as in a new process
+    again = hlo_opt.compile(module, "cupy")
+    assert sorted(fake.compilations) == symbols
+    inputs = module_inputs(module, 0)
+    assert all(np.array_equal(a, b) for a, b in zip(again(*inputs), first(*inputs), strict=True))
+    monkeypatch.setattr(cupy_device, "_COMPILED", {})
+    fake.cuda.nvrtc.getVersion = lambda: (13, 1)
+    hlo_opt.compile(module, "cupy")
+    assert len(fake.compilations) == 2 * len(symbols)
 
 
-def test_what_has_no_kernel_goes_through_numpy_and_says_so(fake: types.ModuleType) -> None:
-    module = hlo_opt.parse(
-        "HloModule m\nENTRY e {\n  a = f8e5m2[2]{0} parameter(0)\n  ROOT b = f8e5m2[2]{0} multiply(a, a)\n}\n"
-    )
+F8 = 'HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), custom_call_target="unheard"\n}\n'
+
+
+def test_what_cupy_lacks_is_an_error_with_its_line_and_auto_goes_on_to_the_host(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(F8, filename="m.hlo")
+    with pytest.raises(BackendError, match=r"m.hlo:4:.*HLO523.*custom-call b \(unheard\)") as caught:
+        hlo_opt.compile(module, "cupy")
+    assert caught.value.line == 4 and caught.value.hint is not None
+    executable = hlo_opt.compile(module, "auto")
+    assert executable.backend in ("host", "numpy")
+    assert executable.why.startswith("there is a GPU, but neither a kernel nor CuPy computes custom-call b")
+
+
+def test_a_grid_that_no_gpu_takes_is_refused_before_anything_runs(
+    fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    monkeypatch.setattr(cupy_device, "MOST_BLOCKS", 0)
+    with pytest.raises(BackendError, match=r"HLO525 .* blocks, and a GPU takes 0"):
+        hlo_opt.compile(module, "cupy")
+    assert not fake.compilations
+
+
+def test_faults_of_cuda_name_the_instruction(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text(), filename="softmax.hlo")
     executable = hlo_opt.compile(module, "cupy")
-    a = np.array([1.5, 3], ml_dtypes.float8_e5m2)
-    assert np.array_equal(executable(a)[0], a * a)
-    assert executable.report()["fallbacks"] == {"multiply": 1}
-    assert "NumPy" in executable.report()["notes"]["multiply"]
+    inputs = module_inputs(module, 0)
+
+    def broken(self: object, *_: object) -> None:
+        raise fake.cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access\nmore")
+
+    monkeypatch.setattr(fake._Function, "__call__", broken)
+    with pytest.raises(
+        BackendError, match=r"softmax.hlo:\d+:\d+: HLO526 .*launching at \w+.*illegal memory access"
+    ) as caught:
+        executable(*inputs)
+    assert caught.value.line is not None
+
+    def full(*_: object) -> None:
+        raise fake.cuda.memory.OutOfMemoryError("Out of memory allocating 9 bytes")
+
+    monkeypatch.setattr(fake, "empty", full)
+    with pytest.raises(BackendError, match=r"HLO527 .*allocating: .*Out of memory"):
+        executable(*inputs)
 
 
 def test_no_gpu_and_no_cupy_are_told_apart(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +120,18 @@ def test_no_gpu_and_no_cupy_are_told_apart(fake: types.ModuleType, monkeypatch: 
         hlo_opt.compile(module, "cupy")
 
 
-def test_a_kernel_that_nvrtc_refuses_is_one_error(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: object, symbol: str) -> object:
-        raise fake.cuda.compiler.CompileException("kernel.cu(1): error: no\nmore")
+def test_a_kernel_that_nvrtc_refuses_is_one_error(fake: types.ModuleType) -> None:
+    def refuse(program: object, options: object) -> None:
+        raise fake.cuda.nvrtc.NVRTCError("NVRTC_ERROR_COMPILATION")
 
-    monkeypatch.setattr(fake.RawModule, "get_function", refuse)
-    with pytest.raises(BackendError, match=r"HLO522 NVRTC refuses kernel \w+: kernel.cu\(1\): error: no$"):
+    fake.cuda.nvrtc.compileProgram = refuse
+    with pytest.raises(BackendError, match=r"HLO522 NVRTC refuses kernel \w+: \w+.cu\(1\): error: no$"):
+        hlo_opt.compile(hlo_opt.parse((DUMPS / "softmax.hlo").read_text()), "cupy")
+
+
+def test_a_device_older_than_nvrtc_is_told(fake: types.ModuleType) -> None:
+    fake.cuda.nvrtc.getSupportedArchs = lambda: [100]
+    with pytest.raises(BackendError, match=r"HLO524 .*compute capability 90"):
         hlo_opt.compile(hlo_opt.parse((DUMPS / "softmax.hlo").read_text()), "cupy")
 
 

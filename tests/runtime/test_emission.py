@@ -31,7 +31,11 @@ def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) ->
     assert [(row["instruction"], row["computation"]) for row in manifest["launches"]] == [("b", "e"), ("c", "e")]
     assert manifest["library"] == [{"instruction": "z", "call": "slice"}]
     (kernel,) = manifest["kernels"]
-    assert set(kernel) == {"symbol", "file", "grid", "block", "shared_bytes"}
+    assert set(kernel) == {
+        *("symbol", "file", "plan", "grid", "block", "shared_bytes", "inputs", "outputs", "source"),
+    }
+    shape = {"type": "f32", "dimensions": [8], "minor_to_major": [0], "bytes": 32}
+    assert (kernel["inputs"], kernel["outputs"], kernel["plan"]) == ([shape, shape], [shape], "loop")
     source = (tmp_path / "o" / kernel["file"]).read_text()
     assert re.search(rf'extern "C" __global__ void [^;{{]*\b{kernel["symbol"]}\(', source)
 
@@ -90,7 +94,7 @@ def test_a_failed_emission_keeps_the_old_folder(tmp_path: Path) -> None:
     with pytest.raises(BackendError):
         hlo_opt.emit(
             hlo_opt.parse(
-                "HloModule m\nENTRY e {\n  a = f8e5m2[2]{0} parameter(0)\n  ROOT b = f8e5m2[2]{0} add(a, a)\n}\n"
+                'HloModule m\nENTRY e {\n  a = f32[2]{0} parameter(0)\n  ROOT b = f32[2]{0} custom-call(a), custom_call_target="unheard"\n}\n'
             ),
             tmp_path / "o",
         )

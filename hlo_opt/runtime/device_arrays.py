@@ -1,0 +1,59 @@
+"""Buffers as arrays of an array module `xp` that is CuPy (or looks like it), and back.
+
+The text of these functions is also what an emitted driver contains, so they use nothing but their arguments. Buffers are flat and hold raw bits where
+CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def widened(xp: Any, memory: Any, type_name: str) -> Any:
+    """The values of a buffer in a type that CuPy computes with: bf16 becomes float32, exactly."""
+    if type_name == "bf16":
+        return (memory.astype(xp.uint32) << xp.uint32(16)).view(xp.float32)
+    return memory
+
+
+def narrowed(xp: Any, values: Any, type_name: str, dtype_name: str) -> Any:
+    """Values rounded to the type of a buffer: to nearest, ties to even; a NaN stays one."""
+    if type_name == "bf16":
+        bits = xp.ascontiguousarray(values.astype(xp.float32)).view(xp.uint32)
+        rounded = (bits + xp.uint32(0x7FFF) + ((bits >> xp.uint32(16)) & xp.uint32(1))) >> xp.uint32(16)
+        quiet = (bits >> xp.uint32(16)) | xp.uint32(0x40)
+        return xp.where((bits & xp.uint32(0x7FFFFFFF)) > xp.uint32(0x7F800000), quiet, rounded).astype(xp.uint16)
+    if type_name == "pred":
+        return values != 0
+    return values.astype(dtype_name)
+
+
+def logical(memory: Any, dimensions: Any, minor_to_major: Any) -> Any:
+    """The array in a flat buffer whose fastest dimension comes first in `minor_to_major`."""
+    order = tuple(reversed(minor_to_major))
+    dense = memory.reshape([dimensions[d] for d in order])
+    return dense.transpose([order.index(d) for d in range(len(order))]) if order else dense
+
+
+def flat(xp: Any, array: Any, minor_to_major: Any) -> Any:
+    """The flat buffer of an array, laid out as `minor_to_major` says."""
+    order = tuple(reversed(minor_to_major))
+    return xp.ascontiguousarray(array.transpose(order) if order else array).reshape(-1)
+
+
+def operand(xp: Any, memory: Any, shape: Any, table: str) -> Any:
+    """The array in a buffer, in a type that CuPy computes with. `table`, where it is not empty, holds the float32 values of all 256 bytes, in hexadecimal:
+    how f8 and the other types of one byte are read."""
+    if table:
+        import numpy
+
+        memory = xp.asarray(numpy.frombuffer(bytes.fromhex(table), "float32"))[memory]
+    return logical(widened(xp, memory, shape[0]), shape[2], shape[3])
+
+
+def copy_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+    """The operands as they are, laid out as the results want them."""
+    half = len(buffers)
+    return [
+        flat(xp, logical(b, s[2], s[3]), r[3]) for b, s, r in zip(buffers, shapes[:half], shapes[half:], strict=True)
+    ]

@@ -1,0 +1,223 @@
+"""A schedule compiled for the host: one call runs straight stretches, loops and conditionals, and comes back for library calls only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hlo_opt.diag import BackendError
+from hlo_opt.evaluate.interpreter import endless
+from hlo_opt.ir import Shape
+from hlo_opt.runtime.host import HostLibrary, load
+from hlo_opt.runtime.host_words import HostCall, ProgramWords, RoutineWords, buffer_bytes, words_of
+from hlo_opt.runtime.memory import Array, logical, physical
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.steps import RelayoutStep
+
+_FINE, _CALL, _FIBRES, _STEPS, _MEMORY, _PAUSE = range(6)
+_NEW, _GO_ON = 0, -1
+
+
+class _Routine(ctypes.Structure):
+    _fields_: ClassVar[list[tuple[str, Any]]] = [
+        ("words", ctypes.c_void_p),
+        ("buffers", ctypes.c_longlong),
+        ("slots", ctypes.c_longlong),
+    ]
+
+
+class _Program(ctypes.Structure):
+    _fields_: ClassVar[list[tuple[str, Any]]] = [
+        ("routines", ctypes.c_void_p),
+        ("launchers", ctypes.c_void_p),
+        ("timings", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),
+        ("most_steps", ctypes.c_longlong),
+        ("processors", ctypes.c_int),
+        ("launches", ctypes.c_longlong),
+        ("steps", ctypes.c_longlong),
+        ("at_instruction", ctypes.c_longlong),
+        ("at_iterations", ctypes.c_longlong),
+        ("at_slots", ctypes.c_void_p),
+        ("depth", ctypes.c_longlong),
+    ]
+
+
+@cache
+def _runner() -> Any:
+    folder = resources.files("hlo_opt.runtime")
+    product = folder.joinpath("host_product.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
+    text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8").replace("HLO_PRODUCT\n", product)
+    run = load([text], ("-pthread", "-ffp-contract=fast")).hlo_run
+    run.restype = ctypes.c_int
+    pointer = ctypes.c_void_p
+    run.argtypes = [pointer, ctypes.c_longlong, pointer, pointer, pointer, pointer]
+    return run
+
+
+class HostProgram:
+    """Runs a schedule; the same face as `Executor`.
+
+    launches  kernel launches of the last run
+    """
+
+    def __init__(self, schedule: Schedule, reference: Reference, max_steps: int | None = None) -> None:
+        """`max_steps` as for `Executor`. Raises BackendError as `HostLibrary`."""
+        self.schedule = schedule
+        self.launches = 0
+        self._reference = reference
+        self._most_steps = -1 if max_steps is None else max_steps
+        self._library = HostLibrary(schedule.kernels)
+        self._program = words_of(schedule)
+        self._constants: list[Array] | None = None
+        self._kept: _Run | None = None
+        self._timings = np.zeros((max(1, len(schedule.kernels)), 2), np.int64)
+        self._words = [np.array(r.words, np.int64) for r in self._program.routines]
+        self._launchers = np.array([self._library.address(k) for k in schedule.kernels] or [0], np.uint64)
+        self._routines = (_Routine * len(self._words))(
+            *(
+                _Routine(w.ctypes.data, r.buffers, r.slots)
+                for w, r in zip(self._words, self._program.routines, strict=True)
+            )
+        )
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that a run holds: `buffers` (all intermediate values, in one block), `constants`, `inputs` and `outputs`; `peak` is their sum."""
+        entry = self.schedule.entry
+        sizes = {
+            "buffers": self._program.routines[0].bytes,
+            "constants": sum(buffer_bytes(shape) for _, _, shape in self._program.constants),
+            "inputs": sum(buffer_bytes(entry.shapes[b]) for b in entry.inputs),
+            "outputs": sum(buffer_bytes(entry.shapes[b]) for b in entry.results),
+        }
+        return {**sizes, "peak": sum(sizes.values())}
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
+        if self._constants is None:
+            self._constants = [_held(literal_array(value), shape) for _, value, shape in self._program.constants]
+        run, self._kept = self._kept or _Run(self), None  # a second run at the same time gets memory of its own
+        try:
+            return run(inputs)
+        finally:
+            self._kept = run
+
+
+class _Run:
+    """Memory for one run at a time."""
+
+    def __init__(self, owner: HostProgram) -> None:
+        words: ProgramWords = owner._program
+        entry: RoutineWords = words.routines[0]
+        self.owner = owner
+        assert owner._constants is not None
+        self.constants = np.array([a.ctypes.data for a in owner._constants] or [0], np.uint64)
+        self.arena = np.empty(entry.bytes + 64, np.uint8)
+        self.base = -(-self.arena.ctypes.data // 64) * 64
+        self.slots = np.zeros(entry.deepest, np.uint64)
+        self.frames = np.zeros(entry.depth * 8, np.int64)
+        self.scratch = np.zeros(words.pointers, np.uint64)
+        self.program = _Program(
+            ctypes.addressof(owner._routines),
+            owner._launchers.ctypes.data,
+            owner._timings.ctypes.data,
+            self.constants.ctypes.data,
+            owner._most_steps,
+            processors(),
+        )
+        self.wrapped: dict[tuple[int, Shape], Array] = {}
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        routine = self.owner.schedule.entry
+        given = iter(inputs)
+        held = [_held(next(given), routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.inputs]
+        outputs = [_empty(routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.results]
+        for b, array in zip(routine.inputs, held, strict=True):
+            self.slots[b] = 0 if array is None else array.ctypes.data
+        first = self.owner._program.routines[0].buffers
+        for k, array in enumerate(outputs):
+            self.slots[first + k] = 0 if array is None else array.ctypes.data
+        status = self._go(_NEW)
+        while status in (_CALL, _PAUSE):
+            if status == _CALL:
+                self._call(self.owner._program.calls[self.program.at_instruction], self.program.at_slots or 0)
+            status = self._go(_GO_ON)
+        self.wrapped.clear()
+        self.owner.launches = self.program.launches
+        self._check(status)
+        shapes = [routine.shapes[b] for b in routine.results]
+        return [_logical(a, s) for a, s in zip(outputs, shapes, strict=True) if a is not None]
+
+    def _check(self, status: int) -> None:
+        if status == _FIBRES:
+            kernel = self.owner.schedule.kernels[self.program.at_instruction]
+            raise BackendError(f"no memory for the threads of {kernel.symbol}", code="HLO512")
+        if status == _MEMORY:
+            raise BackendError("no memory for a matrix product", code="HLO512")
+        if status == _STEPS:
+            loop = self.owner._program.loops[self.program.at_instruction].instruction
+            raise endless(loop, self.program.at_iterations, self.program.steps, self.owner._most_steps)
+
+    def _go(self, entry: int) -> int:
+        status: int = _runner()(
+            ctypes.byref(self.program),
+            entry,
+            self.slots.ctypes.data,
+            self.base,
+            self.frames.ctypes.data,
+            self.scratch.ctypes.data,
+        )
+        return status
+
+    def _call(self, call: HostCall, slots: int) -> None:
+        highest = max((b for b, _ in (*call.inputs, *call.outputs)), default=0)
+        table = (ctypes.c_uint64 * (highest + 1)).from_address(slots)
+        arrays = [logical(self._at(table[b], s), s) if s.is_array else None for b, s in call.inputs]
+        if isinstance(call.step, RelayoutStep):
+            results: list[Array | None] = list(arrays)
+        else:
+            results = self.owner._reference.leaves_of(call.step.instruction, arrays)
+        for (b, shape), result in zip(call.outputs, results, strict=True):
+            if result is not None and result.size:
+                np.copyto(logical(self._at(table[b], shape), shape), result)
+
+    def _at(self, address: int, shape: Shape) -> Array:
+        """The buffer at an address."""
+        found = self.wrapped.get((address, shape))
+        if found is None:
+            size = buffer_bytes(shape)
+            memory = memoryview((ctypes.c_uint8 * size).from_address(address) if size else bytearray()).cast("B")
+            found = self.wrapped[address, shape] = np.frombuffer(memory, shape.type.dtype) if size else _empty(shape)
+        return found
+
+
+def processors() -> int:
+    """How many processors kernels may use: `$HLO_OPT_THREADS`, else those of this process."""
+    wish = os.environ.get("HLO_OPT_THREADS", "")
+    if wish.isdigit() and int(wish):
+        return int(wish)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _held(array: Array, shape: Shape) -> Array:
+    """The array as a buffer: flat, at a multiple of its element's size."""
+    found = physical(array, shape)
+    return found if found.flags.aligned else found.copy()
+
+
+def _empty(shape: Shape) -> Array:
+    return np.empty(shape.element_count, shape.type.dtype)
+
+
+def _logical(memory: Array, shape: Shape) -> Array:
+    return np.ascontiguousarray(logical(memory, shape)).reshape(shape.dimensions)

@@ -1,0 +1,207 @@
+"""Kernels built with the compiler's address and undefined-behaviour sanitizers, run in a process of their own.
+
+The sanitizers must be there before anything else allocates, and end the process where they find something; so a child runs the module, each
+buffer in memory of its own, and writes down which instruction's kernel it starts. When it ends early, that instruction is at fault.
+
+The child is this module: `python -m hlo_opt.runtime.sanitize FOLDER`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import BackendError, CheckError, EvaluationError
+from hlo_opt.ir import Instruction, Module, Shape
+from hlo_opt.runtime.compiler import built, find_compiler
+from hlo_opt.runtime.executor import Executor
+from hlo_opt.runtime.host import HostLibrary, units
+from hlo_opt.runtime.host_device import HostDevice
+from hlo_opt.runtime.host_words import buffer_bytes
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.steps import KernelStep
+
+FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1")
+_FOUND = 97
+"""The exit status of a process that a sanitizer ended."""
+_FINDING = re.compile(r"(?:AddressSanitizer: (?P<address>[\w-]+)|runtime error: (?P<undefined>[^\n]+))")
+_ACCESS = re.compile(r"\b(READ|WRITE) of size (\d+)")
+
+
+class SanitizedProgram:
+    """Runs a schedule under the sanitizers; the same face as `HostProgram`.
+
+    launches  kernel launches of the last run
+    """
+
+    def __init__(self, schedule: Schedule, max_steps: int | None = None) -> None:
+        """Builds the kernels. Raises BackendError as `HostLibrary`, and (HLO515) where the compiler has no sanitizers to run with."""
+        self.schedule = schedule
+        self.launches = 0
+        self._max_steps = max_steps
+        self._preloaded = _runtime_libraries()
+        self._library = built(units(schedule.kernels), FLAGS) if schedule.kernels else None
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The entry's output arrays. Raises CheckError (HLO721), with the instruction's line, where a kernel does what C++ does not define."""
+        module = self.schedule.module
+        with tempfile.TemporaryDirectory(prefix="hlo-opt-") as name:
+            folder = Path(name)
+            (folder / "module.hlo").write_text(str(module), encoding="utf-8")
+            order = {"library": str(self._library or ""), "max_steps": self._max_steps, "inputs": len(inputs)}
+            (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
+            for number, array in enumerate(inputs):
+                np.save(folder / f"in{number}.npy", _raw(array), allow_pickle=False)
+            done = subprocess.run(
+                [sys.executable, "-m", "hlo_opt.runtime.sanitize", str(folder)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env=_environment(self._preloaded),
+                check=False,
+            )
+            if done.returncode:
+                raise self._fault(done, folder)
+            answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+            self.launches = answer["launches"]
+            entry = self.schedule.entry
+            shapes = [entry.shapes[b] for b in entry.results if entry.shapes[b].is_array]
+            return [_typed(np.load(folder / f"out{k}.npy", allow_pickle=False), s) for k, s in enumerate(shapes)]
+
+    def _fault(self, done: subprocess.CompletedProcess[str], folder: Path) -> Exception:
+        found = _FINDING.search(done.stderr)
+        if (folder / "error.json").exists():
+            told = json.loads((folder / "error.json").read_text(encoding="utf-8"))
+            return EvaluationError(told["message"], code=told["code"])
+        name = (folder / "at").read_text(encoding="utf-8") if (folder / "at").exists() else ""
+        if found is None or done.returncode not in (_FOUND, 1):
+            return BackendError(
+                f"the process under the sanitizers ended with status {done.returncode}{f' in {name}' if name else ''}",
+                code="HLO516",
+            )
+        access = _ACCESS.search(done.stderr, found.end())
+        what = found["undefined"] or found["address"]
+        if access is not None:
+            what = f"{what}, {access[1].lower()} of {access[2]} bytes"
+        instruction = _named(self.schedule.module, name)
+        span = None if instruction is None else self.schedule.module.span(instruction)
+        return CheckError(f"the kernel of {name or 'an unknown instruction'}: {what}", code="HLO721", span=span)
+
+
+def _named(module: Module, path: str) -> Instruction | None:
+    """The instruction `computation/name`."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if f"{computation.name}/{instruction.name}" == path:
+                return instruction
+    return None
+
+
+def _runtime_libraries() -> str:
+    """The sanitizers' own libraries, which must be loaded first."""
+    command = find_compiler()
+    found = []
+    for name in ("libasan.so", "libubsan.so"):
+        done = subprocess.run([*command, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+        path = done.stdout.strip()
+        if done.returncode or not os.path.isabs(path):
+            raise BackendError(
+                f"{command[0]} has no {name}, which --sanitize needs",
+                code="HLO515",
+                hint="install the compiler's sanitizer libraries, or set CXX=g++",
+            )
+        found.append(path)
+    return ":".join(found)
+
+
+def _environment(preloaded: str) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
+    settings = f"detect_leaks=0:exitcode={_FOUND}:abort_on_error=0:detect_stack_use_after_return=0"
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "LD_PRELOAD": preloaded,
+        "ASAN_OPTIONS": settings,
+        "UBSAN_OPTIONS": f"print_stacktrace=0:exitcode={_FOUND}",
+        "PYTHONMALLOC": "malloc",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def _raw(array: Array) -> Array:
+    """The bytes of an array, in a last dimension."""
+    flat = np.ascontiguousarray(array)
+    return flat.reshape(-1).view(np.uint8) if flat.size else np.zeros(0, np.uint8)
+
+
+def _typed(raw: Array, shape: Shape) -> Array:
+    assert raw.size == buffer_bytes(shape)
+    return raw.view(shape.type.dtype).reshape(shape.dimensions)
+
+
+class _TellingDevice(HostDevice):
+    """Writes down what it starts; inputs lie in memory of their own size, so that a step beyond their ends is seen."""
+
+    def __init__(self, library: HostLibrary, reference: Reference, folder: Path) -> None:
+        super().__init__(library, reference)
+        self._at = os.open(folder / "at", os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def upload(self, array: Array, shape: Shape) -> Array:
+        return super().upload(array, shape).copy()
+
+    def tell(self, step: KernelStep) -> None:
+        instruction = step.instruction
+        name = f"{instruction.computation.name}/{instruction.name}".encode()
+        os.pwrite(self._at, name, 0)
+        os.ftruncate(self._at, len(name))
+
+
+class _TellingExecutor(Executor):
+    """An executor that says which instruction comes next."""
+
+    def _step(self, frame: Any, step: Any) -> Any:
+        if isinstance(step, KernelStep) and isinstance(self.device, _TellingDevice):
+            self.device.tell(step)
+        return super()._step(frame, step)
+
+
+def _child(folder: Path) -> int:
+    from hlo_opt.text import parse
+
+    order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+    module = parse((folder / "module.hlo").read_text(encoding="utf-8"))
+    schedule = build_schedule(module)
+    kernels: Sequence[Kernel] = schedule.kernels
+    library = HostLibrary(kernels, order["library"] or None)
+    device = _TellingDevice(library, Reference(module), folder)
+    executor = _TellingExecutor(schedule, device, order["max_steps"])
+    entry = schedule.entry
+    shapes = [entry.shapes[b] for b in entry.inputs if entry.shapes[b].is_array]
+    inputs = [_typed(np.load(folder / f"in{k}.npy", allow_pickle=False), s) for k, s in enumerate(shapes)]
+    try:
+        outputs = executor.run(inputs)
+    except EvaluationError as error:
+        told = {"message": error.message, "code": error.code}
+        (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
+        return 3
+    for k, array in enumerate(outputs):
+        np.save(folder / f"out{k}.npy", _raw(array), allow_pickle=False)
+    (folder / "answer.json").write_text(json.dumps({"launches": executor.launches}), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_child(Path(sys.argv[1])))

@@ -1,0 +1,120 @@
+"""Backend `host` against XLA:CPU on the same programs: python -m scripts.bench.host_vs_xla_cpu [FILE...] [--rounds N] [--seconds S] [--json OUT]
+
+Without FILE: the CartPole dumps with 2,048 environments and the MLP's training step. Each file is fused with preset `default` and compiled by both before
+anything is timed. Then both run in turns, in pairs, so that whatever else the machine does hits both alike; the ratio of a pair is XLA's time over ours
+(above 1: `host` is quicker). Times are of whole calls: arguments in NumPy arrays or XLA buffers to finished outputs. XLA gets its arguments as buffers,
+made before the clock starts, since it may overwrite them. Prints the median time of both, the median ratio with its quartiles, and seconds to compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import hlo_opt
+from scripts.xla_cpu import Program, sample_inputs  # sets up JAX for the CPU, so it comes first
+
+DUMPS = Path(__file__).resolve().parent.parent.parent / "testdata" / "dumps"
+USUAL = ("cartpole_controlled", "cartpole_scan", "mlp_train_step")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Microseconds of a call (medians), how often ours is quicker (quartiles), seconds to compile."""
+
+    name: str
+    host_us: float
+    xla_us: float
+    ratio: float
+    lower: float
+    upper: float
+    pairs: int
+    host_compile_s: float
+    xla_compile_s: float
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Wall seconds of one call."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def measure(path: Path, rounds: int, seconds: float) -> Result:
+    """Time one dump."""
+    import jax
+
+    text = path.read_text(encoding="utf-8")
+    start = time.perf_counter()
+    program = Program(text)
+    xla_compile = time.perf_counter() - start
+    inputs = sample_inputs(program.parameters, seed=0)
+    start = time.perf_counter()
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text, filename=path.name))
+    executable = hlo_opt.compile(fused, backend="host")
+    host_compile = time.perf_counter() - start
+
+    def put() -> list[jax.Array]:
+        with jax.enable_x64(True):
+            return [jax.block_until_ready(jax.device_put(array.copy(), program.device)) for array in inputs]
+
+    def xla(buffers: Sequence[jax.Array]) -> None:
+        jax.block_until_ready(program.executable.execute(buffers))
+
+    for _ in range(5):
+        executable(*inputs)
+        xla(put())
+    ours: list[float] = []
+    theirs: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(ours) < rounds and (len(ours) < 5 or time.perf_counter() < end):
+        buffers = put()
+        if len(ours) % 2:
+            ours.append(timed(lambda: executable(*inputs)))
+            theirs.append(timed(lambda buffers=buffers: xla(buffers)))  # type: ignore[misc]
+        else:
+            theirs.append(timed(lambda buffers=buffers: xla(buffers)))  # type: ignore[misc]
+            ours.append(timed(lambda: executable(*inputs)))
+    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+    lower, middle, upper = statistics.quantiles(ratios, n=4)
+    medians = statistics.median(ours) * 1e6, statistics.median(theirs) * 1e6
+    return Result(path.stem, *medians, middle, lower, upper, len(ours), host_compile, xla_compile)
+
+
+def main() -> int:
+    """The command."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument("--rounds", type=int, default=200, help="pairs of runs of each file")
+    parser.add_argument("--seconds", type=float, default=10.0, help="stop a file after so long")
+    parser.add_argument("--json", type=Path, metavar="OUT")
+    arguments = parser.parse_args()
+    files: list[Path] = arguments.files or [DUMPS / f"{name}.hlo" for name in USUAL]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    print(f"{os.cpu_count()} processors, load {load:.1f} before the start")
+    width = max(len(path.stem) for path in files)
+    results = []
+    for path in files:
+        result = measure(path, arguments.rounds, arguments.seconds)
+        results.append(result)
+        print(
+            f"{result.name:{width}}  host {result.host_us:10.1f} us  XLA:CPU {result.xla_us:10.1f} us  "
+            f"ratio {result.ratio:6.2f} ({result.lower:.2f} to {result.upper:.2f}, {result.pairs} pairs)  "
+            f"compiled in {result.host_compile_s:.2f} s and {result.xla_compile_s:.2f} s",
+            flush=True,
+        )
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

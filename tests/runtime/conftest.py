@@ -1,0 +1,25 @@
+"""The stand-in for CuPy as a fixture."""
+
+import importlib.util
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from hlo_opt.runtime import cupy_device
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("fake_cupy_here", Path(__file__).with_name("fake_cupy.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "fake_cupy_here", module)
+    for name in ("cupy", "cupyx", "cupyx.scipy", "cupyx.scipy.linalg"):
+        monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    module.import_as_cupy()
+    monkeypatch.setattr(cupy_device, "_COMPILED", {})
+    monkeypatch.setattr(cupy_device, "cache_directory", lambda: tmp_path)
+    return module

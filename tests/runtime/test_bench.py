@@ -1,0 +1,95 @@
+import types
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hlo_opt
+from hlo_opt.evaluate import module_inputs
+from hlo_opt.report.timings import bench_page, bench_png, bench_svg
+from hlo_opt.runtime import bench_clock
+from hlo_opt.runtime.bench import Bench, Timing, Variant, bench
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+
+
+@pytest.fixture(autouse=True)
+def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_clock, "COPIED_BYTES", 1 << 16)
+    monkeypatch.setattr(bench_clock, "HOST_COPIED_BYTES", 1 << 16)
+
+
+class Counting:
+    """A clock that writes down what it was asked."""
+
+    device, cold = "a device", "emptied"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def mark(self) -> float:
+        return 0.0
+
+    def between(self, first: float, second: float) -> float:
+        return second - first
+
+    def timed(self, work: Callable[[], None], launches: int) -> float:
+        work()
+        self.asked.append(f"time {launches}")
+        return float(len(self.asked))
+
+    def empty_caches(self) -> None:
+        self.asked.append("empty")
+
+    def copy_bandwidth(self) -> float:
+        return 1e9
+
+
+@pytest.mark.parametrize("backend", ["host", "cupy", "numpy"])
+def test_both_are_run_and_counted(backend: str, fake: types.ModuleType) -> None:
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    fused, _ = hlo_opt.fuse(module)
+    found = bench({"unfused": module, "fused": fused}, backend, module_inputs(module, 0), 2)
+    first, last = found.variants
+    assert found.backend == backend and (first.name, last.name) == ("unfused", "fused")
+    assert first.count > last.count > 0 and first.cold.median > 0 and found.copy_bandwidth > 0
+    if backend != "numpy":
+        assert first.launches > last.launches == last.kernels
+    assert found.as_json()["gain"]["warm"] == found.gain("warm") > 0
+
+
+def test_runs_alternate_and_each_has_a_cold_and_a_warm_one() -> None:
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    fused, _ = hlo_opt.fuse(module)
+    clock = Counting()
+    found = bench({"unfused": module, "fused": fused}, "host", module_inputs(module, 0), 2, clock)
+    many, few = (f"time {v.launches}" for v in found.variants)
+    assert many != few
+    assert clock.asked == ["empty", many, many, "empty", few, few, "empty", few, few, "empty", many, many]
+    assert found.variants[0].cold == Timing.of([2.0, 11.0]) and found.cold == "emptied"
+
+
+def test_figures() -> None:
+    slow = Variant("unfused", 2, 2, 0, 4000.0, Timing.of([10.0, 12.0, 8.0]), Timing(8.0, 7.0, 9.0))
+    fast = Variant("fused", 1, 1, 0, 2000.0, Timing.of([4.0]), Timing(2.0, 2.0, 2.0))
+    found = Bench('<script>&"]]>\x1b', "cupy", "why", "GPU $x$", 1e9, "emptied", 3, (slow, fast))
+    assert slow.cold == Timing(10.0, 9.0, 11.0)
+    assert found.gain("cold") == 2.5 and found.gain("warm") == 4.0
+    assert found.at_copy_speed(fast) == 2.0 and found.share(fast) == 0.5
+    page = str(bench_page(found))
+    assert "2.50 x cold, 4.00 x warm" in page and "\x1b" not in page and "(9 us .. 11 us)" in page
+    drawing = ET.fromstring(bench_svg(found))
+    texts = [t.text or "" for t in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[0] == '<script>&"]]>?' and not list(drawing.iter("script"))
+    bars = [float(r.get("width", "0")) for r in drawing.iter("{http://www.w3.org/2000/svg}rect")][1:]
+    assert len(bars) == 6 and bars[0] == max(bars) and bars[3] == pytest.approx(bars[0] * 0.4, abs=0.1)
+
+
+def test_a_png_without_matplotlib_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    one = Variant("fused", 1, 1, 0, 1.0, Timing.of([4.0]), Timing.of([2.0]))
+    with pytest.raises(hlo_opt.UsageError, match="HLO340"):
+        bench_png(Bench("m", "host", "why", "CPU", 1e9, "emptied", 3, (one,)))

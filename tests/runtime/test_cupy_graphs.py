@@ -1,0 +1,125 @@
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.evaluate import evaluate, module_inputs
+from hlo_opt.runtime.cupy_graphs import LoopGraphs
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+
+LOOP = """HloModule m
+body {{
+  s = (s32[], f32[4]{{0}}, f32[4]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4]{{0}} get-tuple-element(s), index=1
+  w = f32[4]{{0}} get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  y = f32[4]{{0}} multiply(x, w)
+  half = f32[] constant(0.5)
+  h = f32[4]{{0}} broadcast(half), dimensions={{}}
+  z = f32[4]{{0}} add(y, h)
+  ROOT r = (s32[], f32[4]{{0}}, f32[4]{{0}}) tuple(n, {first}, {second})
+}}
+condition {{
+  s = (s32[], f32[4]{{0}}, f32[4]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] {limit}
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+ENTRY e {{
+  a = f32[4]{{0}} parameter(0)
+  b = f32[4]{{0}} parameter(1)
+  m = s32[] parameter(2)
+  zero = s32[] constant(0)
+  t = (s32[], f32[4]{{0}}, f32[4]{{0}}) tuple({start}, a, b)
+  l = (s32[], f32[4]{{0}}, f32[4]{{0}}) while(t), condition=condition, body=body{config}
+  o = f32[4]{{0}} get-tuple-element(l), index=1
+  p = f32[4]{{0}} get-tuple-element(l), index=2
+  ROOT r = (f32[4]{{0}}, f32[4]{{0}}, f32[4]{{0}}) tuple(o, p, a)
+}}
+"""
+
+
+def loop(first: str = "z", second: str = "w", limit: str = "constant(5)", start: str = "zero", config: str = "") -> str:
+    return LOOP.format(first=first, second=second, limit=limit, start=start, config=config)
+
+
+def inputs(start: int) -> list[np.ndarray]:
+    return [np.arange(4, dtype=np.float32), np.array([0.5, 1, -1, 2], np.float32), np.array(start, np.int32)]
+
+
+@pytest.mark.parametrize("trips", [4, 5])
+def test_a_known_number_of_iterations_reads_the_predicate_once(
+    trips: int, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = hlo_opt.parse(loop(limit=f"constant({trips})"))
+    executable = hlo_opt.compile(module, "cupy")
+    read: list[int] = []
+    download = fake.asnumpy
+    monkeypatch.setattr(fake, "asnumpy", lambda a: read.append(a.size) or download(a))
+    given = inputs(0)
+    for _ in range(2):  # the second call replays the graphs of the first
+        read.clear()
+        fake.launched.clear()
+        for got, want in zip(executable(*given), evaluate(module, given), strict=True):
+            assert np.array_equal(got, want)
+        assert read == [1, 4, 4, 4] and len(fake.graphs) % trips == 0
+        assert executable.report()["launches"] == len(fake.launched)
+    assert np.array_equal(given[0], np.arange(4))
+
+
+@pytest.mark.parametrize("start", [0, 2, 5, 9])
+def test_an_unknown_number_of_iterations_reads_one_byte_each(start: int, fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(loop(start="m"))
+    given = inputs(start)
+    executable = hlo_opt.compile(module, "cupy")
+    for got, want in zip(executable(*given), evaluate(module, given), strict=True):
+        assert np.array_equal(got, want)
+    assert len(fake.graphs) == 1 + max(0, 5 - start)  # the first one is the condition alone
+
+
+def test_a_count_that_a_config_only_states_is_not_believed(fake: types.ModuleType) -> None:
+    stated = ', backend_config={"known_trip_count":{"n":"2"}}'
+    module = hlo_opt.parse(loop(config=stated, start="m"))
+    given = inputs(1)
+    assert np.array_equal(hlo_opt.compile(module, "cupy")(*given)[0], evaluate(module, given)[0])
+
+
+@pytest.mark.parametrize(("first", "second"), [("w", "x"), ("z", "z"), ("x", "w")])
+def test_states_that_change_places_or_stay(first: str, second: str, fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(loop(first, second))
+    given = inputs(0)
+    executable = hlo_opt.compile(module, "cupy")
+    for got, want in zip(executable(*given), evaluate(module, given), strict=True):
+        assert np.array_equal(got, want)
+    assert bool(fake.graphs) == (first == "x")
+
+
+def test_a_loop_that_cuda_does_not_capture_runs_step_by_step(
+    fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object) -> None:
+        fake._capturing.clear()
+        raise fake.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
+
+    monkeypatch.setattr(fake._Stream, "end_capture", refuse)
+    module = hlo_opt.parse(loop())
+    executable = hlo_opt.compile(module, "cupy")
+    assert np.array_equal(executable(*inputs(0))[0], evaluate(module, inputs(0))[0])
+    graphs = executable._executor.loops
+    assert isinstance(graphs, LoopGraphs) and "Invalidated" in next(iter(graphs.refused.values()))
+    assert not fake.graphs
+
+
+@pytest.mark.parametrize("name", ["mandelbrot", "nested", "power_iteration", "newton_sqrt"])
+def test_loops_of_dumps(name: str, fake: types.ModuleType) -> None:
+    module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / f"{name}.hlo").read_text()))
+    given = module_inputs(module, 0)
+    executable = hlo_opt.compile(module, "cupy")
+    for _ in range(2):
+        for got, want in zip(executable(*given), hlo_opt.compile(module, "host")(*given), strict=True):
+            assert np.allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,64 @@
+import json
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.evaluate import module_inputs
+from hlo_opt.report.timings import profile_page
+from hlo_opt.runtime import bench_clock, profile
+from hlo_opt.runtime.profile import Event, Profile
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+
+
+@pytest.fixture(autouse=True)
+def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_clock, "COPIED_BYTES", 1 << 16)
+    monkeypatch.setattr(bench_clock, "HOST_COPIED_BYTES", 1 << 16)
+
+
+@pytest.mark.parametrize("backend", ["host", "cupy"])
+def test_every_launch_is_an_event_and_the_outputs_are_those_of_a_run(backend: str, fake: types.ModuleType) -> None:
+    module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / "mlp_forward.hlo").read_text()))
+    inputs = module_inputs(module, 1)
+    outputs, found = profile.profile(module, backend, inputs)
+    executable = hlo_opt.compile(module, backend)
+    for a, b in zip(outputs, executable(*inputs), strict=True):
+        assert np.allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max())  # sums of large terms in another order
+    report = executable.report()
+    kernels = [e for e in found.events if e.kind == "kernel"]
+    assert len(kernels) == report["launches"] and {e.name for e in kernels} <= {k["symbol"] for k in report["kernels"]}
+    assert sum(e.kind == "library" for e in found.events) == sum(report["library"].values())
+    assert all(e.duration >= 0 and e.start >= 0 for e in found.events) and found.copy_bandwidth > 0
+    trace = json.loads(json.dumps(found.trace()))
+    assert sum(e["ph"] == "X" for e in trace["traceEvents"]) == len(found.events)
+    assert "of copy" in str(profile_page(found))
+
+
+def test_rows_add_up_by_kernel() -> None:
+    events = tuple(
+        Event(name, "kernel", "i", start, 2.0, 4000.0) for name, start in (("a", 0.0), ("b", 2.0), ("a", 5.0))
+    )
+    found = Profile("m", "host", "CPU", 4e9, events)
+    first, second = found.rows()
+    assert (first.name, first.launches, first.microseconds, first.count) == ("a", 2, 4.0, 8000.0)
+    assert first.bandwidth == 2e9 and found.share(first) == 0.5 and second.launches == 1
+    assert found.microseconds == 7.0
+
+
+def test_names_of_a_dump_are_escaped() -> None:
+    name = 'x"}],\n\x1b[31m<script>'
+    found = Profile(name, "host", "CPU", 1e9, (Event(name, "library", name, 0.0, 0.0, 1.0),))
+    assert json.loads(json.dumps(found.trace()))["traceEvents"][-1]["name"] == name
+    assert "\x1b" not in str(profile_page(found))
+
+
+def test_a_trace_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "MOST_EVENTS", 1)
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    _, found = profile.profile(module, "host", module_inputs(module, 0))
+    assert len(found.events) == 1 and found.left_out > 0
+    assert "not timed" in str(profile_page(found))

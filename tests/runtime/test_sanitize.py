@@ -1,0 +1,87 @@
+"""Kernels under the sanitizers: clean ones give their outputs, broken ones name the instruction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import CheckError, UsageError
+from hlo_opt.plans.plan import Plan
+from hlo_opt.runtime import kernels
+from hlo_opt.runtime.executable import compile
+from hlo_opt.runtime.host import has_compiler
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+
+TEXT = """HloModule m
+
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+
+ENTRY e {
+  x = f32[8,100] parameter(0)
+  zero = f32[] constant(0)
+  sums = f32[8] reduce(x, zero), dimensions={1}, to_apply=add
+  ROOT twice = f32[8] add(sums, sums)
+}
+"""
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, kind: str, old: str, new: str) -> None:
+    """Kernels of a kind get another text under the same symbol."""
+    emit = kernels.emit_kernel
+
+    def emitted(plan: Plan) -> Kernel:
+        made = emit(plan)
+        if made.kind != kind:
+            return made
+        assert old in made.source
+        return replace(made, source=made.source.replace(old, new))
+
+    monkeypatch.setattr(kernels, "emit_kernel", emitted)
+
+
+def test_clean_kernels() -> None:
+    data = np.arange(800, dtype=np.float32).reshape(8, 100)
+    executable = compile(hlo_opt.parse(TEXT), sanitize=True)
+    np.testing.assert_array_equal(executable(data)[0], data.sum(1) * 2)
+    assert executable.report()["launches"] == 2
+
+
+def test_a_store_behind_the_end_names_its_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch, "loop", "out0[linear] =", "out0[linear + 8] =")
+    executable = compile(hlo_opt.parse(TEXT, filename="m.hlo"), sanitize=True)
+    with pytest.raises(CheckError, match=r"the kernel of e/twice: heap-buffer-overflow, write of 4 bytes") as caught:
+        executable(np.zeros((8, 100), np.float32))
+    assert caught.value.code == "HLO721" and caught.value.line == 11
+
+
+def test_undefined_behaviour_names_its_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch, "row-reduction", "out0[row] =", "int zero = 0; int none = 1 / zero; out0[row] = none +")
+    executable = compile(hlo_opt.parse(TEXT, filename="m.hlo"), sanitize=True)
+    with pytest.raises(CheckError, match=r"the kernel of e/sums: division by zero") as caught:
+        executable(np.zeros((8, 100), np.float32))
+    assert caught.value.line == 10
+
+
+def test_only_the_host_has_sanitizers() -> None:
+    with pytest.raises(UsageError, match="not numpy") as caught:
+        compile(hlo_opt.parse(TEXT), "numpy", sanitize=True)
+    assert caught.value.code == "HLO322"
+
+
+def test_command(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from hlo_opt.cli.check import command
+
+    (tmp_path / "m.hlo").write_text(TEXT)
+    result = CliRunner().invoke(command, [str(tmp_path / "m.hlo"), "--sanitize"], standalone_mode=False)
+    assert result.exception is None and result.return_value == 0
+    assert "host" in result.output
