@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hlo_opt.analysis.cost import estimate
     from hlo_opt.diag import EvaluationError, HloOptError, ParseError, ProofError, UsageError, VerifyError
-    from hlo_opt.evaluate import evaluate
+    from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.passes import fuse
     from hlo_opt.runtime import compile, emit
     from hlo_opt.text import parse, verify
@@ -29,6 +29,7 @@ _HOMES = {
     "emit": "hlo_opt.runtime",
     "estimate": "hlo_opt.analysis.cost",
     "evaluate": "hlo_opt.evaluate",
+    "evaluate_devices": "hlo_opt.evaluate",
     "fuse": "hlo_opt.passes",
     "parse": "hlo_opt.text",
     "verify": "hlo_opt.text",
@@ -45,6 +46,7 @@ __all__ = [
     "emit",
     "estimate",
     "evaluate",
+    "evaluate_devices",
     "fuse",
     "parse",
     "verify",

@@ -16,6 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.steps import KernelStep
 
 DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
-ARCHITECTURES = ("sm_80", "sm_90")
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 SHOWN = 3
 """Lines of a failure's log that are printed."""
 
@@ -78,12 +79,15 @@ def sweep(path: Path, architectures: Sequence[str], compiled: set[str]) -> Row:
     row.launches = sum(isinstance(step, KernelStep) for _, step in schedule.steps())
     row.kernels = len(schedule.kernels)
     start = time.perf_counter()
+    new: list[tuple[Kernel, str]] = []
     for kernel in schedule.kernels:
         if kernel.source in compiled:
             continue
         compiled.add(kernel.source)
         row.new += 1
-        refused = [refusal(kernel, architecture) for architecture in architectures]
+        new += [(kernel, architecture) for architecture in architectures]
+    with ThreadPoolExecutor() as pool:  # NVRTC works outside the interpreter's lock
+        refused = pool.map(lambda pair: refusal(*pair), new)
         row.failures += [text for text in refused if text is not None]
     row.compile = time.perf_counter() - start
     return row
@@ -94,7 +98,7 @@ def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", type=Path, metavar="FILE|DIR", default=[DUMPS])
-    parser.add_argument("--arch", action="append", metavar="ARCH", help=f"default: {' and '.join(ARCHITECTURES)}")
+    parser.add_argument("--arch", action="append", metavar="ARCH", help=f"default: {', '.join(ARCHITECTURES)}")
     arguments = parser.parse_args()
     files = [file for path in arguments.paths for file in (sorted(path.glob("*.hlo")) if path.is_dir() else [path])]
     if not files:

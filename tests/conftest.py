@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,16 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
 
+pytest_plugins = ["hlo_opt.pytest_plugin", "pytester"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
+    parser.addoption("--update-golden", action="store_true", help="write all golden files anew instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--update-golden"):
+        config.option.hlo_opt_update = True
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +41,33 @@ def dumps() -> Path:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be written anew."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def fake_plugins(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., None]]:
+    """Installs packages that have entry points and nothing else: `fake_plugins(GROUP, package="fake", NAME="module:object")`."""
+    from hlo_opt.diag.plugins import forget_plugins
+
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    folders: dict[str, Path] = {}
+
+    def install(group: str, package: str = "fake", **entries: str) -> None:
+        if package not in folders:
+            folders[package] = tmp_path_factory.mktemp(package)
+            monkeypatch.syspath_prepend(str(folders[package]))
+        groups.setdefault((package, group), {}).update(entries)
+        information = folders[package] / f"{package}-1.0.dist-info"
+        information.mkdir(exist_ok=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        rows = []
+        for (owner, name), declared in groups.items():
+            if owner == package:
+                rows += [f"[{name}]", *(f"{key} = {value}" for key, value in declared.items()), ""]
+        (information / "entry_points.txt").write_text("\n".join(rows))
+        forget_plugins()
+
+    yield install
+    monkeypatch.undo()
+    forget_plugins()

@@ -11,6 +11,10 @@ import sys
 
 def main() -> None:
     """Run the command line of this process and leave with its exit status."""
-    from hlo_opt.cli.group import run
+    try:
+        from hlo_opt.cli.group import run
 
-    sys.exit(run(sys.argv[1:]))
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command line was read, or a second one
+        status = 130
+    sys.exit(status)

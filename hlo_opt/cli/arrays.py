@@ -1,63 +1,141 @@
 """Inputs and outputs as npz files: `in0, in1, ...` (entry parameters, tuples flattened in order) and `out0, ...`.
 
+A key with a device, `in0.d3`, is for this simulated device alone; one without goes to all that have no key of their own. An output that is the same, bit for
+bit, on all devices is stored once, as `out0`; another one once per device, as `out0.d0, out0.d1, ...`.
 Types that NumPy lacks (bf16, f8, ...) are stored as their raw bits, unsigned integers of the same size.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from hlo_opt.cli import files
 from hlo_opt.diag import EvaluationError, UsageError
-from hlo_opt.ir import Module
+from hlo_opt.ir import Module, Shape
+from hlo_opt.ops.control_numpy import same_bits
 from hlo_opt.runtime.executable import entry_inputs, entry_shapes
 from hlo_opt.runtime.memory import Array, raw_dtype
 
+_KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
+
 
 def load_inputs(name: str, module: Module) -> list[Array]:
-    """The inputs in an npz file, in the types of the entry's parameters.
+    """The inputs in an npz file for a module on one device, in the types of the entry's parameters.
 
     Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type or shape.
     """
-    given = _arrays(name)
+    return load_device_inputs(name, module, 1)[0]
+
+
+def load_device_inputs(name: str, module: Module, devices: int) -> list[list[Array]]:
+    """The inputs in an npz file for each of the module's devices. Arrays that several of them get are there once. Raises as `load_inputs` does."""
     shapes = entry_shapes(module)
-    wanted = [f"in{n}" for n in range(len(shapes))]
-    missing, extra = [k for k in wanted if k not in given], [k for k in given if k not in wanted]
+    with _opened(name) as stored:
+        keys = _keys(name, stored.files, len(shapes), devices)
+        _check_sizes(name, stored, keys, shapes)
+        arrays = {key: stored[key] for key in dict.fromkeys(key for row in keys for key in row)}
+    found = []
+    for row in keys:
+        try:
+            found.append(entry_inputs(module, [arrays[key] for key in row]))
+        except EvaluationError as error:
+            raise UsageError(error.message, code=error.code, filename=name, hint=error.hint) from None
+    return found
+
+
+def inputs_bytes(name: str, module: Module, devices: int) -> int:
+    """Bytes of the arrays that `load_device_inputs` would load; only the file's list of contents is read. Raises as it does."""
+    shapes = entry_shapes(module)
+    with _opened(name) as stored:
+        keys = _keys(name, stored.files, len(shapes), devices)
+    return sum(shapes[n].byte_size for n, _ in {(n, key) for row in keys for n, key in enumerate(row)})
+
+
+def _keys(name: str, given: Sequence[str], count: int, devices: int) -> list[list[str]]:
+    """For each device the key of each input. Raises UsageError for keys that are missing or that nobody takes."""
+    known = set(given)
+    extra = [key for key in given if not _is_taken(key, count, devices)]
+    missing: list[str] = []
+    rows: list[list[str]] = []
+    for device in range(devices):
+        own = [f"in{n}.d{device}" for n in range(count)]
+        rows.append([key if key in known else f"in{n}" for n, key in enumerate(own)])
+        lacking = [n for n, key in enumerate(rows[-1]) if key not in known]
+        missing += [f"in{n}" if devices == 1 else own[n] for n in lacking]
     if missing or extra:
+        where = f" on {devices} devices" if devices > 1 else ""
         raise UsageError(
-            f"the module takes {len(shapes)} arrays"
+            f"the module takes {count} arrays{where}"
             + (f"; missing: {', '.join(missing[:8])}" if missing else "")
             + (f"; not taken: {', '.join(extra[:8])}" if extra else ""),
             filename=name,
-            hint="name them in0, in1, ... in the order of the entry's parameters, tuples flattened",
+            hint="name them in0, in1, ... in the order of the entry's parameters, tuples flattened"
+            + ("; in0.d3 is for device 3 alone" if devices > 1 else ""),
         )
-    try:
-        return entry_inputs(module, [given[key] for key in wanted])
-    except EvaluationError as error:
-        raise UsageError(error.message, code=error.code, filename=name, hint=error.hint) from None
+    return rows
 
 
-def _arrays(name: str) -> dict[str, Array]:
+def _is_taken(key: str, count: int, devices: int) -> bool:
+    found = _KEY.fullmatch(key)
+    if found is None or str(int(found[1])) != found[1] or int(found[1]) >= count:
+        return False
+    return found[2] is None or (str(int(found[2])) == found[2] and int(found[2]) < devices)
+
+
+def _check_sizes(
+    name: str, stored: np.lib.npyio.NpzFile, keys: Sequence[Sequence[str]], shapes: Sequence[Shape]
+) -> None:
+    """Raises UsageError for an array of more elements than its parameter has, before it is read: a small file can hold a huge one."""
+    for number, key in {(n, key) for row in keys for n, key in enumerate(row)}:
+        assert stored.zip is not None  # it is open
+        with stored.zip.open(f"{key}.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            sizes: tuple[int, ...] = read(stream)[0]
+        if np.prod(sizes, dtype=object) > shapes[number].element_count >= 0:
+            expected = f"{shapes[number].type}[{','.join(map(str, shapes[number].dimensions))}]"
+            raise UsageError(
+                f"{key} is [{','.join(map(str, sizes))}], expected {expected}", code="HLO401", filename=name
+            )
+
+
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[np.lib.npyio.NpzFile]:
+    """An npz file. What its contents turn out to be no arrays of is told as a UsageError too."""
     try:
         with np.load(name, allow_pickle=False) as stored:
             if not isinstance(stored, np.lib.npyio.NpzFile):
                 raise UsageError("not an npz file", filename=name)
-            return {key: stored[key] for key in stored.files}
+            yield stored
     except FileNotFoundError:
         raise UsageError("no such file", filename=name) from None
     except IsADirectoryError:
         raise UsageError("is a folder, not a file", filename=name) from None
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
         raise UsageError(f"not an npz file of plain arrays: {error}", filename=name) from None
 
 
-def save_outputs(name: str, outputs: Sequence[Array]) -> None:
-    """Write the outputs whole or not at all."""
-    arrays = {f"out{n}": np.asarray(a, order="C").view(raw_dtype(a.dtype)) for n, a in enumerate(outputs)}
+def named_outputs(results: Sequence[Sequence[Array]]) -> dict[str, Array]:
+    """The outputs of all devices by their keys: `out0` where all have the same bits, else `out0.d0, out0.d1, ...`."""
+    found: dict[str, Array] = {}
+    for number, first in enumerate(results[0]):
+        if all(same_bits(own[number], first) for own in results[1:]):
+            found[f"out{number}"] = first
+        else:
+            found.update((f"out{number}.d{device}", own[number]) for device, own in enumerate(results))
+    return found
+
+
+def save_outputs(name: str, outputs: dict[str, Array]) -> None:
+    """Write the outputs under their keys, whole or not at all."""
+    arrays: dict[str, Any] = {key: np.asarray(a, order="C").view(raw_dtype(a.dtype)) for key, a in outputs.items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     with files.whole_file(name) as stream:

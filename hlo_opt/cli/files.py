@@ -14,12 +14,19 @@ from hlo_opt.diag import ParseError, Source, Span, UsageError
 from hlo_opt.diag.errors import printable
 
 STANDARD = "-"
+SEPARATOR = "\n// -----\n\n"
+"""Between the modules of one file."""
 _READ: list[tuple[str, str]] = []
 
 
 def texts_read() -> list[tuple[str, str]]:
     """Name and text of every module that this process has read, for a reproducer."""
     return list(_READ)
+
+
+def forget_texts() -> None:
+    """Start anew: what was read up to now has nothing to do with what comes."""
+    _READ.clear()
 
 
 def read_text(name: str) -> Source:

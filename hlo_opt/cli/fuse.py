@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.console import show
-from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, read_options, seed_option
+from hlo_opt.cli.failure import told
+from hlo_opt.cli.module import read_module, read_parts
+from hlo_opt.cli.options import (
+    backend_option,
+    budget_options,
+    fuse_options,
+    inputs_option,
+    read_options,
+    seed_option,
+    split_option,
+)
 from hlo_opt.diag import UsageError
+
+if TYPE_CHECKING:
+    from hlo_opt.ir import Module
+    from hlo_opt.passes import ExplainReport
+    from hlo_opt.report.page import Page
 
 
 @click.command("fuse")
 @click.argument("file")
 @click.option("-o", "output", metavar="OUT", default="-", help="Write the fused HLO to OUT instead of stdout.")
 @fuse_options
+@budget_options
 @click.option(
     "--emit", "folder", metavar="DIR", help="Write the kernels as CUDA, and a driver that runs them with CuPy."
 )
@@ -32,7 +48,8 @@ from hlo_opt.diag import UsageError
     help="Write the figures before and after, refusals by code, seconds by pass.",
 )
 @click.option("--print-after", metavar="PASS|all", multiple=True, help="Print the module after a pass, on stderr.")
-@click.option("--time-passes", is_flag=True, help="Tell how long each pass took.")
+@click.option("--time-passes", is_flag=True, help="Tell how long each pass took, and how often it ran.")
+@split_option
 @read_options
 def command(
     file: str,
@@ -45,6 +62,7 @@ def command(
     stats_file: str | None,
     print_after: tuple[str, ...],
     time_passes: bool,
+    split: bool,
     max_errors: int,
     allow_unknown: bool,
     **fusing: object,
@@ -53,10 +71,52 @@ def command(
 
     The result is proved to be the same graph before anything is printed. With --check it is run, too, on a GPU, else on the CPU; exit status 1 when
     it differs from the original, and then nothing is written.
+
+    --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the result is over it. It
+    is written all the same, for it is right, only too dear.
     """
     from hlo_opt.cli.fusing import Fusing
 
     request = Fusing.of(fusing)
+    _check_places(output, stats_file, folder)
+    if split and (folder is not None or inputs is not None):
+        raise UsageError("--emit and --inputs are for one module, not for --split-input-file")
+    if split:
+        modules = read_parts(file, max_errors=max_errors, allow_unknown=allow_unknown)
+    else:
+        modules = [read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)]
+    from hlo_opt.report.summary import seconds_page, stats_json, steps_page, summary_page
+
+    reports = [request.run(module, print_after=print_after) for module in modules]
+    agreed = True
+    for module, report in zip(modules, reports, strict=True):
+        summary = summary_page(report)
+        if request.stop_after_step is not None:
+            summary.extend(steps_page(report.outcome))
+        if time_passes:
+            summary.extend(seconds_page(report.outcome))
+        if compare:
+            page, same = _compared(module, report, backend, inputs, seed)
+            summary.extend(page)
+            agreed &= same
+        show(summary, err=True)
+    if not agreed:
+        return 1
+    texts = [str(report.outcome.module) for report in reports]
+    if folder is not None:
+        from hlo_opt.runtime import emit
+
+        emit(reports[0].outcome.module, folder)
+    if stats_file is not None:
+        figures = [stats_json(report) for report in reports]
+        files.write_text(stats_file, json.dumps(figures if split else figures[0], indent=2) + "\n")
+    files.write_module(output, files.SEPARATOR.join(texts))
+    exceeded = [error for report in reports for error in request.budget.exceeded(report)]
+    return max(map(told, exceeded), default=0)
+
+
+def _check_places(output: str, stats_file: str | None, folder: str | None) -> None:
+    """Before any work is done: what is to be written can be, and to different places. Raises UsageError."""
     for name in (output, stats_file):
         files.check_writable(name)
     places = [
@@ -68,32 +128,14 @@ def command(
         from hlo_opt.runtime.emission import check_folder
 
         check_folder(folder)
-    module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
-    report = request.run(module, print_after=print_after)
-    fused = report.outcome.module
-    from hlo_opt.report.summary import seconds_page, stats_json, summary_page
 
-    summary = summary_page(report)
-    if time_passes:
-        summary.extend(seconds_page(report.outcome.seconds))
-    agreed = True
-    if compare:
-        from hlo_opt.cli import arrays
-        from hlo_opt.report.runs import check_page
-        from hlo_opt.runtime.compare import check
 
-        given = None if inputs is None else arrays.load_inputs(inputs, module)
-        result = check(module, fused, backend=backend, inputs=given, seed=seed)
-        summary.extend(check_page(result))
-        agreed = result.ok
-    if agreed:
-        text = str(fused)
-        if folder is not None:
-            from hlo_opt.runtime import emit
+def _compared(module: Module, report: ExplainReport, backend: str, inputs: str | None, seed: int) -> tuple[Page, bool]:
+    """The lines of `--check`, and whether original and result agree."""
+    from hlo_opt.cli import arrays
+    from hlo_opt.report.runs import check_page
+    from hlo_opt.runtime.compare import check
 
-            emit(fused, folder)
-        if stats_file is not None:
-            files.write_text(stats_file, json.dumps(stats_json(report), indent=2) + "\n")
-        files.write_module(output, text)
-    show(summary, err=True)
-    return 0 if agreed else 1
+    given = None if inputs is None else arrays.load_inputs(inputs, module)
+    result = check(module, report.outcome.module, backend=backend, inputs=given, seed=seed)
+    return check_page(result), result.ok

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import sys
-import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hlo_opt.diag import UsageError, nearest
+from hlo_opt.cli.config import Config, read_config
+from hlo_opt.diag import UsageError
+from hlo_opt.diag.errors import printable
 from hlo_opt.ir import Module
-from hlo_opt.passes import ExplainReport, pass_class, run
+from hlo_opt.passes import ExplainReport, Pipeline, parse_pipeline, pass_class, preset, run
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.explain import report_on
+from hlo_opt.passes.presets import SIMPLIFY
 from hlo_opt.passes.run import collector_paused
+from hlo_opt.report.budget import Budget
 
 EVERY = "all"
 
 
 @dataclass(frozen=True)
 class Fusing:
-    """How to fuse. The fields are the options, and the keys of a `--config` file."""
+    """How to fuse. The fields are the options, and the keys of a `--config` file; `options` are those of passes, from the file."""
 
     preset: str = "default"
     passes: str | None = None
@@ -30,6 +33,11 @@ class Fusing:
     stop_after_step: int | None = None
     what_if: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    max_kernels: int | None = None
+    max_bytes: int | None = None
+    fail_on: tuple[str, ...] = ()
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Fusing:
@@ -37,25 +45,49 @@ class Fusing:
         typed = {name: value for name, value in options.items() if name != "config" and value not in (None, ())}
         if "preset" in typed and "passes" in typed:
             raise UsageError("--preset and --passes exclude each other")
-        config = options.get("config")
-        made = cls() if config is None else _from_file(config)
+        name = options.get("config")
+        config = Config() if name is None else read_config(name)
+        made = cls(**config.values, options=config.options)
         if "preset" in typed:
             made = replace(made, passes=None)
-        return replace(made, **typed)
+        made = replace(made, **typed)
+        made.budget.check()
+        return made
+
+    @property
+    def budget(self) -> Budget:
+        """The limits that the result must keep."""
+        return Budget(self.max_kernels, self.max_bytes, self.fail_on)
+
+    @property
+    def asks_what_if(self) -> bool:
+        """Whether the rules are changed, so that there is something to compare with."""
+        return bool(self.what_if or self.force)
+
+    def unchanged(self) -> Fusing:
+        """The same without `--what-if` and `--force`."""
+        return replace(self, what_if=(), force=())
+
+    def pipeline(self) -> Pipeline:
+        """The passes. What a pipeline of the user's own spells wins over the file's options of passes; a preset gives way to them."""
+        if self.passes is not None:
+            return parse_pipeline(self.passes, self.options)
+        return parse_pipeline(preset(self.preset), self.options, override=True)
 
     def run(self, module: Module, *, print_after: Sequence[str] = ()) -> ExplainReport:
         """Fuse a copy of the module and report on every edge. Raises UsageError for names that do not exist, ProofError."""
+        pipeline = self.pipeline()
         with collector_paused():
             outcome = run(
                 module,
-                self.preset,
-                self.passes,
-                self.target,
-                self.simplify,
+                passes=pipeline,
+                target=self.target,
+                simplify=self.simplify,
                 what_if=[code.upper() for code in self.what_if],
                 force=[_edge(text) for text in self.force],
                 stop_after_step=self.stop_after_step,
-                observer=_printer(print_after),
+                choices=self.choices,
+                observer=_printer(print_after, pipeline, self.simplify),
             )
             return report_on(module, outcome)
 
@@ -67,53 +99,36 @@ def _edge(text: str) -> tuple[str, str]:
     return producer, consumer
 
 
-def _printer(names: Sequence[str]) -> Callable[[Pass, Module, bool], None] | None:
-    for name in names:
-        if name != EVERY:
-            pass_class(name)
+def _printer(names: Sequence[str], pipeline: Pipeline, simplify: str) -> Callable[[Pass, Module, bool], None] | None:
+    """What prints the module after these passes. Raises UsageError for one that does not exist, or does not run."""
     if not names:
         return None
+    running = [p.name for p in pipeline.passes()]
+    if simplify != "never":
+        running += [p.name for p in parse_pipeline(SIMPLIFY).passes()]
+    for name in names:
+        if name == EVERY:
+            continue
+        pass_class(name)
+        if name not in running:
+            raise UsageError(
+                f"--print-after {name}: the pipeline does not run it", hint=f"it runs {', '.join(sorted(set(running)))}"
+            )
+    runs: Counter[str] = Counter()
+    last = ""
 
     def show(done: Pass, module: Module, changed: bool) -> None:
-        if EVERY in names or done.name in names:
-            print(f"// after {done.name}{'' if changed else ' (nothing changed)'}\n{module}", file=sys.stderr)
+        nonlocal last
+        runs[done.name] += 1
+        if EVERY not in names and done.name not in names:
+            return
+        text = str(module)
+        again = f", run {runs[done.name]}" if runs[done.name] > 1 else ""
+        if text == last:
+            print(f"// after {done.name}{again}: as above", file=sys.stderr)
+            return
+        last = text
+        shown = "\n".join(map(printable, text.split("\n"))) if sys.stderr.isatty() else text
+        print(f"// after {done.name}{again}{'' if changed else ': nothing changed'}\n{shown}", file=sys.stderr)
 
     return show
-
-
-def _from_file(name: str) -> Fusing:
-    """The options in a TOML file. Raises UsageError, with the path, for unknown keys and values of a wrong type."""
-    try:
-        values = tomllib.loads(Path(name).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError("no such file", filename=name) from None
-    except OSError as error:
-        raise UsageError(error.strerror or str(error), filename=name) from None
-    except ValueError as error:
-        raise UsageError(f"not TOML: {error}", filename=name) from None
-    known = {f.name.replace("_", "-"): f for f in fields(Fusing)}
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in known:
-            close = nearest(key, known)
-            hint = f"did you mean {close}?" if close else f"options: {', '.join(known)}"
-            raise UsageError(f"there is no option {key!r}", filename=name, hint=hint)
-        found[known[key].name] = _value(key, value, str(known[key].type), name)
-    if "preset" in found and "passes" in found:
-        raise UsageError("preset and passes exclude each other", filename=name)
-    return Fusing(**found)
-
-
-def _value(key: str, value: object, kind: str, name: str) -> object:
-    """Lists are lists of strings; `passes` may be one too."""
-    is_texts = isinstance(value, list) and all(isinstance(v, str) for v in value)
-    if kind.startswith("tuple") and is_texts and isinstance(value, list):
-        return tuple(value)
-    if key == "passes" and is_texts and isinstance(value, list):
-        return ",".join(value)
-    if kind.startswith("str") and isinstance(value, str):
-        return value
-    if kind.startswith("int") and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    wanted = {"s": "a string", "i": "a whole number", "t": "a list of strings"}[kind[0]]
-    raise UsageError(f"{key} must be {wanted}, not {value!r}", filename=name)

@@ -11,6 +11,7 @@ import click
 
 from hlo_opt import __version__
 from hlo_opt.cli import failure
+from hlo_opt.cli.interrupt import INTERRUPTED, interruptible
 from hlo_opt.diag.errors import HloOptError, nearest, printable
 
 VERBS = {
@@ -18,8 +19,10 @@ VERBS = {
     "explain": "Say why edges were not fused, or what a code such as FUS201 means.",
     "run": "Run a module on a backend.",
     "check": "Run two modules on the same inputs and compare.",
+    "bench": "Time a module against what fusing it gives, and against a plain copy.",
     "print": "Parse, verify and print canonical text.",
     "stats": "Count kernels, launches, bytes and opcodes.",
+    "test": "Run golden and FileCheck files.",
     "passes": "List passes, their options and the presets.",
     "ops": "Show what the op table covers.",
     "targets": "List the devices that costs are estimated for.",
@@ -35,6 +38,10 @@ def _list_passes(context: click.Context, parameter: click.Parameter, value: bool
         context.exit(context.invoke(listing))
 
 
+class InterruptError(Exception):
+    """Ctrl-C. Raised instead of KeyboardInterrupt, for which click prints an empty line."""
+
+
 class ReaderGoneError(Exception):
     """Whoever read stdout closed it. Raised instead of BrokenPipeError, which click would turn into exit status 1."""
 
@@ -47,6 +54,8 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise ReaderGoneError from error
+        except KeyboardInterrupt as stop:
+            raise InterruptError from stop
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -91,6 +100,10 @@ def group() -> None:
     """
 
 
+def _interrupted() -> None:
+    failure.say("interrupted")
+
+
 def run(arguments: list[str]) -> int:
     """Run a command line; returns the exit status. Every failure has been told on stderr by then, in one message."""
     if sys.stderr is None:
@@ -99,8 +112,9 @@ def run(arguments: list[str]) -> int:
         failure.say("stdout is closed")
         return 2
     try:
-        status: Any = group.main(arguments, prog_name="hlo-opt", standalone_mode=False)
-        sys.stdout.flush()
+        with interruptible(_interrupted):
+            status: Any = group.main(arguments, prog_name="hlo-opt", standalone_mode=False)
+            sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -108,8 +122,9 @@ def run(arguments: list[str]) -> int:
         return 2
     except HloOptError as error:
         return failure.told(error)
-    except (click.Abort, KeyboardInterrupt):
-        return 130
+    except (click.Abort, InterruptError, KeyboardInterrupt):
+        _interrupted()
+        return INTERRUPTED
     except (BrokenPipeError, ReaderGoneError):
         # The interpreter flushes stdout once more when it ends; give it somewhere to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

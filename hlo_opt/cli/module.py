@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def read_module(name: str, *, max_errors: int = 1, allow_unknown: bool = False) -> Module:
     """The verified module of a file, or of stdin for `-`.
 
-    Raises ParseError (the first `max_errors` of them in one) or VerifyError with line and column, UsageError with the path for what cannot be opened.
+    Raises ParseError or VerifyError (the first `max_errors` of them in one) with line and column, UsageError with the path for what cannot be opened.
     """
     from hlo_opt.text import parse, verify
 
     source = files.read_text(name)
     module = parse(source.text, filename=source.filename, max_errors=max_errors)
-    verify(module, allow_unknown)
+    verify(module, allow_unknown, max_errors)
     return module
 
 
@@ -30,5 +30,5 @@ def read_parts(name: str, *, max_errors: int = 1, allow_unknown: bool = False) -
     source = files.read_text(name)
     modules = parse_file_parts(source.text, filename=source.filename, max_errors=max_errors)
     for module in modules:
-        verify(module, allow_unknown)
+        verify(module, allow_unknown, max_errors)
     return modules

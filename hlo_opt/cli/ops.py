@@ -11,16 +11,21 @@ from hlo_opt.cli.console import show
 
 @click.command("ops")
 @click.argument("opcode", nargs=-1)
+@click.option("--types", is_flag=True, help="By element type, too; so it is when opcodes are named.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def command(opcode: tuple[str, ...], as_json: bool) -> None:
+def command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
     """Show which faces each opcode of the op table has: shape inference, NumPy meaning, index map, CUDA, ...
 
+    With --types, or with the opcodes named, for which element types they are there, and how many ULP results may be off.
     A hole is no crash: it becomes a coded reason when a dump needs it.
     """
     from hlo_opt.report import coverage
 
     rows = coverage.rows(opcode)
+    types = types or bool(opcode)
     if as_json:
-        click.echo(json.dumps(coverage.as_json(rows), indent=2))
+        click.echo(json.dumps(coverage.as_json(rows, types=types), indent=2))
+    elif types:
+        show(coverage.types_page(rows))
     else:
         show(coverage.as_page(rows))

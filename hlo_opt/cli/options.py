@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+if TYPE_CHECKING:
+    SizeType = click.ParamType[int]
+else:
+    SizeType = click.ParamType  # older versions of click do not know what a parameter becomes
+
+
+class Size(SizeType):
+    """A number of bytes: `12000000`, `12MB` or `12 MiB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from hlo_opt.report.page import parse_size
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
 
 backend_option = click.option(
     "--backend",
@@ -20,9 +43,17 @@ inputs_option = click.option("--inputs", metavar="IN.npz", help="Inputs as in0, 
 seed_option = click.option(
     "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True, help="Draw the inputs with it."
 )
+sanitize_option = click.option(
+    "--sanitize",
+    is_flag=True,
+    help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU; exit status 1 when a kernel does what it must not.",
+)
+split_option = click.option(
+    "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
+)
 target_option = click.option(
     "--target",
-    metavar="NAME|FILE.toml",
+    metavar="NAME|FILE",
     default="h100_sxm",
     show_default=True,
     help="The device whose costs count; hlo-opt targets lists them.",
@@ -34,10 +65,37 @@ _FUSING = (
     ),
     click.option("--passes", metavar="SPEC", help="The passes to run: 'instruction-fusion{may-duplicate=false},dce'."),
     click.option("--config", metavar="FILE.toml", help="Read these options from a file; those typed win."),
-    click.option("--target", metavar="NAME|FILE.toml", help="The device whose costs count.  [default: h100_sxm]"),
+    click.option("--target", metavar="NAME|FILE", help="The device whose costs count.  [default: h100_sxm]"),
     click.option("--simplify", metavar="WHEN", help="Simplify first: auto, always or never.  [default: auto]"),
     click.option(
         "--stop-after-step", metavar="N", type=click.IntRange(min=0), help="Stop after N rewrites, to bisect."
+    ),
+    click.option(
+        "--choices",
+        metavar="NAME",
+        multiple=True,
+        help="Ask this rule of an installed plugin, too, before fusing an edge; may be repeated.",
+    ),
+)
+
+_BUDGET = (
+    click.option(
+        "--max-kernels",
+        metavar="N",
+        type=click.IntRange(min=0),
+        help="Exit with 1 when the fused module has more kernels.",
+    ),
+    click.option(
+        "--max-bytes",
+        metavar="SIZE",
+        type=Size(),
+        help="Exit with 1 when the fused module's kernels read and write more: 12MB, 1.5 GiB.",
+    ),
+    click.option(
+        "--fail-on",
+        metavar="CODE",
+        multiple=True,
+        help="Exit with 1 when an edge is refused under this code; may be repeated.",
     ),
 )
 
@@ -60,6 +118,13 @@ _READING = (
 def read_options(function: Function) -> Function:
     """The options that say how a text is read; the arguments `max_errors` and `allow_unknown`."""
     for option in reversed(_READING):
+        function = option(function)
+    return function
+
+
+def budget_options(function: Function) -> Function:
+    """The options that say how much a fused module may cost: the arguments `max_kernels`, `max_bytes` and `fail_on`."""
+    for option in reversed(_BUDGET):
         function = option(function)
     return function
 

@@ -6,7 +6,7 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.module import read_module, read_parts
-from hlo_opt.cli.options import read_options
+from hlo_opt.cli.options import read_options, split_option
 
 
 @click.command("print")
@@ -19,9 +19,7 @@ from hlo_opt.cli.options import read_options
     show_default=True,
     help="canonical (as XLA prints), as-read or short.",
 )
-@click.option(
-    "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
-)
+@split_option
 @read_options
 def command(file: str, output: str, style: str, split: bool, max_errors: int, allow_unknown: bool) -> None:
     """Parse FILE, verify it and print it as canonical HLO text."""
@@ -31,4 +29,4 @@ def command(file: str, output: str, style: str, split: bool, max_errors: int, al
     from hlo_opt.text import print_module
 
     texts = [print_module(module, style) for module in modules]
-    files.write_module(output, "\n// -----\n\n".join(texts))
+    files.write_module(output, files.SEPARATOR.join(texts))

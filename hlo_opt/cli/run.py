@@ -2,37 +2,229 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, inputs_option, seed_option
+from hlo_opt.cli.options import Size, backend_option, sanitize_option, seed_option
+from hlo_opt.diag.errors import UsageError
+
+if TYPE_CHECKING:
+    from hlo_opt.evaluate.watch import Watcher
+    from hlo_opt.ir import Module
+    from hlo_opt.report.trace import Trace
 
 
 @click.command("run")
 @click.argument("file")
 @backend_option
-@inputs_option
+@click.option(
+    "--inputs",
+    metavar="IN.npz",
+    help="Inputs as in0, in1, ...; in0.d3 is for simulated device 3 alone. Without it they are drawn.",
+)
 @seed_option
 @click.option("--outputs", metavar="OUT.npz", help="Write the outputs as out0, out1, ... instead of printing them.")
-def command(file: str, backend: str, inputs: str | None, seed: int, outputs: str | None) -> None:
+@click.option(
+    "--trace",
+    metavar="NAME",
+    multiple=True,
+    help="Print the value of this instruction each time it is evaluated; may be repeated, or name several: a,b.",
+)
+@click.option("--check-nans", is_flag=True, help="Stop at the first NaN and say where it was born; exit status 1.")
+@click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    type=Size(),
+    help="Refuse a module that would hold more at once: 4GiB, 500MB.  [default: 80 % of the machine's memory]",
+)
+@click.option(
+    "--max-steps",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Stop when the loops have taken N iterations, all together.  [default: no limit]",
+)
+@click.option(
+    "--profile",
+    metavar="OUT.json",
+    help="Time each launch (host or cupy): a trace for Chrome or Perfetto in OUT.json, a table on stderr.",
+)
+@sanitize_option
+def command(
+    file: str, backend: str, outputs: str | None, max_steps: int | None, profile: str | None, **options: Any
+) -> None:
     """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
 
+    A module with replica_count or num_partitions above 1 runs on as many simulated devices, in NumPy. An output that is the same on all of them
+    comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
     Types that NumPy lacks are stored as their raw bits. What ran is told on stderr.
     """
     files.check_writable(outputs)
+    files.check_writable(profile)
     module = read_module(file)
     from hlo_opt.cli import arrays
-    from hlo_opt.evaluate.inputs import module_inputs
-    from hlo_opt.report.runs import outputs_page, run_page
+    from hlo_opt.report.runs import outputs_page
+
+    if options["memory_limit"] is None:
+        from hlo_opt.evaluate.memory import default_limit
+
+        options["memory_limit"] = default_limit()
+    wish = "host" if options["sanitize"] and backend == "auto" else backend
+    name, why = _backend(module, wish, bool(options["trace"] or options["check_nans"]))
+    if options["sanitize"] and name != "host":
+        raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
+    if profile is not None:
+        results = _profiled(module, name, profile, max_steps, **options)
+    elif name == "numpy":
+        results = _in_numpy(module, why, max_steps, **options)
+    else:
+        results = _compiled(module, name, why, max_steps, **options)
+    named = arrays.named_outputs(results)
+    if outputs is None:
+        show(outputs_page(named))
+    else:
+        arrays.save_outputs(outputs, named)
+
+
+def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
+    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy plays several devices and shows values."""
+    from hlo_opt.evaluate.devices import counts
+    from hlo_opt.runtime import choose_backend
+
+    replicas, partitions = counts(module)
+    devices = replicas * partitions
+    needs = f"the module runs on {devices} devices ({replicas} x {partitions})" if devices > 1 else ""
+    needs = needs or ("--trace and --check-nans look at every value" if watches else "")
+    name, why = choose_backend("numpy" if needs and wish == "auto" else wish)
+    if not needs:
+        return name, why
+    if name != "numpy":
+        raise UsageError(
+            f"{needs}, and backend {name} cannot do that",
+            code="HLO321",
+            hint="--backend numpy evaluates every instruction, for any number of devices",
+        )
+    return name, needs if wish == "auto" else why
+
+
+def _in_numpy(
+    module: Module,
+    why: str,
+    max_steps: int | None,
+    *,
+    inputs: str | None,
+    seed: int,
+    memory_limit: int | None,
+    **options: Any,
+) -> list[list[Any]]:
+    """The outputs of each device, by the interpreter."""
+    from hlo_opt.cli import arrays
+    from hlo_opt.evaluate import device_inputs, evaluate, evaluate_devices, module_inputs
+    from hlo_opt.evaluate.devices import check_devices
+    from hlo_opt.evaluate.memory import check_memory
+    from hlo_opt.report.runs import numpy_page
+
+    trace = _trace(module, options["trace"])
+    devices = check_devices(module)
+    given = None if inputs is None else arrays.inputs_bytes(inputs, module, devices)
+    check_memory(module, memory_limit, devices=devices, inputs=given, drawn=inputs is None)
+    settings: dict[str, Any] = {"max_steps": max_steps, "check_nans": options["check_nans"], "as_xla_cpu": False}
+    settings["watch"] = _shown(trace) if trace is not None else None
+    if devices > 1:
+        several = device_inputs(module, seed) if inputs is None else arrays.load_device_inputs(inputs, module, devices)
+        results = evaluate_devices(module, several, **settings)
+    else:
+        own = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
+        results = [evaluate(module, own, **settings)]
+    if trace is not None:
+        show(trace.rest(), err=True)
+    show(numpy_page(why, module, options["check_nans"]), err=True)
+    return results
+
+
+def _trace(module: Module, wishes: tuple[str, ...]) -> Trace | None:
+    from hlo_opt.report.trace import Trace
+
+    names = [name for wish in wishes for name in wish.split(",") if name]
+    return Trace(module, names) if names else None
+
+
+def _shown(trace: Trace) -> Watcher:
+    """Prints what is traced as it happens."""
+
+    def watch(event: Any) -> None:
+        page = trace.page(event)
+        if page is not None:
+            show(page)
+
+    return watch
+
+
+def _compiled(
+    module: Module,
+    backend: str,
+    why: str,
+    max_steps: int | None,
+    *,
+    inputs: str | None,
+    seed: int,
+    memory_limit: int | None,
+    sanitize: bool,
+    **options: Any,
+) -> list[list[Any]]:
+    """The outputs of the only device, by kernels."""
+    from hlo_opt.cli import arrays
+    from hlo_opt.evaluate import module_inputs
+    from hlo_opt.evaluate.memory import check_drawing
+    from hlo_opt.report.runs import run_page
     from hlo_opt.runtime import compile
 
-    executable = compile(module, backend)
+    if inputs is None:
+        check_drawing(module, memory_limit)
+    executable = compile(module, backend, max_steps=max_steps, memory_limit=memory_limit, sanitize=sanitize)
+    executable.why = why
     given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
     results = executable(*given)
-    if outputs is None:
-        show(outputs_page(results))
-    else:
-        arrays.save_outputs(outputs, results)
     show(run_page(executable), err=True)
+    return [results]
+
+
+def _profiled(
+    module: Module,
+    backend: str,
+    profile_file: str,
+    max_steps: int | None,
+    *,
+    inputs: str | None,
+    seed: int,
+    memory_limit: int | None,
+    **options: Any,
+) -> list[list[Any]]:
+    """The outputs of the only device; a trace of its launches goes to a file, a table to stderr."""
+    if options["sanitize"]:
+        raise UsageError(
+            "--profile and --sanitize do not go together: sanitizers make every launch slow", code="HLO343"
+        )
+    if backend == "numpy":
+        raise UsageError("--profile times kernels, and backend numpy has none", code="HLO342", hint="--backend host")
+    import json
+
+    from hlo_opt.cli import arrays
+    from hlo_opt.evaluate import module_inputs
+    from hlo_opt.evaluate.memory import check_drawing
+    from hlo_opt.report.timings import profile_page
+    from hlo_opt.runtime.footprint import check_schedule
+    from hlo_opt.runtime.profile import profile
+    from hlo_opt.runtime.schedule import build_schedule
+
+    if inputs is None:
+        check_drawing(module, memory_limit)
+    check_schedule(build_schedule(module), memory_limit)
+    given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
+    results, found = profile(module, backend, given, max_steps=max_steps)
+    show(profile_page(found), err=True)
+    files.write_text(profile_file, json.dumps(found.trace()) + "\n")
+    return [results]

@@ -14,7 +14,7 @@ from hlo_opt.cli.console import show
 @click.argument("name", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Everything that is known of each device, as JSON.")
 def command(name: tuple[str, ...], as_json: bool) -> None:
-    """List the devices that costs are estimated for; --target takes such a name or the path of a .toml file with the same fields."""
+    """List the devices that costs are estimated for; --target takes such a name or a file: .toml with the same fields, or .txtpb as XLA writes its device specs."""
     from hlo_opt.analysis.targets import target, target_names
     from hlo_opt.report.page import Page, Word, size
 

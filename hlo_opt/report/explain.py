@@ -11,23 +11,71 @@ from dataclasses import asdict
 from typing import Any
 
 import hlo_opt.diag.reasons  # noqa: F401  (declares the codes)
-from hlo_opt.diag import Reason, reason_spec
+from hlo_opt.diag import CheckError, Reason, UsageError, nearest, reason_spec
+from hlo_opt.diag.reason import declared
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.page import Page, Word, microseconds, size
+from hlo_opt.report import findings, what_if
+from hlo_opt.report.page import Page, Word, counted, microseconds, size
 from hlo_opt.report.summary import summary_json, summary_page
 
 SCHEMA = 1
 WIDTH = 100
 """Columns that the page of a code is wrapped at."""
 
+LONGEST_EXAMPLE = 40
+"""Lines of an example that the page of a code shows whole."""
+
+EDGES_SHOWN = 10
+"""Refused edges that the text shows when none is asked for."""
+
+ENDS_SHOWN = 8
+"""Lines at either end of a longer one that it shows."""
+
 
 def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
-    """The refused edges; with names, every edge, fused ones too, that one of the instructions or kernels is an end of."""
+    """The refused edges; with names, every edge, fused ones too, that one of the instructions or kernels is an end of.
+
+    A name PRODUCER:CONSUMER asks for the edges between these two, a code such as FUS105 for those that it refuses. Raises UsageError, naming what is near, for an instruction or an edge that does not exist.
+    """
     if not names:
         return report.refused
-    wanted = {name.lstrip("%") for name in names}
-    return [d for d in report.decisions if not wanted.isdisjoint(names_of(d))]
+    known = {i.name for c in report.original.computations for i in c.instructions}
+    known.update(name for d in report.decisions for name in names_of(d))
+    wanted: set[str] = set()
+    shown: set[int] = set()
+    for name in names:
+        if name not in known and name.upper() in declared():
+            code = name.upper()
+            shown.update(n for n, d in enumerate(report.decisions) if any(r.code == code for r in d.reasons))
+            continue
+        producer, colon, consumer = name.partition(":")
+        ends = [end.lstrip("%") for end in ((producer, consumer) if colon else (name,))]
+        for end in ends:
+            if end not in known:
+                close = nearest(end, sorted(known))
+                raise UsageError(f"there is no instruction {end!r}", hint=f"did you mean {close}?" if close else None)
+        if colon:
+            shown.update(_between(report, *ends))
+        else:
+            wanted.update(ends)
+    return [d for n, d in enumerate(report.decisions) if n in shown or (wanted and not wanted.isdisjoint(names_of(d)))]
+
+
+def _between(report: ExplainReport, producer: str, consumer: str) -> list[int]:
+    """The places, among the decisions, of the edges from one instruction or kernel to another. Raises UsageError when there is none."""
+    found = [
+        n
+        for n, d in enumerate(report.decisions)
+        if producer in (d.producer, d.producer_kernel) and consumer in (d.consumer, d.consumer_kernel)
+    ]
+    if found:
+        return found
+    readers = [d.consumer for d in report.decisions if producer in (d.producer, d.producer_kernel)]
+    raise UsageError(
+        f"no kernel `{consumer}` reads a kernel `{producer}`",
+        hint=f"`{producer}` is read by {', '.join(dict.fromkeys(readers[:8]))}" if readers else None,
+    )
 
 
 def names_of(decision: FusionDecision) -> tuple[str, ...]:
@@ -35,9 +83,19 @@ def names_of(decision: FusionDecision) -> tuple[str, ...]:
     return (decision.producer, decision.consumer, decision.producer_kernel, decision.consumer_kernel)
 
 
-def as_page(report: ExplainReport, shown: Sequence[FusionDecision]) -> Page:
-    """The text form: the summary, the refused edges that cost most, then every edge asked for."""
+def as_page(
+    report: ExplainReport,
+    shown: Sequence[FusionDecision],
+    compared: what_if.Changes | None = None,
+    *,
+    most: int | None = None,
+) -> Page:
+    """The text form: the summary, what the changed rules change, the refused edges that cost most, what stands behind many of them, then the edges asked for,
+    `most` of them where that is given."""
     page = summary_page(report)
+    if compared is not None:
+        page.add()
+        page.extend(what_if.as_page(compared))
     dearest = [(d, d.cost) for d in report.dearest if d.cost is not None and d.cost.us_saved > 0]
     if dearest:
         page.add()
@@ -46,27 +104,50 @@ def as_page(report: ExplainReport, shown: Sequence[FusionDecision]) -> Page:
         for decision, cost in dearest:
             codes = ", ".join(f"{r.code} {r.slug}" for r in decision.reasons)
             edge = f"{decision.producer} -> {decision.consumer}"
-            rows.append([microseconds(cost.us_saved), edge, Word(codes, "yellow")])
+            rows.append([microseconds(cost.us_saved), edge, Word(codes, "yellow"), decision.consumer_source])
         page.table(rows, right=frozenset({0}), indent=2)
-    for decision in shown:
+    found = findings.as_page(findings.findings(report))
+    if found.lines:
+        page.add()
+        page.extend(found)
+    if most is not None and len(shown) > most:
+        first = {id(d) for d in report.dearest}
+        shown = [*report.dearest, *(d for d in shown if id(d) not in first)]
+    for decision in shown[:most]:
         page.add()
         page.extend(edge_page(decision))
+    if most is not None and len(shown) > most:
+        page.add()
+        page.add(
+            f"{counted(len(shown) - most, 'more edge')}: name instructions, PRODUCER:CONSUMER or codes to see theirs, or say --all"
+        )
     return page
 
 
 def edge_page(decision: FusionDecision) -> Page:
     """One edge: its ends, their source lines, every reason with its hint, and what fusing would cost and save."""
     page = Page()
+    arrow = "and" if decision.relation == "sibling" else "->"
     verdict = Word("fused", "green") if decision.fused else Word("refused", "yellow")
     page.add(
-        Word(f"{decision.producer} -> {decision.consumer}", "bold"),
-        f"  ({decision.producer_opcode} -> {decision.consumer_opcode}, in {decision.computation})  ",
+        Word(f"{decision.producer} {arrow} {decision.consumer}", "bold"),
+        f"  ({decision.producer_opcode} {arrow} {decision.consumer_opcode}, in {decision.computation})  ",
         verdict,
         f" by {decision.rule}",
     )
     ends = (
-        ("producer", decision.producer_source, decision.producer, decision.producer_kernel),
-        ("consumer", decision.consumer_source, decision.consumer, decision.consumer_kernel),
+        (
+            "producer" if arrow == "->" else "first",
+            decision.producer_source,
+            decision.producer,
+            decision.producer_kernel,
+        ),
+        (
+            "consumer" if arrow == "->" else "second",
+            decision.consumer_source,
+            decision.consumer,
+            decision.consumer_kernel,
+        ),
     )
     rows = [
         [title, source or "(no source line)", f"in {kernel}" if kernel not in ("", name) else ""]
@@ -86,11 +167,17 @@ def cost_line(cost: CostEstimate) -> str:
     apart = f"{microseconds(cost.us_unfused)}, {size(cost.bytes_unfused)}"
     together = f"{microseconds(cost.us_fused)}, {size(cost.bytes_fused)}"
     more = "save" if cost.us_saved >= 0 else "cost"
-    return f"apart {apart}; as one kernel {together}: fusing alone would {more} {microseconds(abs(cost.us_saved))}"
+    form = "as one kernel, the producer also alone for others," if cost.kept else "as one kernel"
+    return f"apart {apart}; {form} {together}: fusing alone would {more} {microseconds(abs(cost.us_saved))}"
 
 
-def as_json(report: ExplainReport, shown: Sequence[FusionDecision]) -> dict[str, Any]:
-    """The JSON form, ready for `json.dumps`."""
+def as_json(
+    report: ExplainReport,
+    shown: Sequence[FusionDecision],
+    compared: what_if.Changes | None = None,
+    exceeded: Sequence[CheckError] = (),
+) -> dict[str, Any]:
+    """The JSON form, ready for `json.dumps`; explain.schema.json describes it."""
     return {
         "schema": SCHEMA,
         "module": report.outcome.module.name,
@@ -100,6 +187,14 @@ def as_json(report: ExplainReport, shown: Sequence[FusionDecision]) -> dict[str,
         "fused": len(report.fused),
         "refused": report.refusals_by_code,
         "edges": [edge_json(d) for d in shown],
+        "dearest": [
+            {"producer": d.producer, "consumer": d.consumer, "us_saved": round(d.cost.us_saved, 3)}
+            for d in report.dearest
+            if d.cost is not None and d.cost.us_saved > 0
+        ],
+        "findings": findings.as_json(findings.findings(report)),
+        "exceeded": [{"code": e.code, "message": e.message} for e in exceeded],
+        "what_if": None if compared is None else what_if.as_json(compared),
     }
 
 
@@ -115,6 +210,7 @@ def edge_json(decision: FusionDecision) -> dict[str, Any]:
         "consumer_kernel": decision.consumer_kernel,
         "producer_source": decision.producer_source,
         "consumer_source": decision.consumer_source,
+        "relation": decision.relation,
         "rule": decision.rule,
         "fused": decision.fused,
         "reasons": [_reason_json(r) for r in decision.reasons],
@@ -149,9 +245,17 @@ def code_page(code: str) -> Page:
     if spec.example:
         page.add()
         page.add(Word("example", "bold"))
-        for line in spec.example.strip("\n").splitlines():
+        for line in _bounded(spec.example.strip("\n").splitlines()):
             page.add(f"  {line}")
     return page
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    """An example that fits a screen: of a long one the middle, where lines repeat, is left out."""
+    if len(lines) <= LONGEST_EXAMPLE:
+        return lines
+    left = f"  ... {len(lines) - 2 * ENDS_SHOWN} lines left out; --format json has them all"
+    return [*lines[:ENDS_SHOWN], left, *lines[-ENDS_SHOWN:]]
 
 
 def code_json(code: str) -> dict[str, Any]:

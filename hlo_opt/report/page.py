@@ -5,8 +5,10 @@ Names from HLO text are shown only through here: control characters are escaped 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from hlo_opt.diag.errors import printable
 
@@ -82,3 +84,16 @@ def microseconds(value: float) -> str:
         if abs(value) < limit:
             return f"{value / factor:.3g} {unit}"
     return f"{value / 1e6:.3g} s"
+
+
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp])(i?))?b?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes from what people write: `4096`, `12MB` (12,000,000), `12 MiB` (12 x 1,048,576), `1.5G`. Raises ValueError."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not a size such as 12MB or 512 KiB")
+    number, unit, binary = found.groups()
+    power = " KMGTP".index(unit.upper()) if unit else 0
+    return int(Decimal(number) * (1024 if binary else 1000) ** power)

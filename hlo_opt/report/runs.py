@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
+from hlo_opt.evaluate.devices import counts
+from hlo_opt.ir import Module
 from hlo_opt.report.page import Page, Word, count, counted
 from hlo_opt.runtime.compare import CheckReport
 from hlo_opt.runtime.executable import Executable
 from hlo_opt.runtime.memory import Array
 
+MOST_LINES = 40
+"""Lines of one value that are shown."""
 
-def outputs_page(outputs: Sequence[Array]) -> Page:
-    """Each output with its type, shape and values; large arrays are shown in part, as NumPy prints them."""
+
+def value_lines(array: Array) -> list[str]:
+    """The elements of an array, of a large one in part, as NumPy prints them: at most `MOST_LINES` lines, which may end with `...`."""
+    items = 3 if array.ndim < 3 else 2 if array.ndim == 3 else 1
+    text = np.array2string(np.asarray(array), threshold=64, edgeitems=items, max_line_width=110)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "..."]
+
+
+def outputs_page(outputs: Mapping[str, Array]) -> Page:
+    """Each output with its key, type, shape and values; large arrays are shown in part."""
     page = Page()
-    for number, array in enumerate(outputs):
-        page.add(Word(f"out{number}", "bold"), f"  {array.dtype.name}[{','.join(map(str, array.shape))}]")
-        for line in np.array2string(np.asarray(array), threshold=64, max_line_width=110).splitlines():
+    for key, array in outputs.items():
+        page.add(Word(key, "bold"), f"  {array.dtype.name}[{','.join(map(str, array.shape))}]")
+        for line in value_lines(array):
             page.add(f"  {line}")
+    return page
+
+
+def numpy_page(why: str, module: Module, is_free_of_nans: bool) -> Page:
+    """That the interpreter ran, why, and on how many simulated devices."""
+    page = Page()
+    replicas, partitions = counts(module)
+    page.add(f"backend numpy: {why}")
+    if replicas * partitions > 1:
+        page.add(
+            f"simulated {counted(replicas * partitions, 'device')}: {counted(replicas, 'replica')} x {counted(partitions, 'partition')}"
+        )
+    if is_free_of_nans:
+        page.add("no NaN came up")
     return page
 
 

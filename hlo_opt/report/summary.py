@@ -6,7 +6,7 @@ from typing import Any
 
 from hlo_opt.analysis.summary import ModuleSummary
 from hlo_opt.diag import reason_spec
-from hlo_opt.passes import ExplainReport
+from hlo_opt.passes import ExplainReport, Outcome
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 
 
@@ -38,12 +38,28 @@ def summary_page(report: ExplainReport) -> Page:
     return page
 
 
-def seconds_page(seconds: dict[str, float]) -> Page:
-    """How long each pass took, the longest first."""
+def seconds_page(outcome: Outcome) -> Page:
+    """How long each pass took and how often it ran, the longest first; the proof and the decisions are listed with them."""
     page = Page()
     page.add("  seconds by pass")
-    rows = sorted(seconds.items(), key=lambda item: -item[1])
-    page.table([[f"{value:.3f}", name] for name, value in rows], right=frozenset({0}), indent=4)
+    total = sum(outcome.seconds.values())
+    rows = [["", "share", "runs", ""]]
+    for name, value in sorted(outcome.seconds.items(), key=lambda item: -item[1]):
+        share = f"{100 * value / total:.0f} %" if total else ""
+        rows.append([f"{value:.3f}", share, count(outcome.runs[name]) if name in outcome.runs else "", name])
+    rows.append([f"{total:.3f}", "", "", "together"])
+    page.table(rows, right=frozenset({0, 1, 2}), indent=4)
+    return page
+
+
+def steps_page(outcome: Outcome) -> Page:
+    """How many rewrites a limit let happen."""
+    limit = outcome.context.stop_after_step
+    page = Page()
+    if outcome.context.exhausted:
+        page.add(f"  stopped after {counted(outcome.steps, 'rewrite')}")
+    else:
+        page.add(f"  all {counted(outcome.steps, 'rewrite')} happened, fewer than the limit of {count(limit or 0)}")
     return page
 
 

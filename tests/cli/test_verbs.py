@@ -112,6 +112,90 @@ def test_print_after_and_stop_after_step(file, capfd):
     assert "// after cse" in capfd.readouterr().err
 
 
+def test_print_after_counts_the_runs_of_a_group_and_repeats_no_text(file, capfd):
+    spec = "fixpoint(instruction-fusion,dce)"
+    assert run(["fuse", file, "--passes", spec, "--print-after", "all", "--simplify", "never"]) == 0
+    err = capfd.readouterr().err
+    assert re.findall(r"^// after .*$", err, re.MULTILINE) == [
+        "// after instruction-fusion",
+        "// after dce: as above",
+        "// after instruction-fusion, run 2: as above",
+    ]
+    assert err.count("HloModule m") == 1
+
+
+def test_print_after_a_pass_that_does_not_run_is_bad_usage(file, capfd):
+    assert run(["fuse", file, "--passes", "cse", "--simplify", "never", "--print-after", "dce"]) == 2
+    assert capfd.readouterr().err == "HLO300 --print-after dce: the pipeline does not run it\n  hint: it runs cse\n"
+    assert run(["fuse", file, "--passes", "cse", "--print-after", "dce"]) == 0  # the simplify stage runs it
+
+
+def test_time_passes_tells_runs_and_the_whole(file, capfd):
+    assert (
+        run(["fuse", file, "--passes", "fixpoint(instruction-fusion,dce)", "--simplify", "never", "--time-passes"]) == 0
+    )
+    table = capfd.readouterr().err.partition("seconds by pass\n")[2]
+    rows = {line.split()[-1]: line.split() for line in table.splitlines()[1:]}
+    assert rows.keys() == {"instruction-fusion", "dce", "proof", "decisions", "together"}
+    assert rows["instruction-fusion"][-2] == "2" and rows["dce"][-2] == "1"
+    assert sum(float(r[0]) for n, r in rows.items() if n != "together") == pytest.approx(
+        float(rows["together"][0]), abs=0.003
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "told", "kernels"),
+    [
+        (0, "stopped after 0 rewrites", 4),
+        (1, "stopped after 1 rewrite", 3),
+        (9, "all 2 rewrites happened, fewer than the limit of 9", 3),
+    ],
+)
+def test_stop_after_step_says_whether_it_did(limit, told, kernels, file, capfd):
+    assert run(["fuse", file, "--passes", "fixpoint(instruction-fusion,dce)", "--stop-after-step", str(limit)]) == 0
+    err = capfd.readouterr().err
+    assert f"  {told}\n" in err and re.search(rf"kernels +4 +{kernels}\n", err)
+
+
+def test_every_part_of_a_split_file_is_fused(tmp_path, capfd):
+    path = tmp_path / "two.hlo"
+    path.write_text(f"{TEXT}// -----\n{TEXT.replace('HloModule m', 'HloModule n')}")
+    arguments = ["fuse", str(path), "--split-input-file", "--stats", str(tmp_path / "s.json"), "--max-kernels", "1"]
+    assert run([*arguments, "-o", str(tmp_path / "o.hlo")]) == 1
+    err = capfd.readouterr().err
+    assert "m on h100_sxm\n" in err and "n on h100_sxm\n" in err
+    assert re.findall(r"HLO710 module (\w): ", err) == ["m", "n"]
+    assert (tmp_path / "o.hlo").read_text().count("\n// -----\n\nHloModule n") == 1
+    assert len(json.loads((tmp_path / "s.json").read_text())) == 2
+    for option in (["--emit", str(tmp_path / "d")], ["--inputs", "x.npz"]):
+        assert run([*arguments, *option]) == 2
+    path.write_text(TEXT + "// -----\n" + TEXT.replace("tanh(a)", "tanh(b)"))
+    assert run(["fuse", str(path), "--split-input-file"]) == 2
+    assert capfd.readouterr().out == ""
+
+
+def test_a_module_over_its_budget_is_written_and_told(file, tmp_path, capfd):
+    budget = ["--max-kernels", "1", "--max-bytes", "1kB", "--fail-on", "FUS302"]
+    assert run(["fuse", file, "-o", "o.hlo", "--stats", "s.json", *budget]) == 1
+    err = capfd.readouterr().err
+    assert re.findall(r"^m\.hlo: (HLO\d+) module m: \S", err, re.MULTILINE) == ["HLO710", "HLO711", "HLO712"]
+    assert " fusion(" in (tmp_path / "o.hlo").read_text() and (tmp_path / "s.json").exists()
+    assert run(["explain", file, *budget]) == 1
+    done = capfd.readouterr()
+    assert done.err.count("\n") == 3 and done.out.startswith("m on h100_sxm\n")
+    assert run(["fuse", file, "-o", "o.hlo", "--max-kernels", "99", "--max-bytes", "1GB", "--fail-on", "FUS201"]) == 0
+    for wrong in (["--max-bytes", "12 bananas"], ["--max-kernels", "-1"], ["--fail-on", "FUS999"]):
+        assert run(["fuse", file, "-o", "p.hlo", *wrong]) == 2
+    assert not (tmp_path / "p.hlo").exists()
+
+
+def test_a_budget_in_the_config_file(file, tmp_path, capfd):
+    (tmp_path / "c.toml").write_text('max-kernels = 1\nfail-on = ["FUS302"]\n')
+    assert run(["fuse", file, "--config", "c.toml"]) == 1
+    assert run(["fuse", file, "--config", "c.toml", "--max-kernels", "9"]) == 1
+    assert capfd.readouterr().err.count("HLO710") == 1
+
+
 def test_a_config_file_gives_options_and_typed_ones_win(file, tmp_path, capfd):
     (tmp_path / "c.toml").write_text('passes = ["cse", "dce"]\ntarget = "a100_sxm_80"\n')
     assert run(["fuse", file, "--config", "c.toml"]) == 0
@@ -126,7 +210,7 @@ def test_a_config_file_gives_options_and_typed_ones_win(file, tmp_path, capfd):
 def test_a_bad_config_file_is_named(text, file, tmp_path, capfd):
     (tmp_path / "c.toml").write_text(text)
     assert run(["fuse", file, "--config", "c.toml"]) == 2
-    assert capfd.readouterr().err.startswith("c.toml: HLO300 ")
+    assert capfd.readouterr().err.startswith("c.toml:1:1: HLO300 ")
 
 
 def test_explain_names_code_hint_and_source_lines(file, capfd):
@@ -159,6 +243,53 @@ def test_what_if_switches_a_reason_off(file, capfd):
         assert code not in left
     assert run(["explain", file, "--what-if", "FUS999"]) == 2
     assert run(["explain", file, "--force", "a"]) == 2
+
+
+def test_what_if_shows_what_the_rule_changes(file, capfd):
+    options = ["--passes", "instruction-fusion", "--what-if", "fus403"]
+    assert run(["explain", file, *options]) == 0
+    out = capfd.readouterr().out
+    assert "\nwhat if: without FUS403\n" in out and "  1 edge would fuse\n    a -> t\n" in out
+    assert run(["explain", file, *options, "--format", "json"]) == 0
+    found = json.loads(capfd.readouterr().out)["what_if"]
+    assert found["codes"] == ["FUS403"] and found["fused"] == [{"producer": "a", "consumer": "t", "codes": []}]
+    assert run(["explain", file, "--passes", "instruction-fusion", "--force", "a:t"]) == 0
+    assert "\nwhat if: with a:t forced\n" in capfd.readouterr().out
+
+
+def test_an_edge_on_demand(file, capfd):
+    assert run(["explain", file, "a:d"]) == 0
+    out = capfd.readouterr().out
+    assert re.findall(r"^\S+ -> \S+  \(", out, re.MULTILINE) == ["a -> d  ("]
+    assert run(["explain", file, "a:q"]) == 2
+    assert "no kernel `q` reads a kernel `a`" in capfd.readouterr().err
+
+
+def test_annotations_of_the_python_lines(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.hlo").write_text(TEXT.replace('"model.py"', f'"{tmp_path}/src/a,b.py"'))
+    options = ["m.hlo", "--passes", "instruction-fusion", "--max-kernels", "1"]
+    assert run(["explain", *options, "--format", "github"]) == 1
+    out = capfd.readouterr().out
+    assert re.findall(r"^::(\w+) (\S*?)::", out, re.MULTILINE) == [
+        ("error", "file=m.hlo,title=HLO710"),
+        ("warning", "file=src/a%2Cb.py,line=9,title=FUS302"),
+        ("warning", "file=src/a%2Cb.py,line=9,title=FUS403"),
+        ("warning", "file=src/a%2Cb.py,line=8,title=FUS403"),
+    ]
+    assert run(["explain", *options, "--format", "sarif", "--source-root", "src"]) == 1
+    (log,) = json.loads(capfd.readouterr().out)["runs"]
+    places = [r["locations"][0]["physicalLocation"] for r in log["results"]]
+    assert [p["artifactLocation"].get("uriBaseId") for p in places] == [None, *["SRCROOT"] * 3]
+    assert places[3] == {"artifactLocation": {"uri": "a%2Cb.py", "uriBaseId": "SRCROOT"}, "region": {"startLine": 8}}
+    assert run(["explain", "FUS201", "--format", "sarif"]) == 2
+
+
+@pytest.mark.parametrize("form", ["github", "sarif"])
+def test_annotations_from_stack_frames(form, dumps, capfd):
+    assert run(["explain", str(dumps / "cartpole_random.frames.hlo"), "--format", form]) == 0
+    out = capfd.readouterr().out
+    assert re.search(r"scripts/programs/cartpole\.py", out) and re.search(r'line=\d+|"startLine": \d+', out)
 
 
 def test_explain_of_a_code_is_its_page(file, capfd):

@@ -2,6 +2,7 @@ import pytest
 
 from hlo_opt.diag import UsageError
 from hlo_opt.ops import table
+from hlo_opt.ops.coverage import VALUES, has_evaluation
 from hlo_opt.report import coverage
 
 
@@ -10,9 +11,30 @@ def test_the_table_says_which_faces_there_are():
     assert list(rows) == [spec.opcode for spec in table()]
     for spec in table():
         assert rows[spec.opcode].faces["cuda"] == (spec.cuda is not None)
+        assert rows[spec.opcode].faces["evaluate"] == any(has_evaluation(spec, t) for t in VALUES) or not spec.accepts
     assert rows["dot"].library and rows["tuple"].free
     last = str(coverage.as_page(list(rows.values()))).splitlines()[-1]
     assert last.startswith(f"{len(rows)} opcodes: infer ")
+
+
+def test_types_with_the_same_faces_share_a_line():
+    lines = str(coverage.types_page(coverage.rows(["sqrt", "after-all"]))).splitlines()
+    assert lines[0].split() == ["opcode", "infer", "evaluate", "cuda", "expand", "ulp", "types"]
+    assert [line.split() for line in lines[1:3]] == [
+        ["sqrt", "yes", "yes", "-", "-", "1", *(t.name for t in VALUES if t.is_float and t.bits < 16)],
+        ["yes", "yes", "yes", "-", "1", "f16", "bf16", "f32", "f64"],
+    ]
+    assert lines[3].split()[-2:] == ["c64", "c128"]
+    assert lines[4].split() == ["after-all", "-", "-", "-", "-", "-", "no", "arrays"]
+    assert lines[5].startswith("opcodes x element types: infer ")
+
+
+def test_json_has_every_type_also_those_that_are_holes():
+    (row,) = coverage.as_json(coverage.rows(["sqrt"]), types=True)["ops"]
+    assert row["accepts"] == ["float", "complex"] and set(row["types"]) == {t.name for t in VALUES}
+    assert row["types"]["f32"] == {"infer": True, "evaluate": True, "cuda": True, "expand": False, "ulp": 1}
+    assert row["types"]["s32"] == {"infer": False, "evaluate": False, "cuda": False, "expand": False, "ulp": None}
+    assert "types" not in coverage.as_json(coverage.rows(["sqrt"]))["ops"][0]
 
 
 def test_an_unknown_opcode_names_the_nearest():

@@ -1,6 +1,13 @@
-from hlo_opt.diag import Reason
+import json
+from importlib import resources
+
+import pytest
+
+import hlo_opt
+from hlo_opt.diag import Reason, UsageError, reason_specs
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
-from hlo_opt.report import explain
+from hlo_opt.passes.explain import explain_module
+from hlo_opt.report import explain, what_if
 
 
 def decision(**changes):
@@ -37,5 +44,187 @@ def test_an_edge_that_would_cost_says_so():
 def test_the_json_of_an_edge_has_the_numbers():
     data = explain.edge_json(decision())
     assert data["reasons"][0]["numbers"] == {"opcode": "dot"}
-    assert data["cost"] == {"us_unfused": 3.0, "us_fused": 2.0, "bytes_unfused": 2000.0, "bytes_fused": 1000.0}
+    assert data["cost"] == {
+        "us_unfused": 3.0,
+        "us_fused": 2.0,
+        "bytes_unfused": 2000.0,
+        "bytes_fused": 1000.0,
+        "kept": False,
+    }
     assert explain.edge_json(decision(reasons=(), cost=None))["fused"]
+
+
+TEXT = """HloModule m
+
+ENTRY e {
+  p = f32[64,8]{1,0} parameter(0)
+  q = f32[64,8]{1,0} parameter(1)
+  a = f32[64,8]{1,0} add(p, q)
+  t = f32[64,8]{1,0} tanh(a)
+  d = f32[64,64]{1,0} dot(a, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT o = (f32[64,8]{1,0}, f32[64,64]{1,0}) tuple(t, d)
+}
+"""
+
+
+def report(**options):
+    return explain_module(hlo_opt.parse(TEXT), passes="instruction-fusion", **options)
+
+
+def test_instructions_and_edges_on_demand():
+    found = report()
+
+    def shown(*names):
+        return [(d.producer, d.consumer) for d in explain.select(found, names)]
+
+    assert shown() == shown("a") == [("a", "t"), ("a", "d")]
+    assert shown("%a:%d") == [("a", "d")]
+    assert shown("a:d", "t") == shown("t", "a:d") == [("a", "t"), ("a", "d")]
+    assert shown("p") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("aa", "there is no instruction 'aa'", "did you mean a?"),
+        ("a:dd", "there is no instruction 'dd'", "did you mean d?"),
+        ("a:o", "no kernel `o` reads a kernel `a`", "`a` is read by t, d"),
+        ("d:t", "no kernel `t` reads a kernel `d`", None),
+        ("a:", "there is no instruction ''", None),
+    ],
+)
+def test_what_is_no_edge_names_what_is_near(name, message, hint):
+    with pytest.raises(UsageError) as caught:
+        explain.select(report(), [name])
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_rule_switched_off_shows_what_it_kept_apart():
+    changes = what_if.changes(["fus403"], [], report(), report(what_if=["FUS403"]))
+    assert [(d.producer, d.consumer) for d in changes.fused] == [("a", "t")]
+    assert [[r.code for r in d.reasons] for d in changes.moved] == [["FUS302"]]
+    assert not changes.refused and not changes.gone
+    lines = str(what_if.as_page(changes)).splitlines()
+    assert lines[0] == "what if: without FUS403"
+    assert lines[-4:] == [
+        "  1 edge would fuse",
+        "    a -> t",
+        "  1 edge would be refused for other reasons",
+        "    a -> d  FUS302 library-call",
+    ]
+
+
+def test_a_rule_that_speaks_nowhere_changes_nothing():
+    changes = what_if.changes(["FUS201"], [], report(), report(what_if=["FUS201"]))
+    assert str(what_if.as_page(changes)).endswith("  no edge would be decided differently\n")
+
+
+def test_many_edges_are_counted():
+    from dataclasses import replace
+
+    before = report()
+    changes = what_if.changes([], ["a:t"], before, before)
+    (edge, _) = before.decisions
+    page = str(what_if.as_page(replace(changes, gone=[edge] * 13)))
+    assert page.startswith("what if: with a:t forced\n") and page.endswith("    and 3 more\n")
+    assert page.count("a -> t\n") == 10
+
+
+def test_the_json_form_is_what_the_schema_says():
+    schema = json.loads((resources.files("hlo_opt.report") / "explain.schema.json").read_text())
+    assert schema["properties"]["schema"] == {"const": explain.SCHEMA}
+    found = report(what_if=["FUS403"])
+    changes = what_if.changes(["FUS403"], ["a:t"], report(), found)
+    plain = explain.as_json(report(), explain.select(report(), []))
+    full = explain.as_json(found, found.decisions, changes, [UsageError("x", code="HLO710")])
+    for made in (plain, full):
+        assert list(faults(json.loads(json.dumps(made)), schema, schema, "")) == []
+    assert full["dearest"] and full["what_if"]["fused"] and any(e["fused"] for e in full["edges"])
+    for wrong in ({**plain, "fused": "3"}, {**plain, "extra": 1}, {**plain, "edges": [{}]}, {**plain, "schema": 2}):
+        assert list(faults(wrong, schema, schema, ""))
+
+
+def faults(value, rule, schema, place):
+    """What a JSON value does not keep of the part of JSON Schema that ours uses."""
+    rule = schema["$defs"][rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
+    known = {
+        "$schema",
+        "title",
+        "description",
+        "type",
+        "const",
+        "anyOf",
+        "required",
+        "properties",
+        "additionalProperties",
+        "items",
+        "$defs",
+    }
+    assert rule.keys() <= known
+    types = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "null": type(None),
+    }
+    wanted = [rule["type"]] if isinstance(rule.get("type"), str) else rule.get("type", [])
+    if wanted and not any(
+        isinstance(value, types[t]) and (t == "boolean" or not isinstance(value, bool)) for t in wanted
+    ):
+        yield f"{place}: not {wanted}"
+        return
+    if "const" in rule and value != rule["const"]:
+        yield f"{place}: not {rule['const']}"
+    if "anyOf" in rule and all(any(True for _ in faults(value, r, schema, place)) for r in rule["anyOf"]):
+        yield f"{place}: none of them"
+    if isinstance(value, dict):
+        yield from (f"{place}: lacks {key}" for key in rule.get("required", []) if key not in value)
+        for key, held in value.items():
+            inner = rule.get("properties", {}).get(key, rule.get("additionalProperties", {}))
+            if inner is False:
+                yield f"{place}: has {key}"
+            else:
+                yield from faults(held, inner, schema, f"{place}/{key}")
+    if isinstance(value, list):
+        for number, held in enumerate(value):
+            yield from faults(held, rule.get("items", {}), schema, f"{place}/{number}")
+
+
+@pytest.mark.parametrize("spec", reason_specs(), ids=lambda s: s.code)
+def test_the_page_of_a_code_fits_a_screen_or_two(spec):
+    lines = str(explain.code_page(spec.code)).splitlines()
+    assert len(lines) <= 70
+    assert all(len(line) <= 200 for line in lines)
+
+
+def test_the_middle_of_a_long_example_is_left_out():
+    page = str(explain.code_page("FUS201"))
+    left = next(line for line in page.splitlines() if "lines left out" in line)
+    whole = explain.code_json("FUS201")["example"].strip("\n").splitlines()
+    assert left.strip() == f"... {len(whole) - 16} lines left out; --format json has them all"
+    assert whole[0] in page and whole[-2] in page
+
+
+def test_only_the_first_edges_are_shown_where_none_is_asked_for():
+    found = report()
+    page = str(explain.as_page(found, explain.select(found, []), most=1))
+    assert page.endswith("1 more edge: name instructions, PRODUCER:CONSUMER or codes to see theirs, or say --all\n")
+    assert page.count("refused by") == 1
+    assert str(explain.as_page(found, explain.select(found, []))).count("refused by") == 2
+
+
+def test_a_code_asks_for_the_edges_that_it_refuses():
+    found = report()
+    shown = explain.select(found, ["fus302"])
+    assert [(d.producer, d.consumer) for d in shown] == [("a", "d")]
+    assert explain.select(found, ["FUS201"]) == []
+
+
+def test_a_producer_that_others_read_is_priced_as_kept():
+    (first, _) = report().decisions
+    assert first.cost is not None and first.cost.kept
+    assert first.cost.us_saved < 0.5  # the producer's launch stays
+    assert "the producer also alone for others" in explain.cost_line(first.cost)

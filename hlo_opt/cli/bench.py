@@ -1,0 +1,68 @@
+"""`hlo-opt bench`: how much faster the fused module is."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from hlo_opt.cli import files
+from hlo_opt.cli.console import show
+from hlo_opt.cli.module import read_module
+from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, seed_option
+from hlo_opt.diag import UsageError
+
+
+@click.command("bench")
+@click.argument("file")
+@fuse_options
+@backend_option
+@inputs_option
+@seed_option
+@click.option(
+    "--rounds",
+    metavar="N",
+    type=click.IntRange(min=1, max=10_000),
+    default=11,
+    show_default=True,
+    help="How often each module runs with cold and with warm caches.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON; times in microseconds.")
+@click.option("--plot", metavar="OUT.svg|png", help="Draw it. A PNG needs the extra `plot`.")
+def command(
+    file: str,
+    backend: str,
+    inputs: str | None,
+    seed: int,
+    rounds: int,
+    as_json: bool,
+    plot: str | None,
+    **fusing: object,
+) -> None:
+    """Run FILE and what fusing it gives, in turn, and compare their times with each other and with a plain copy on the same device.
+
+    Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that (warm). On a GPU inputs and
+    outputs stay there, and launches are queued before the clock starts.
+    """
+    from hlo_opt.cli.fusing import Fusing
+
+    if plot is not None and not plot.endswith((".svg", ".png")):
+        raise UsageError("a plot ends in .svg or .png", filename=plot, code="HLO341")
+    files.check_writable(plot)
+    module = read_module(file)
+    fused = Fusing.of(fusing).run(module).outcome.module
+    from hlo_opt.cli import arrays
+    from hlo_opt.evaluate import module_inputs
+    from hlo_opt.report import timings
+    from hlo_opt.runtime.bench import bench
+
+    given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
+    found = bench({"unfused": module, "fused": fused}, backend, given, rounds)
+    if plot is not None:
+        drawn = timings.bench_svg(found).encode() if plot.endswith(".svg") else timings.bench_png(found)
+        with files.whole_file(plot) as stream:
+            stream.write(drawn)
+    if as_json:
+        click.echo(json.dumps(found.as_json(), indent=2))
+    else:
+        show(timings.bench_page(found))

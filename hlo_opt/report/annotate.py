@@ -1,0 +1,114 @@
+"""Refused edges as annotations of the Python lines that they come from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from hlo_opt.diag import CheckError, Reason
+from hlo_opt.diag.annotation import Annotation
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.ir import Module
+from hlo_opt.report.page import counted, microseconds
+
+MOST_NAMED = 5
+"""Edges that one annotation names; the others are counted."""
+
+
+@dataclass
+class _Group:
+    """The edges that one code refuses on one line; the first is the one that costs most."""
+
+    reason: Reason
+    edges: list[FusionDecision] = field(default_factory=list)
+
+
+def edge_annotations(module: Module, shown: Sequence[FusionDecision], root: str) -> list[Annotation]:
+    """One annotation for each line and code, those that cost most first; paths below `root` are given relative to it.
+
+    An edge is annotated where its consumer comes from, else where its producer does, else at the consumer's line in the dump.
+    """
+    groups: dict[tuple[str, int, str], _Group] = {}
+    ordered = sorted(shown, key=lambda d: -d.cost.us_saved if d.cost is not None else 0.0)
+    lines = _Lines(module)
+    for decision in ordered:
+        file, line = _place(decision.consumer_source) or _place(decision.producer_source) or lines.of(decision)
+        for reason in decision.reasons:
+            group = groups.setdefault((_relative(file, root), line, reason.code), _Group(reason))
+            if decision not in group.edges[-1:]:  # one edge may be refused twice under one code
+                group.edges.append(decision)
+    return [_annotation(file, line, group) for (file, line, _), group in groups.items()]
+
+
+def budget_annotations(errors: Iterable[CheckError], root: str) -> list[Annotation]:
+    """The limits of a budget that are not kept, at the dump."""
+    return [
+        Annotation(
+            e.code,
+            e.message,
+            "error",
+            _relative(os.path.abspath(e.filename), root) if e.filename else "",
+            key=_key(e.code),
+        )
+        for e in errors
+    ]
+
+
+def _annotation(file: str, line: int, group: _Group) -> Annotation:
+    first = group.edges[0]
+    text = f"{first.producer} -> {first.consumer} is not fused: {group.reason.message}\nhint: {group.reason.hint}"
+    if first.cost is not None and first.cost.us_saved > 0:
+        text += f"\nfusing it alone would save {microseconds(first.cost.us_saved)}"
+    others = [f"{d.producer} -> {d.consumer}" for d in group.edges[1 : 1 + MOST_NAMED]]
+    if others:
+        left = len(group.edges) - 1 - len(others)
+        more = f" and {counted(left, 'more edge')}" if left else ""
+        text += f"\nso are, from the same line: {', '.join(others)}{more}"
+    return Annotation(
+        group.reason.code,
+        text,
+        file=file,
+        line=line,
+        key=_key(group.reason.code, first.computation, first.producer, first.consumer),
+        properties={
+            "slug": group.reason.slug,
+            "edges": [{"producer": d.producer, "consumer": d.consumer} for d in group.edges],
+        },
+    )
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class _Lines:
+    """Lines of the dump by instruction name."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._found = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}
+
+    def of(self, decision: FusionDecision) -> tuple[str, int]:
+        for name in (decision.consumer, decision.producer):
+            span = self._module.span(self._found[name]) if name in self._found else None
+            if span is not None:
+                return span.source.filename, span.line
+        return "", 0
+
+
+def _place(source: str) -> tuple[str, int] | None:
+    """File and line of a decision's `file:line`."""
+    file, colon, line = source.rpartition(":")
+    if colon and line.isdecimal() and len(line) < 10:
+        return file, int(line)
+    return (source, 0) if source else None
+
+
+def _relative(file: str, root: str) -> str:
+    path = PurePath(file)
+    if not path.is_absolute() or not path.is_relative_to(root):
+        return file
+    return path.relative_to(root).as_posix() if os.path.normpath(file) == file else file

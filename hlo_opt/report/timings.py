@@ -1,0 +1,145 @@
+"""What `run --profile` and `bench` found, as tables and as a plot."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from hlo_opt.diag import UsageError
+from hlo_opt.report.page import Page, counted, microseconds, size
+
+if TYPE_CHECKING:
+    from hlo_opt.runtime.bench import Bench, Timing
+    from hlo_opt.runtime.profile import Profile
+
+MOST_ROWS = 30
+_COLOURS = {"cold": "#1f77b4", "warm": "#ff7f0e", "copy": "#7f7f7f"}
+
+
+def profile_page(found: Profile) -> Page:
+    """Time, bytes and bandwidth of each kernel, and its share of what a plain copy reaches on the device."""
+    page = Page()
+    rows = found.rows()
+    copied = f"a copy reaches {size(found.copy_bandwidth)}/s"
+    page.add(f"{counted(len(found.events), 'event')} in {microseconds(found.microseconds)} on {found.device}; {copied}")
+    cells = [("kernel", "times", "time", "bytes", "bandwidth", "of copy")]
+    for row in rows[:MOST_ROWS]:
+        name = row.name if row.kind == "kernel" else f"{row.name} (library)"
+        speed = f"{size(row.bandwidth)}/s"
+        cells.append(
+            (
+                name,
+                str(row.launches),
+                microseconds(row.microseconds),
+                size(row.count),
+                speed,
+                f"{100 * found.share(row):.0f} %",
+            )
+        )
+    page.table(cells, right=frozenset({1, 2, 3, 4, 5}), indent=2)
+    if len(rows) > MOST_ROWS:
+        page.add(f"  and {len(rows) - MOST_ROWS} more, which the file lists")
+    if found.left_out:
+        page.add(f"  {counted(found.left_out, 'later launch')} not timed")
+    return page
+
+
+def bench_page(found: Bench) -> Page:
+    """The table of `bench`."""
+    page = Page()
+    page.add(f"{found.module} on {found.backend} ({found.why}), {found.device}")
+    page.add(f"{counted(found.rounds, 'round')}, the variants in turn; median, and the quartiles around it")
+    page.add(f"cold: {found.cold}; warm: straight after another run")
+    cells = [("", "kernels", "launches", "library", "bytes", "cold", "", "warm", "", "of copy")]
+    for v in found.variants:
+        counts = (v.name, str(v.kernels), str(v.launches), str(v.library), size(v.count))
+        times = (microseconds(v.cold.median), _spread(v.cold), microseconds(v.warm.median), _spread(v.warm))
+        cells.append((*counts, *times, f"{100 * found.share(v):.0f} %"))
+    page.table(cells, right=frozenset({1, 2, 3, 4, 5, 7, 9}), indent=2)
+    page.add(f"a plain copy reads and writes {size(found.copy_bandwidth)}/s")
+    if len(found.variants) > 1:
+        first, last = found.variants[0].name, found.variants[-1].name
+        gains = (f"{found.gain(state):.2f} x {state}" for state in ("cold", "warm"))
+        page.add(f"{last} against {first}: {', '.join(gains)}")
+    return page
+
+
+def _spread(timing: Timing) -> str:
+    return f"({microseconds(timing.low)} .. {microseconds(timing.high)})"
+
+
+def bench_svg(found: Bench) -> str:
+    """A bar chart: per variant the median with its quartiles, cold and warm, and the time that a copy of as many bytes takes."""
+    width, left, row, top = 760, 150, 26, 64
+    bars = [(v, state) for v in found.variants for state in ("cold", "warm", "copy")]
+    longest = max(_bar(found, v, state)[2] for v, state in bars) or 1.0
+    scale = (width - left - 150) / longest
+    height = top + len(bars) * row + 40
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="13">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="12" y="24" font-size="16">{_text(found.module)}</text>',
+        f'<text x="12" y="44" fill="#555">{_text(f"{found.backend}, {found.device}; median and quartiles of {found.rounds} rounds")}</text>',
+    ]
+    for number, (variant, state) in enumerate(bars):
+        y = top + number * row
+        middle, low, high = _bar(found, variant, state)
+        label = f"{variant.name}, {state}" if state != "copy" else "copy of its bytes"
+        out.append(f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{_text(label)}</text>')
+        out.append(
+            f'<rect x="{left}" y="{y + 4}" width="{middle * scale:.1f}" height="{row - 9}" fill="{_COLOURS[state]}"/>'
+        )
+        if high > low:
+            line = f'y1="{y + row / 2:.1f}" y2="{y + row / 2:.1f}" stroke="black"'
+            out.append(f'<line x1="{left + low * scale:.1f}" x2="{left + high * scale:.1f}" {line}/>')
+        at = left + max(middle, high) * scale + 8
+        out.append(f'<text x="{at:.1f}" y="{y + 16}">{_text(microseconds(middle))}</text>')
+    out.append("</svg>\n")
+    return "\n".join(out)
+
+
+def _bar(found: Bench, variant: Any, state: str) -> tuple[float, float, float]:
+    """Median, lower and upper end."""
+    if state == "copy":
+        time = found.at_copy_speed(variant)
+        return time, time, time
+    timing: Timing = getattr(variant, state)
+    return timing.median, timing.low, timing.high
+
+
+def _text(text: str) -> str:
+    """Text inside SVG: markup escaped, characters that XML forbids replaced, at most 100 characters."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[:100])
+    return escape(shown)
+
+
+def bench_png(found: Bench) -> bytes:
+    """The same chart by matplotlib. Raises UsageError where that is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError(
+            "a PNG needs matplotlib",
+            code="HLO340",
+            hint="pip install 'hlo-opt[plot]', or name a file that ends in .svg",
+        ) from None
+    import io
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.7 * len(found.variants)))
+    bars = [(v, state) for v in found.variants for state in ("cold", "warm", "copy")]
+    for number, (variant, state) in enumerate(bars):
+        middle, low, high = _bar(found, variant, state)
+        axes.barh(-number, middle, color=_COLOURS[state], xerr=[[middle - low], [high - middle]], capsize=3)
+    names = [f"{v.name}, {state}" if state != "copy" else "copy of its bytes" for v, state in bars]
+    # a dollar sign would start a formula
+    axes.set_yticks([-n for n in range(len(bars))], [n.replace("$", r"\$") for n in names])
+    axes.set_xlabel("microseconds")
+    axes.set_title(f"{found.module[:80]} on {found.device}".replace("$", r"\$"))
+    figure.tight_layout()
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=120, metadata={"Software": None})
+    pyplot.close(figure)
+    return stream.getvalue()

@@ -1,0 +1,139 @@
+"""Ctrl-C ends the program with one line, whatever it is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hlo_opt.cli.interrupt import interruptible
+from hlo_opt.runtime.host import has_compiler
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of a Unix")
+
+ENDLESS = """HloModule m{}
+
+body {{
+  i = s32[] parameter(0)
+  one = s32[] constant(1)
+  ROOT j = s32[] add(i, one)
+}}
+
+condition {{
+  i = s32[] parameter(0)
+  n = s32[] constant(-1)
+  ROOT l = pred[] compare(i, n), direction=NE
+}}
+
+ENTRY e {{
+  z = s32[] parameter(0)
+  ROOT w = s32[] while(z), condition=condition, body=body
+}}
+"""
+STARTED = """
+import sys
+import hlo_opt.evaluate.interpreter as interpreter
+import hlo_opt.runtime.host_program as host_program
+
+def telling(function):
+    def run(*arguments):
+        print("started", flush=True)
+        return function(*arguments)
+    return run
+
+interpreter.Interpreter.call = telling(interpreter.Interpreter.call) if sys.argv[1] == "numpy" else interpreter.Interpreter.call
+host_program._Run.__call__ = telling(host_program._Run.__call__)
+from hlo_opt.cli import main
+sys.argv = ["hlo-opt", "run", sys.argv[2], "--backend", sys.argv[1], "--outputs", "out.npz"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "header"),
+    [("numpy", ""), ("numpy", ", num_partitions=2"), ("host", "")],
+    ids=["numpy", "devices", "host"],
+)
+def test_an_endless_loop_is_left(backend: str, header: str, tmp_path: Path) -> None:
+    if backend == "host" and not has_compiler():
+        pytest.skip("no C++ compiler")
+    (tmp_path / "m.hlo").write_text(ENDLESS.format(header))
+    command = [sys.executable, "-c", STARTED, backend, "m.hlo"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.stderr.read() == "hlo-opt: interrupted\n"
+        assert process.wait(timeout=60) == 130
+    assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
+
+
+def test_a_library_that_does_not_look_at_signals_is_left_too() -> None:
+    code = (
+        "import ctypes, signal\n"
+        "from hlo_opt.cli import failure\n"
+        "from hlo_opt.cli.interrupt import interruptible\n"
+        'with interruptible(lambda: failure.say("interrupted"), patience=0.1):\n'
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"  # so that no signal wakes the call below
+        '    print("started", flush=True)\n'
+        "    ctypes.CDLL(None).sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "hlo-opt: interrupted\n"
+        assert process.wait(timeout=60) == 130
+
+
+def test_what_was_there_before_is_there_afterwards() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    try:
+        with interruptible(lambda: None):
+            assert signal.set_wakeup_fd(writer) not in (-1, writer)
+        assert signal.set_wakeup_fd(writer) == writer
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_main_thread_that_goes_by_itself_is_let_go() -> None:
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: said.append("interrupted"), patience=60):
+        signal.raise_signal(signal.SIGINT)
+    assert not said
+
+
+def test_other_threads_have_no_signals() -> None:
+    entered: list[bool] = []
+
+    def work() -> None:
+        with interruptible(lambda: None):
+            entered.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert entered

@@ -1,0 +1,50 @@
+"""What kept the paper's CartPole from being one kernel shows in the explanations of our dumps, with the lines of the program that they come from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import hlo_opt
+from hlo_opt.passes import explain_module, preset_names
+from hlo_opt.report import explain, findings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SHOWN_BY = {
+    "concatenate with several users": ("cartpole_scan_unrolled", r"jnp\.concatenate"),
+    "random numbers": ("cartpole_custom_call", r"random0, random1 = call"),
+    "tuples": ("cartpole_precomputed", r"outside \| fallen"),
+    "loop boundary": ("cartpole_scan", r"lax\.scan"),
+}
+"""The dump that shows each finding under every preset, and what a line of the program that it names has."""
+
+
+@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("title", SHOWN_BY)
+def test_the_finding_is_told_with_its_line(title: str, preset: str) -> None:
+    dump, expected = SHOWN_BY[title]
+    path = ROOT / "testdata" / "dumps" / f"{dump}.hlo"
+    report = explain_module(hlo_opt.parse(path.read_text(), filename=path.name), preset)
+    (found,) = [f for f in findings.findings(report) if f.title == title]
+    lines = [line_of(place.source) for place in found.places]
+    assert any(re.search(expected, line) for line in lines), lines
+    page = str(explain.as_page(report, explain.select(report, []), most=explain.EDGES_SHOWN))
+    told = page[page.index(f"  {title}: ") :].splitlines()
+    assert re.match(rf"  {title}: \d+ edges? \(FUS\d\d\d", told[0])
+    assert re.match(r"    scripts/programs/\w+\.py:\d+ ", told[1])
+
+
+def line_of(source: str) -> str:
+    file, _, number = source.rpartition(":")
+    return (ROOT / file).read_text().splitlines()[int(number) - 1]
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_the_form_without_all_four_has_no_finding(preset: str) -> None:
+    path = ROOT / "testdata" / "dumps" / "cartpole_separate.hlo"
+    report = explain_module(hlo_opt.parse(path.read_text()), preset)
+    assert [f.title for f in findings.findings(report)] == []
+    assert "what stands in the way" not in str(explain.as_page(report, []))
