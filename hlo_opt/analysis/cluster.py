@@ -152,12 +152,13 @@ class Cluster:
         """The members of the producer, an input so far, become members. `moved` says what instructions they became, where they were copied; where not,
         the producer's cluster must not be used any more.
 
-        False, and nothing has changed, where the producer gives back what it is given, or several results: then the cluster must be made anew.
+        False, and nothing has changed, where the producer gives back what it is given, or several results, or is read by nothing: then the cluster must be
+        made anew.
         """
         root = above.roots[0]
-        if root.is_input or len(above.roots) > 1:
-            return False
         place = self.inputs[producer]
+        if root.is_input or len(above.roots) > 1 or not (place.users or place in self.roots):
+            return False
         if (
             above.size >= ADOPTED
             and not moved

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 import hlo_opt
@@ -240,3 +241,30 @@ def test_steps_are_counted_one_by_one():
     body = "  p = f32[64]{0} parameter(0)\n  a = f32[64]{0} negate(p)\n  b = f32[64]{0} abs(a)\n  ROOT c = f32[64]{0} tanh(b)"
     sizes = [len(launched(fuse(body, stop_after_step=n)[0])) for n in range(4)]
     assert sizes == [3, 2, 1, 1]
+
+
+def test_a_producer_that_its_consumer_does_not_read():
+    """A fusion may have parameters that nothing inside it uses."""
+    module = hlo_opt.parse("""HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+body {
+  x = f64[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT c = f64[] negate(x)
+}
+ENTRY e {
+  p = f32[2]{0} parameter(0)
+  q = f64[] parameter(1)
+  zero = f32[] constant(0)
+  r = f32[] reduce(p, zero), dimensions={0}, to_apply=sum
+  c = f32[] clamp(zero, r, r)
+  ROOT f = f64[] fusion(q, c), kind=kLoop, calls=body
+}
+""")
+    fused, _ = hlo_opt.fuse(module, preset="xla-2026", simplify="never")
+    values = [np.array([1, 2], np.float32), np.array(3.0)]
+    assert hlo_opt.evaluate(fused, values)[0] == hlo_opt.evaluate(module, values)[0] == -3.0
