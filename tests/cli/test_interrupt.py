@@ -54,6 +54,21 @@ main()
 """
 
 
+def listen() -> None:
+    """A program that a shell starts in the background is told to ignore Ctrl-C; the ones that these tests start are not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def stopped(process: subprocess.Popen[str]) -> tuple[str, int]:
+    """What a program says on stderr after Ctrl-C, and its exit code."""
+    process.send_signal(signal.SIGINT)
+    try:
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return told, process.returncode
+
+
 @pytest.mark.parametrize(
     ("backend", "header"),
     [("numpy", ""), ("numpy", ", num_partitions=2"), ("host", "")],
@@ -71,13 +86,11 @@ def test_an_endless_loop_is_left(backend: str, header: str, tmp_path: Path) -> N
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=listen,
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "started\n"
-        process.send_signal(signal.SIGINT)
-        process.stdout.read()
-        assert process.stderr.read() == "hlo-opt: interrupted\n"
-        assert process.wait(timeout=60) == 130
+        assert stopped(process) == ("hlo-opt: interrupted\n", 130)
     assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
 
 
@@ -97,12 +110,11 @@ def test_a_library_that_does_not_look_at_signals_is_left_too() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=listen,
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "started\n"
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "hlo-opt: interrupted\n"
-        assert process.wait(timeout=60) == 130
+        assert stopped(process) == ("hlo-opt: interrupted\n", 130)
 
 
 def test_what_was_there_before_is_there_afterwards() -> None:
