@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ from hlo_opt.cli import main
 sys.argv = ["hlo-opt", "run", sys.argv[2], "--backend", sys.argv[1], "--outputs", "out.npz"]
 main()
 """
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def listen() -> None:
