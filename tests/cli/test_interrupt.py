@@ -102,29 +102,6 @@ def test_an_endless_loop_is_left(backend: str, header: str, tmp_path: Path) -> N
     assert [p.name for p in tmp_path.iterdir()] == ["m.hlo"]
 
 
-def test_a_library_that_does_not_look_at_signals_is_left_too() -> None:
-    code = (
-        "import ctypes, signal\n"
-        "from hlo_opt.cli import failure\n"
-        "from hlo_opt.cli.interrupt import interruptible\n"
-        'with interruptible(lambda: failure.say("interrupted"), patience=0.1):\n'
-        "    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"  # so that no signal wakes the call below
-        '    print("started", flush=True)\n'
-        "    ctypes.CDLL(None).sleep(60)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listen,
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == "started\n"
-        assert stopped(process) == ("hlo-opt: interrupted\n", 130)
-
-
 def test_what_was_there_before_is_there_afterwards() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
