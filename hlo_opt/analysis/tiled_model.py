@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from hlo_opt.analysis.accesses import byte_size, per_element, reducer_flops
-from hlo_opt.analysis.cluster import Cluster
+from hlo_opt.analysis.cluster import Cluster, Node
 from hlo_opt.analysis.facts import GENERIC_TRITON, fusion_backend_kind, is_elementwise
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
@@ -105,9 +105,10 @@ def best_tiling(cluster: Cluster, target: DeviceTarget) -> Best:
 
 def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
     """What an estimate depends on: operations, shapes, and how they are joined; not names, and not which values are read."""
-    position = {node: n for n, node in enumerate(cluster.nodes)}
-    found: list[object] = [position.get(root, -1) for root in cluster.roots]
-    for node in cluster.nodes:
+    nodes = _from_roots(cluster)
+    position = {node: n for n, node in enumerate(nodes)}
+    found: list[object] = [position[root] for root in cluster.roots]
+    for node in nodes:
         if node.is_input:
             found.append(node.shape)
             continue
@@ -119,6 +120,22 @@ def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
         if node.opcode == "reduce":
             found.append(reducer_flops(instruction.called_by("to_apply"), capability))
     return tuple(found)
+
+
+def _from_roots(cluster: Cluster) -> list[Node]:
+    """What the roots need, operands first, in an order that does not depend on how the cluster came about."""
+    found: dict[Node, None] = {}
+    stack = [(root, False) for root in reversed(cluster.roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in found:
+            continue
+        if ready or node.is_input:
+            found[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend([(o, False) for o in reversed(node.operands) if o not in found])
+    return list(found)
 
 
 def _search(cluster: Cluster, target: DeviceTarget) -> Best:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_opt.analysis.facts import is_effectively_scalar, true_rank
-from hlo_opt.analysis.reachability import Reachability
-from hlo_opt.ir import Instruction
+from hlo_opt.fusion.order import Order
+from hlo_opt.ir import Computation, Instruction
 
 Allows = Callable[[Instruction, Instruction], bool]
 """Whether an edge producer -> consumer may be fused, duplication left aside."""
@@ -29,8 +29,45 @@ def effectively_at_most_unary(instruction: Instruction) -> bool:
     return large <= 1
 
 
-def globally_unfusible(order: list[Instruction], reachability: Reachability, allows: Allows) -> set[Instruction]:
+REMEMBERED = 2_000_000
+"""Instructions in all the sets together that are kept for later consumers of a producer."""
+
+
+class _Between:
+    """Which operands lie on a way from a producer to one of its consumers. Looks only at what stands between both, and, for consumers that come last
+    first, once at what depends on a producer."""
+
+    def __init__(self, computation: Computation, order: list[Instruction]) -> None:
+        self._order = Order(computation, order)
+        self._below: dict[Instruction, tuple[int, set[Instruction]]] = {}
+        self._size = 0
+
+    def operands(self, producer: Instruction, current: Instruction, consumer: Instruction) -> list[Instruction]:
+        """Those operands of `current`, on a way to the consumer, that depend on the producer."""
+        first = self._order.place(producer)
+        return [
+            o
+            for o in dict.fromkeys(current.operands)
+            if o is producer or (self._order.place(o) >= first and o in self._reached(producer, consumer))
+        ]
+
+    def _reached(self, producer: Instruction, consumer: Instruction) -> set[Instruction]:
+        last = self._order.place(consumer)
+        known, found = self._below.get(producer, (-1, set()))
+        if known < last:
+            self._size -= len(found)
+            found = self._order.below(producer, last)
+            self._size += len(found)
+            if self._size > REMEMBERED:
+                self._below.clear()
+                self._size = len(found)
+            self._below[producer] = last, found
+        return found
+
+
+def globally_unfusible(computation: Computation, order: list[Instruction], allows: Allows) -> set[Instruction]:
     """The producers that must not be duplicated. `order` has operands before users."""
+    between = _Between(computation, order)
     found: set[Instruction] = set()
     known: dict[tuple[Instruction, Instruction], bool] = {}
     for consumer in reversed(order):
@@ -40,7 +77,7 @@ def globally_unfusible(order: list[Instruction], reachability: Reachability, all
             read = sum(o.shape.element_count for o in dict.fromkeys(producer.operands))
             if read <= producer.shape.element_count:
                 continue
-            if not _on_all_paths(producer, consumer, found, reachability, allows, known):
+            if not _on_all_paths(producer, consumer, found, between, allows, known):
                 found.add(producer)
     return found
 
@@ -49,7 +86,7 @@ def _on_all_paths(
     producer: Instruction,
     consumer: Instruction,
     refused: set[Instruction],
-    reachability: Reachability,
+    between: _Between,
     allows: Allows,
     known: dict[tuple[Instruction, Instruction], bool],
 ) -> bool:
@@ -60,13 +97,13 @@ def _on_all_paths(
         key = (producer, current)
         if current is producer or (key in known and not ready):
             continue
-        between = [o for o in dict.fromkeys(current.operands) if reachability.reaches(producer, o)]
+        inside = between.operands(producer, current, consumer)
         if not ready:
-            if any(o in refused or not allows(o, current) for o in between):
+            if any(o in refused or not allows(o, current) for o in inside):
                 known[key] = False
                 continue
             stack.append((current, True))
-            stack.extend((o, False) for o in reversed(between))
+            stack.extend((o, False) for o in reversed(inside))
         else:
-            known[key] = all(o is producer or known[producer, o] for o in between)
+            known[key] = all(o is producer or known[producer, o] for o in inside)
     return consumer is producer or known[producer, consumer]

@@ -17,7 +17,7 @@ from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.fusion.trial import trial_plan
 from hlo_opt.ir import Instruction
 from hlo_opt.plans import Plan
-from hlo_opt.plans.limits import DEEPEST
+from hlo_opt.plans.limits import DEEPEST, LARGEST
 
 MAX_OPERANDS_AND_OUTPUTS = 96
 MAX_REDUCTIONS = 8
@@ -154,6 +154,13 @@ def reduction_budget(edge: Edge) -> Reason | None:
     return Reason.of("FUS203", count=count, limit=MAX_REDUCTIONS)
 
 
+def size_budget(edge: Edge) -> Reason | None:
+    """The values that a kernel computes are at least its members and what it reads; a kernel that outgrew the limit would be taken apart as a whole."""
+    reads = len(edge.consumer.operands) + len(edge.producer.operands) - 1
+    values = edge.above.members + edge.below.members + reads
+    return Reason.of("FUS306", values=values, limit=LARGEST) if values > LARGEST else None
+
+
 def has_plan(edge: Edge) -> Reason | None:
     """Whether kernels can compute both as one. Looked at only where the answer can be no, and last, for it is the dearest check."""
     if not needs_plan(edge):
@@ -190,6 +197,7 @@ CHECKS: tuple[Check, ...] = (
     operand_budget,
     shared_memory_budget,
     reduction_budget,
+    size_budget,
 )
 
 

@@ -255,6 +255,7 @@ class FusionState:
 class Traits:
     """Sums over the members of a kernel.
 
+    members        how many there are
     depth          an upper bound of how deep they nest: those that read operands under conditions or in loops
     scatters, reduces  members of these opcodes
     reductions     reduces that a reduction emitter would take
@@ -263,6 +264,7 @@ class Traits:
     library        the opcode of a member that a library would compute; empty when there is none
     """
 
+    members: int = 0
     depth: int = 0
     scatters: int = 0
     reduces: int = 0
@@ -275,6 +277,7 @@ class Traits:
     def of(cls, member: Instruction) -> Traits:
         spec = find(member.opcode)
         return cls(
+            members=1,
             depth=not all(is_direct(member, n) for n in range(len(member.operands))),
             scatters=member.opcode == "scatter",
             reduces=member.opcode == "reduce",
@@ -286,6 +289,7 @@ class Traits:
 
     def plus(self, other: Traits) -> Traits:
         return Traits(
+            self.members + other.members,
             self.depth + other.depth,
             self.scatters + other.scatters,
             self.reduces + other.reduces,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.facts import is_effectively_scalar, launches
-from hlo_opt.analysis.reachability import Reachability
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import InstructionFusionChoices
 from hlo_opt.fusion.duplication import globally_unfusible
@@ -69,7 +68,7 @@ class InstructionFusion(FusionPass):
                 known[key] = _is_consumer(consumer) and self._allows(engine, producer, consumer, plain)
             return known[key]
 
-        return frozenset(globally_unfusible(order, Reachability(computation, order), allows))
+        return frozenset(globally_unfusible(computation, order, allows))
 
     def _allows(
         self, engine: Engine, producer: Instruction, consumer: Instruction, choices: InstructionFusionChoices

@@ -2,7 +2,7 @@
 
 The shapes are worst cases for fusion passes: one long chain, one value with many users, many users that meet again, deep diamonds, many small chains side
 by side, and blocks like a network's layers. For each shape and preset, modules from 1,000 to 100,000 instructions: seconds of `hlo_opt.fuse` (proof and
-decisions included) and of XLA's parser on the same text, then the exponent of growth (1 is linear) and the growth divided by that of n log n, both between
+decisions included; of the processor, for other programs may be busy) and of XLA's parser on the same text, then the exponent of growth (1 is linear) and the growth divided by that of n log n, both between
 the smallest module that took a tenth of a second and the largest. A size that would take longer than S seconds, going by the last one, is left out.
 """
 
@@ -121,13 +121,13 @@ def measured(make: Callable[[int], str], preset: str, most: int, limit: float) -
         if size > most or (last is not None and last[1] * (size / last[0]) > limit):
             return
         text = make(size)
-        start = time.perf_counter()
+        start = time.process_time()
         hlo.hlo_module_from_text(text)
-        parser = time.perf_counter() - start
+        parser = time.process_time() - start
         parsed = hlo_opt.parse(text)
-        start = time.perf_counter()
+        start = time.process_time()
         hlo_opt.fuse(parsed, preset=preset)
-        last = (size, time.perf_counter() - start)
+        last = (size, time.process_time() - start)
         yield size, last[1], parser
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,10 +12,12 @@ from hlo_opt.analysis.heroes import emitter_of, heroes_of, merged_view
 from hlo_opt.analysis.launch import launch_dimensions
 from hlo_opt.analysis.performance import Priced, fused_estimate
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion import legality
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import remove_uncalled_of
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, edit
+from hlo_opt.plans import choose
 
 H100 = target("h100_sxm")
 B200 = target("b200")
@@ -198,3 +201,25 @@ def verify(module: Module) -> None:
         edit.sort(computation)
     edit.sort_computations(module)
     hlo_opt.verify(hlo_opt.parse(str(module)))
+
+
+def chain(size: int) -> str:
+    lines = [f"  v{n + 1} = {WIDE} negate(v{n})" for n in range(size)]
+    return (
+        f"HloModule m\n\nENTRY e {{\n  v0 = {WIDE} parameter(0)\n"
+        + "\n".join(lines)
+        + f"\n  ROOT r = {WIDE} abs(v{size})\n}}\n"
+    )
+
+
+@pytest.mark.parametrize(("size", "kernels"), [(36, 1), (60, 2)])
+def test_a_kernel_stops_growing_before_it_is_too_large(
+    size: int, kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(legality, "LARGEST", 40)
+    monkeypatch.setattr(choose, "values_computed", lambda region: len(region.computation.instructions))
+    monkeypatch.setattr(choose, "LARGEST", 40)
+    fused, decisions = hlo_opt.fuse(hlo_opt.parse(chain(size)), passes="instruction-fusion")
+    assert sum(i.opcode == "fusion" for i in fused.entry.instructions) == kernels
+    codes = {reason.code for decision in decisions for reason in decision.reasons}
+    assert ("FUS306" in codes) == (kernels > 1)
