@@ -1,6 +1,6 @@
 """Whether refusals say the truth: python -m scripts.reason_truth FILE|DIR... [--preset NAME]... [--sample 300] [--seed 1]
 
-Fuses each module as it is (no simplifying) and looks at the result from outside: every kernel that reads another one's result, also through bitcasts, tuples
+Fuses each module as it is (--simplify auto for raw dumps) and looks at the result from outside: every kernel that reads another one's result, also through bitcasts, tuples
 and their elements, must have a decision with a reason, and no reason may lack a number. Then draws refused edges, taking all codes in turn, and fuses again
 with one code of the edge switched off, with the next, and with all of them: each time the edge must fuse or be refused for another reason. Prints a table
 by code; exit code 1 when an edge has no decision, a reason lacks a number, or a reason is untrue.
@@ -24,10 +24,13 @@ from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.passes import preset_names
-from hlo_opt.passes.run import Outcome, run
+from hlo_opt.passes.run import SIMPLIFY_MODES, Outcome, run
 
 PASSED_ON = frozenset({"bitcast", "get-tuple-element", "tuple", "opt-barrier", "add-dependency"})
 """Opcodes that hand a value on without a kernel."""
+
+NO_RULES = frozenset({"FUS110", "FUS502", "FUS503", "FUS504"})
+"""Codes that tell of the pipeline or of a rule that stays: there is nothing to switch off."""
 
 VERDICTS = ("fused", "another reason", "apart", "untrue")
 
@@ -69,9 +72,9 @@ class Fused:
     untold: list[tuple[str, str]]
 
     @classmethod
-    def of(cls, text: str, preset: str, what_if: Iterable[str] = ()) -> Fused:
+    def of(cls, text: str, preset: str, simplify: str, what_if: Iterable[str] = ()) -> Fused:
         gc.collect()  # of the run before: modules are full of cycles
-        outcome = run(parse(text), preset, simplify="never", what_if=what_if)
+        outcome = run(parse(text), preset, simplify=simplify, what_if=what_if)
         decisions = outcome.decide()
         told = {(d.producer_kernel, d.consumer_kernel) for d in decisions if d.reasons and d.relation == "operand"}
         again = parse(str(outcome.module))
@@ -137,9 +140,12 @@ def verdict(edge: FusionDecision, off: frozenset[str], after: Fused) -> tuple[st
 
 
 def _still_beside(edge: FusionDecision, after: Fused) -> bool:
-    """Whether neither of two siblings has moved into another kernel since."""
+    """Whether two siblings are neighbours yet: none has moved into another kernel, and none is told of with a new neighbour in between."""
     homes = {edge.producer: edge.producer_kernel, edge.consumer: edge.consumer_kernel}
-    return all(home in after.homes.get(name, set()) for name, home in homes.items())
+    if not all(home in after.homes.get(name, set()) for name, home in homes.items()):
+        return False
+    told = [name for d in after.decisions if d.reasons and d.relation == "sibling" for name in (d.producer, d.consumer)]
+    return not all(name in told for name in homes)
 
 
 @dataclass
@@ -168,7 +174,7 @@ class Case:
 
     @property
     def codes(self) -> frozenset[str]:
-        return frozenset(r.code for r in self.edge.reasons)
+        return frozenset(r.code for r in self.edge.reasons) - NO_RULES
 
 
 def draw(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
@@ -191,14 +197,16 @@ def draw(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
     return list(taken.values())
 
 
-def survey(paths: Sequence[Path], presets: Sequence[str], table: Table, progress: bool) -> tuple[list[Case], int]:
+def survey(
+    paths: Sequence[Path], presets: Sequence[str], simplify: str, table: Table, progress: bool
+) -> tuple[list[Case], int]:
     """Fuse everything once: the refused edges, and how many edges between kernels there are."""
     cases: list[Case] = []
     edges = 0
     for path in paths:
         text = path.read_text(encoding="utf-8")
         for preset in presets:
-            found = Fused.of(text, preset)
+            found = Fused.of(text, preset, simplify)
             where = f"{path.name} {preset}"
             table.faults += [f"{where}: {a} -> {b} has no reason" for a, b in found.untold]
             for decision in found.decisions:
@@ -215,7 +223,7 @@ def survey(paths: Sequence[Path], presets: Sequence[str], table: Table, progress
     return cases, edges
 
 
-def switch_off(cases: Sequence[Case], table: Table, progress: bool) -> None:
+def switch_off(cases: Sequence[Case], simplify: str, table: Table, progress: bool) -> None:
     """Fuse again without the codes of each case: one run serves all cases of a module that ask for the same codes."""
     groups: dict[tuple[Path, str], list[Case]] = defaultdict(list)
     for case in cases:
@@ -227,7 +235,7 @@ def switch_off(cases: Sequence[Case], table: Table, progress: bool) -> None:
             for off in {case.codes, *(frozenset({code}) for code in case.codes)}:
                 asked[off].append(case)
         for off in sorted(asked, key=sorted):
-            after = Fused.of(text, preset, sorted(off))
+            after = Fused.of(text, preset, simplify, sorted(off))
             for case in asked[off]:
                 found, why = verdict(case.edge, off, after)
                 for code in [
@@ -258,15 +266,16 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=300, help="edges to try per preset")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--largest", type=int, help="leave out files of more bytes")
+    parser.add_argument("--simplify", default="never", choices=SIMPLIFY_MODES, help="raw dumps want auto")
     parser.add_argument("--progress", action="store_true")
     arguments = parser.parse_args()
     paths = [p for p in files(arguments.paths) if not arguments.largest or p.stat().st_size <= arguments.largest]
     bad = 0
     for preset in arguments.preset or preset_names():
         table = Table()
-        cases, edges = survey(paths, [preset], table, arguments.progress)
+        cases, edges = survey(paths, [preset], arguments.simplify, table, arguments.progress)
         drawn = draw(cases, arguments.sample, arguments.seed)
-        switch_off(drawn, table, arguments.progress)
+        switch_off(drawn, arguments.simplify, table, arguments.progress)
         print(f"{preset}: {len(paths)} modules, {edges} refused edges, {len(drawn)} tried")
         print(table)
         for fault in table.faults:

@@ -324,3 +324,24 @@ ENTRY e {
 """,
     )
 )
+register_reason(
+    ReasonSpec(
+        "FUS504",
+        "pass-was-done",
+        "{passes} would fuse `{producer}` into `{consumer}` as they are now, but was done before later passes made them so",
+        "`fixpoint(...)` around {passes} and what runs after it looks again",
+        "A pass looks at the module once. What runs after it may remove a reader, join outputs or change a kernel's form, so that an edge which was refused "
+        "would be fused now.",
+        """\
+// passes: instruction-fusion{may-duplicate=false}, dce
+HloModule example
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  s = f32[64]{0} negate(p)
+  unused = f32[64]{0} abs(s)
+  ROOT t = f32[64]{0} tanh(s)
+}
+""",
+    )
+)

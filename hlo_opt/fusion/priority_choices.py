@@ -158,7 +158,7 @@ class ConstantChoices:
             yield reason
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
-        return not is_fusible(edge.consumer)
+        return "FUS122" not in disabled and not is_fusible(edge.consumer)
 
 
 def constant_conflict(edge: Edge) -> Reason | None:

@@ -46,7 +46,7 @@ class _Standing:
 
 class PriorityQueue:
     """Producers of one computation. `partly`: fuse a producer into those users that accept it even where others refuse; `at_any_cost`: also where the
-    model says that it is slower."""
+    model says that it is slower. `takes`: which instructions are producers at all."""
 
     def __init__(
         self,
@@ -56,12 +56,14 @@ class PriorityQueue:
         *,
         partly: bool = False,
         at_any_cost: bool = False,
+        takes: Callable[[Instruction], bool] = is_fusible,
         wanted: Callable[[Instruction, Instruction], bool] = lambda producer, consumer: False,
     ) -> None:
         self._state = state
         self._accepts = accepts
         self._partly = partly
         self._at_any_cost = at_any_cost
+        self._takes = takes
         self._wanted = wanted
         self._numbers: dict[Instruction, int] = {}
         self._standings: dict[Instruction, _Standing] = {}
@@ -155,7 +157,7 @@ class PriorityQueue:
         self._instructions.append(instruction)
 
     def _enqueue(self, instruction: Instruction) -> None:
-        if not instruction.users or not is_fusible(instruction) or instruction.opcode == "constant":
+        if not instruction.users or not self._takes(instruction) or instruction.opcode == "constant":
             return
         if instruction not in self._standings:
             self._standings[instruction] = _Standing(dict.fromkeys(instruction.users))

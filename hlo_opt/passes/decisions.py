@@ -237,6 +237,10 @@ def _reasons(
         return _unique(found), ", ".join(rules)
     if context.exhausted and responsible:
         return [Reason.of("FUS502", limit=context.stop_after_step or 0)], "stop-after-step"
+    if responsible:
+        names = ", ".join(dict.fromkeys(f.name for f in responsible))
+        ends = {"producer": edge.producer_name, "consumer": edge.consumer_name}
+        return [Reason.of("FUS504", passes=names, **ends)], "pipeline"
     return [Reason.of("FUS503", producer=edge.producer_name, consumer=edge.consumer_name)], "pipeline"
 
 

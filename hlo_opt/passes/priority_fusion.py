@@ -5,7 +5,7 @@ Source: xla/backends/gpu/transforms/priority_fusion.cc.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -58,6 +58,7 @@ class PriorityFusion(FusionPass):
             lambda producer, consumer: engine.allows(engine.edge(producer, consumer), choices, any_form=True),
             partly="FUS108" in engine.disabled,
             at_any_cost="FUS408" in engine.disabled,
+            takes=_producers(engine),
             wanted=lambda producer, consumer: bool(engine.forced) and engine.is_forced(engine.edge(producer, consumer)),
         )
         changed = False
@@ -107,7 +108,7 @@ class PriorityFusion(FusionPass):
 
     def _against_all(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
         """What keeps a producer out of all its users: the first user that refuses it, and the cost."""
-        if producer.opcode == "bitcast" or not is_fusible(producer):
+        if producer.opcode == "bitcast" or not _producers(engine)(producer):
             return
         users = [u for u in producer.users if u.opcode != "bitcast"]
         name = engine.edge(producer, users[0]).producer_name
@@ -129,6 +130,13 @@ class PriorityFusion(FusionPass):
         priced = [u for u in producer.users if u in takers or u.opcode == "bitcast"]
         if takers and "FUS408" not in engine.disabled and saved_quarters(engine.state, producer, priced) < 0:
             yield None, _slower(engine, producer, priced)
+
+
+def _producers(engine: Engine) -> Callable[[Instruction], bool]:
+    """Which instructions the queue takes: those of the opcodes that XLA fuses, or with that rule switched off whatever makes an array by a launch."""
+    if "FUS122" not in engine.disabled:
+        return is_fusible
+    return lambda instruction: is_fusible(instruction) or (launches(instruction) and instruction.shape.is_array)
 
 
 def _slower(engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason:

@@ -46,3 +46,21 @@ def test_the_price_before_constants_moved_in_is_the_reason():
 
 def test_without_the_rule_the_edge_is_fused():
     assert refused(what_if=["FUS408"]) == {}
+
+
+PRODUCT = """HloModule m
+
+ENTRY e {
+  p = f32[32,32]{1,0} parameter(0)
+  d = f32[32,32]{1,0} dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT a = f32[32,32]{1,0} add(d, p)
+}
+"""
+
+
+def test_an_opcode_that_is_not_fused_is_tried_without_the_rule():
+    module = hlo_opt.parse(PRODUCT)
+    as_it_is = explain_module(module, passes="priority-fusion", simplify="never")
+    assert [[r.code for r in d.reasons] for d in as_it_is.decisions] == [["FUS122"]]
+    without = explain_module(module, passes="priority-fusion", simplify="never", what_if=["FUS122", "FUS408"])
+    assert [(d.producer, d.consumer, d.fused) for d in without.decisions] == [("d", "a", True)]
