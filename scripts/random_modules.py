@@ -1,13 +1,14 @@
 """Random well-typed modules: the evaluator against XLA:CPU, or a fused module against itself.
 
-    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused] [--keep FOLDER]
+    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused | --host] [--preset P]... [--keep FOLDER]
 
 Modules and inputs are those of tests/random_modules/comparable, drawn by Hypothesis; the same seed gives the same ones. XLA runs in a child process with
 a time limit, since it may crash or hang. Floats may differ by a tolerance of their type relative to the median size of the output, all else not at all.
 A disagreement where XLA's own outputs move by as much when inputs move by a unit in the last place counts as ill-conditioned. Prints what was covered,
 what XLA refused and why, and the smallest module that was found for each disagreement; exit code 1 when there is one.
 
-With `--fused`, no XLA: the fused module, printed and read again, must give exactly what the module gives.
+With `--fused`, no XLA: the fused module, printed and read again, must give exactly what the module gives. With `--host`, its kernels, built by the C++
+compiler, must give what the evaluator gives, and what no kernel and no library computes is counted; sizes are 0, 1, primes, and those around tile edges.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import importlib
 import math
 import multiprocessing
@@ -32,6 +34,7 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.ir import edit
+from hlo_opt.passes import preset_names
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import DeadCodeElimination
 from hlo_opt.text import print_module
@@ -177,17 +180,20 @@ class Disagreement:
 
 @dataclass
 class Tally:
-    """What came out of some modules: how many fared how, the opcodes of those that agreed, and the smallest disagreement of each chunk."""
+    """What came out of some modules: how many fared how, the opcodes of those that agreed, opcodes that no kernel computed on the host, and the smallest
+    disagreement of each chunk."""
 
     outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
     refusals: collections.Counter[str] = field(default_factory=collections.Counter)
     opcodes: collections.Counter[str] = field(default_factory=collections.Counter)
+    fallbacks: collections.Counter[str] = field(default_factory=collections.Counter)
     disagreements: list[Disagreement] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         self.outcomes += other.outcomes
         self.refusals += other.refusals
         self.opcodes += other.opcodes
+        self.fallbacks += other.fallbacks
         self.disagreements += other.disagreements
 
 
@@ -210,20 +216,62 @@ def against_xla(judge: Judge, program: Any, tally: Tally) -> str | None:
     return why
 
 
-def against_fused(program: Any, tally: Tally) -> str | None:
-    """Evaluate a program and what fusing makes of it; returns how the two disagree."""
+def against_fused(presets: Sequence[str], program: Any, tally: Tally) -> str | None:
+    """Evaluate a program and what each preset makes of it; returns how the two disagree."""
     module, inputs = program.module, program.inputs()
     want = hlo_opt.evaluate(module, inputs, as_xla_cpu=False)
-    try:
-        fused = hlo_opt.parse(print_module(hlo_opt.fuse(module)[0]))
-        got = hlo_opt.evaluate(fused, inputs, as_xla_cpu=False)
-    except Exception as error:
-        why: str | None = f"{type(error).__name__}: {error}"
-    else:
+    why: str | None = None
+    for preset in presets:
+        try:
+            fused = hlo_opt.parse(print_module(hlo_opt.fuse(module, preset=preset)[0]))
+            got = hlo_opt.evaluate(fused, inputs, as_xla_cpu=False)
+        except Exception as error:
+            why = f"{preset}: {type(error).__name__}: {error}"
+            break
         same = [_bits(a) == _bits(b) for a, b in zip(got, want, strict=True)]
-        why = None if all(same) else f"out{same.index(False)} differs when fused"
+        if not all(same):
+            why = f"{preset}: out{same.index(False)} differs when fused"
+            break
     _counted(program, tally, why)
     return why
+
+
+def against_host(presets: Sequence[str], program: Any, tally: Tally) -> str | None:
+    """Evaluate a program, and run the kernels of what each preset makes of it on the host; returns how the two disagree."""
+    module, inputs = program.module, program.inputs()
+    want = hlo_opt.evaluate(module, inputs, as_xla_cpu=False)
+    done: set[str] = set()
+    why: str | None = None
+    for preset in presets:
+        try:
+            text = print_module(hlo_opt.fuse(module, preset=preset)[0])
+            if text in done:
+                continue
+            done.add(text)
+            executable = hlo_opt.compile(hlo_opt.parse(text), backend="host")
+            why = difference(executable(*inputs), want)
+            fallbacks = executable.report()["fallbacks"]
+        except Exception as error:
+            why, fallbacks = f"{type(error).__name__}: {error}", {}
+        tally.fallbacks.update(fallbacks)
+        if why is not None:
+            why = f"{preset}: {why}"
+            break
+    if why is not None and "differ" in why and _is_unsteady(module, inputs, want):
+        tally.outcomes["ill-conditioned"] += 1
+        return None
+    _counted(program, tally, why)
+    return why
+
+
+def _is_unsteady(module: hlo_opt.Module, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
+    """Whether the outputs move by a quarter of the tolerance when inputs move by a unit in the last place."""
+    for seed in range(NUDGES):
+        generator = np.random.default_rng(seed)
+        moved = hlo_opt.evaluate(module, [_nudged(array, generator) for array in inputs], as_xla_cpu=False)
+        if difference(moved, outputs, 0.25) is not None:
+            return True
+    return False
 
 
 def _bits(array: Array) -> tuple[object, ...]:
@@ -246,7 +294,7 @@ def _general(reason: str) -> str:
 # ---- many modules
 
 
-def chunk(number: int, count: int, seed: int, check: Callable[[Any, Tally], str | None], *, for_xla_cpu: bool) -> Tally:
+def chunk(number: int, count: int, seed: int, check: Callable[[Any, Tally], str | None], **options: bool) -> Tally:
     """Draw so many programs and check each; the first disagreement is made small, and ends the chunk."""
     import hypothesis
     from hypothesis import HealthCheck, Phase, given, settings
@@ -258,7 +306,7 @@ def chunk(number: int, count: int, seed: int, check: Callable[[Any, Tally], str 
         max_examples=count, database=None, deadline=None, phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
     )  # fmt: skip
-    @given(programs(for_xla_cpu=for_xla_cpu))
+    @given(programs(**options))
     def run(program: Any) -> None:
         nonlocal deadline
         if time.monotonic() > deadline:
@@ -300,11 +348,13 @@ def _cut(program: Any, check: Callable[[Any, Tally], str | None]) -> Disagreemen
 _judge: Judge | None = None
 
 
-def _work(number: int, count: int, seed: int, fused: bool) -> Tally:
+def _work(number: int, count: int, seed: int, way: str, presets: Sequence[str]) -> Tally:
     """One chunk, in a process of the pool; its judge lives on for the next one."""
     global _judge
-    if fused:
-        return chunk(number, count, seed, against_fused, for_xla_cpu=False)
+    if way == "fused":
+        return chunk(number, count, seed, functools.partial(against_fused, presets))
+    if way == "host":
+        return chunk(number, count, seed, functools.partial(against_host, presets), tile_edges=True)
     _judge = _judge or Judge()
     judge = _judge
     return chunk(number, count, seed, lambda program, tally: against_xla(judge, program, tally), for_xla_cpu=True)
@@ -322,6 +372,8 @@ def report(tally: Tally) -> None:
         print(f"  {family}: " + ", ".join(f"{opcode} {tally.opcodes[opcode]}" for opcode in opcodes))
     for reason, number in tally.refusals.most_common():
         print(f"XLA refused {number}: {reason}")
+    if tally.fallbacks:
+        print("neither kernel nor library: " + ", ".join(f"{o} {n}" for o, n in tally.fallbacks.most_common()))
     for found in tally.disagreements:
         print(f"\ndisagreement: {found.why}\n{found.text}")
     print(", ".join(f"{number} {outcome}" for outcome, number in tally.outcomes.most_common()))
@@ -333,14 +385,26 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--fused", action="store_true")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--fused", dest="way", action="store_const", const="fused", default="xla")
+    ways.add_argument("--host", dest="way", action="store_const", const="host")
+    parser.add_argument(
+        "--preset", action="append", choices=preset_names(), help="of --fused and --host; all where none is named"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save the disagreements there")
     options = parser.parse_args()
     tally = Tally()
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
         futures = [
-            pool.submit(_work, number, min(CHUNK, options.count - number * CHUNK), options.seed, options.fused)
+            pool.submit(
+                _work,
+                number,
+                min(CHUNK, options.count - number * CHUNK),
+                options.seed,
+                options.way,
+                options.preset or preset_names(),
+            )
             for number in range(-(-options.count // CHUNK))
         ]
         for future in futures:

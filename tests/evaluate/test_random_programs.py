@@ -9,8 +9,10 @@ from random_modules.comparable import EXCLUDED, FAMILIES, RECIPES, UNKNOWN_TO_XL
 
 import hlo_opt
 from hlo_opt.ops import table
+from hlo_opt.passes import preset_names
+from hlo_opt.runtime.host import has_compiler
 from scripts import random_modules
-from scripts.random_modules import Tally, against_fused, chunk, difference
+from scripts.random_modules import Tally, against_fused, against_host, chunk, difference
 
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
@@ -41,7 +43,15 @@ def test_programs_verify_and_their_values_are_finite_or_an_identity(program):
 @seed(2)
 @settings(max_examples=30, **QUIET)
 def test_fusing_changes_no_bit(program):
-    assert against_fused(program, Tally()) is None
+    assert against_fused(preset_names(), program, Tally()) is None
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@given(programs(tile_edges=True, most=6))
+@seed(3)
+@settings(max_examples=8, **QUIET)
+def test_kernels_of_every_preset_agree_with_the_evaluator(program):
+    assert against_host(preset_names(), program, Tally()) is None
 
 
 @pytest.fixture(scope="module")

@@ -64,8 +64,11 @@ def _grown(w: Writer, opcodes: list[str]) -> Program:
 
 
 @st.composite
-def programs(draw: Draw, opcodes: tuple[str, ...] = (), most: int = 10, for_xla_cpu: bool = False) -> Program:
-    """Programs with one instruction of each given opcode and up to `most` of drawn ones, computations that they call not counted."""
-    w = Writer(draw, UNKNOWN_TO_XLA_CPU if for_xla_cpu else ())
+def programs(
+    draw: Draw, opcodes: tuple[str, ...] = (), most: int = 10, for_xla_cpu: bool = False, tile_edges: bool = False
+) -> Program:
+    """Programs with one instruction of each given opcode and up to `most` of drawn ones, computations that they call not counted. `tile_edges`: arrays
+    are larger, with sizes at which kernels change their ways."""
+    w = Writer(draw, UNKNOWN_TO_XLA_CPU if for_xla_cpu else (), tile_edges)
     several = [w.opcode() for _ in range(w.number(0 if opcodes else 1, most))]
     return _grown(w, [*opcodes, *several])

@@ -37,7 +37,11 @@ MOVED = ("f32", "pred", *NUMBERS[1:], "s4", "u4", "f8e4m3fn", "f8e5m2")
 """Types of data movement. Arithmetic leaves the shortest out: one rounding more or less is beyond any tolerance that would find an error."""
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 17, 33, 64, 0)
+TILE_EDGES = (0, 1, 2, 3, 5, 16, 17, 31, 32, 33, 63, 64, 65, 97, 127, 128, 129, 255, 256, 257, 509, 1023, 1025, 2049)
+"""Sizes around those of vectors, warps, tiles and blocks of kernels."""
 MOST_ELEMENTS = 5000
+MOST_OF_EDGES = 70_000
+"""Elements of an array, for sizes and for tile edges: two of these make an array."""
 DEEPEST = 2
 NESTED = ("control flow", "call and fusion")
 
@@ -101,14 +105,15 @@ class Frame:
 class Writer:
     """A program that grows."""
 
-    def __init__(self, draw: Draw, left_out: Collection[str] = ()) -> None:
+    def __init__(self, draw: Draw, left_out: Collection[str] = (), tile_edges: bool = False) -> None:
         self.draw = draw
+        self.most_elements = MOST_OF_EDGES if tile_edges else MOST_ELEMENTS
         self.left_out = left_out
         self.module = Module("random")
         self.frames = [Frame(Computation("entry"))]
         self.known: dict[Instruction, Known] = {}
         self.parameters: list[tuple[Shape, Known]] = []
-        self.sizes = [self.pick(SIZES) for _ in range(3)]
+        self.sizes = [self.pick(TILE_EDGES if tile_edges else SIZES) for _ in range(3)]
 
     # ---- drawing
 
@@ -136,7 +141,7 @@ class Writer:
         made: list[int] = []
         for _ in range(self.number(least, most)):
             size = self.size(smallest)
-            made.append(size if math.prod(made) * size <= MOST_ELEMENTS else max(1, smallest))
+            made.append(size if math.prod(made) * size <= self.most_elements else max(1, smallest))
         return tuple(made)
 
     def array(self, names: Sequence[str], least: int = 0, most: int = 3, smallest: int = 0) -> Shape:
