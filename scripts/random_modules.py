@@ -1,14 +1,16 @@
 """Random well-typed modules: the evaluator against XLA:CPU, or a fused module against itself.
 
-    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused | --host] [--preset P]... [--keep FOLDER]
+    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused [--wide] | --host] [--preset P]... [--keep FOLDER]
 
 Modules and inputs are those of tests/random_modules/comparable, drawn by Hypothesis; the same seed gives the same ones. XLA runs in a child process with
 a time limit, since it may crash or hang. Floats may differ by a tolerance of their type relative to the median size of the output, all else not at all.
 A disagreement where XLA's own outputs move by as much when inputs move by a unit in the last place counts as ill-conditioned. Prints what was covered,
 what XLA refused and why, and the smallest module that was found for each disagreement; exit code 1 when there is one.
 
-With `--fused`, no XLA: the fused module, printed and read again, must give exactly what the module gives. With `--host`, its kernels, built by the C++
-compiler, must give what the evaluator gives, and what no kernel and no library computes is counted; sizes are 0, 1, primes, and those around tile edges.
+With `--fused`, no XLA: fusing must be proved, and its result, printed, read again and verified, must give exactly what the module gives, or as on XLA:CPU what
+it gives there within the tolerance. With `--wide`, each fusion pass alone, its options as wide as they go, must do so too, and the presets with all rules
+switched off that can be. With `--host`, kernels, built by the C++ compiler, must give what the evaluator gives, and what no kernel and no library computes is
+counted; sizes are 0, 1, primes, and those around tile edges.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import hlo_opt
+from hlo_opt.diag import reason_specs
 from hlo_opt.ir import edit
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.base import PassContext
@@ -52,11 +55,57 @@ SHORTEST = 0.15
 """The tolerance of floats of 8 bits."""
 
 
-def programs(**options: Any) -> Any:
-    """The Hypothesis strategy of the tests."""
+@dataclass(frozen=True)
+class Way:
+    """How a program is fused: by a preset or, where given, by passes; by their rules, or with all switched off that can be."""
+
+    preset: str = "default"
+    passes: str | None = None
+    by_rules: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.passes or self.preset}{'' if self.by_rules else ' without rules'}"
+
+    def fuse(self, module: hlo_opt.Module) -> hlo_opt.Module:
+        off = [] if self.by_rules else [spec.code for spec in reason_specs()]
+        return hlo_opt.fuse(module, preset=self.preset, passes=self.passes, what_if=off)[0]
+
+
+_OUTPUTS = "multi-output-fusion{any-form=true,plain-siblings=true,max-tries=10000}"
+_PRICED = "multi-output-fusion{any-form=true,plain-siblings=true,price-siblings=true}"
+_HORIZONTAL = (
+    "horizontal-loop-fusion{mixed-types=true,max-instructions=10000,max-outputs=10000,max-plain-outputs=10000}"
+)
+_REDUCTIONS = "horizontal-input-fusion{any-form=true}"
+WIDE_PASSES = (
+    "instruction-fusion{max-emissions=1000000}",
+    "instruction-fusion{may-duplicate=false}",
+    "instruction-fusion{may-duplicate=false},fusion-merger{max-emissions=1000000,max-copies=1000000}",
+    "variadic-op-splitter{most-operands=2},sort-iota-fusion,priority-fusion,copy-fusion",
+    _OUTPUTS,
+    _HORIZONTAL,
+    _REDUCTIONS,
+    f"priority-fusion,cse,dce,{_PRICED},fixpoint({_HORIZONTAL},{_REDUCTIONS},cse,dce)",
+    f"inline{{fusions=true}},fixpoint(instruction-fusion,fusion-merger,cse,dce),{_OUTPUTS},copy-fusion,fixpoint({_HORIZONTAL},{_REDUCTIONS},cse,dce)",
+)
+
+
+def wide_ways() -> list[Way]:
+    """Each fusion pass with its options as wide as they go, and the presets and the passes without rules."""
+    alone = [Way(passes=passes) for passes in WIDE_PASSES]
+    return [
+        *alone,
+        *(Way(preset, by_rules=False) for preset in preset_names()),
+        Way(passes=WIDE_PASSES[-1], by_rules=False),
+    ]
+
+
+def programs(*, fusible: bool = False, **options: Any) -> Any:
+    """A Hypothesis strategy of the tests: programs with a bit of everything, or those of what kernels compute."""
     if str(TESTS) not in sys.path:
         sys.path.append(str(TESTS))
-    return importlib.import_module("random_modules.comparable").programs(**options)
+    module = importlib.import_module("random_modules.comparable")
+    return (module.fusible_programs if fusible else module.programs)(**options)
 
 
 def difference(got: Sequence[Array], want: Sequence[Array], share: float = 1.0) -> str | None:
@@ -216,24 +265,50 @@ def against_xla(judge: Judge, program: Any, tally: Tally) -> str | None:
     return why
 
 
-def against_fused(presets: Sequence[str], program: Any, tally: Tally) -> str | None:
-    """Evaluate a program and what each preset makes of it; returns how the two disagree."""
+def against_fused(ways: Sequence[Way], program: Any, tally: Tally) -> str | None:
+    """Evaluate a program, what each way of fusing makes of it, and what the next way makes of that; returns how they disagree."""
     module, inputs = program.module, program.inputs()
-    want = hlo_opt.evaluate(module, inputs, as_xla_cpu=False)
+    want, on_xla_cpu = (hlo_opt.evaluate(module, inputs, as_xla_cpu=as_xla_cpu) for as_xla_cpu in (False, True))
+    done: set[str] = set()
     why: str | None = None
-    for preset in presets:
-        try:
-            fused = hlo_opt.parse(print_module(hlo_opt.fuse(module, preset=preset)[0]))
-            got = hlo_opt.evaluate(fused, inputs, as_xla_cpu=False)
-        except Exception as error:
-            why = f"{preset}: {type(error).__name__}: {error}"
-            break
-        same = [_bits(a) == _bits(b) for a, b in zip(got, want, strict=True)]
-        if not all(same):
-            why = f"{preset}: out{same.index(False)} differs when fused"
-            break
-    _counted(program, tally, why)
-    return why
+    before: Way | None = None
+    for way in ways:
+        chains = [(way,)] if before is None else [(before, way), (way,)]
+        before = way
+        for chain in chains:
+            try:
+                fused = module
+                for link in chain:
+                    text = print_module(link.fuse(fused))
+                    fused = hlo_opt.parse(text)
+                if text in done:
+                    continue
+                done.add(text)
+                why = _fused_differs(text, inputs, want, on_xla_cpu)
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+            if why is not None:
+                why = f"{', then '.join(map(str, chain))}: {why}"
+                _counted(program, tally, why)
+                return why
+    _counted(program, tally, None)
+    return None
+
+
+def _fused_differs(
+    text: str, inputs: Sequence[Array], want: Sequence[Array], on_xla_cpu: Sequence[Array]
+) -> str | None:
+    """Whether the text of a fused module does not mean itself when it is read, or gives other values than the module did."""
+    fused = hlo_opt.parse(text)
+    hlo_opt.verify(fused)
+    if print_module(fused) != text:
+        return "reads as another module than was printed"
+    got = hlo_opt.evaluate(fused, inputs, as_xla_cpu=False)
+    same = [_bits(a) == _bits(b) for a, b in zip(got, want, strict=True)]
+    if not all(same):
+        return f"out{same.index(False)} differs when fused"
+    why = difference(hlo_opt.evaluate(fused, inputs), on_xla_cpu)
+    return None if why is None else f"as on XLA:CPU, {why}"
 
 
 def against_host(presets: Sequence[str], program: Any, tally: Tally) -> str | None:
@@ -348,11 +423,12 @@ def _cut(program: Any, check: Callable[[Any, Tally], str | None]) -> Disagreemen
 _judge: Judge | None = None
 
 
-def _work(number: int, count: int, seed: int, way: str, presets: Sequence[str]) -> Tally:
+def _work(number: int, count: int, seed: int, way: str, presets: Sequence[str], wide: bool) -> Tally:
     """One chunk, in a process of the pool; its judge lives on for the next one."""
     global _judge
     if way == "fused":
-        return chunk(number, count, seed, functools.partial(against_fused, presets))
+        ways = [*map(Way, presets), *(wide_ways() if wide else ())]
+        return chunk(number, count, seed, functools.partial(against_fused, ways), fusible=number % 2 == 1)
     if way == "host":
         return chunk(number, count, seed, functools.partial(against_host, presets), tile_edges=True)
     _judge = _judge or Judge()
@@ -391,6 +467,7 @@ def main() -> int:
     parser.add_argument(
         "--preset", action="append", choices=preset_names(), help="of --fused and --host; all where none is named"
     )
+    parser.add_argument("--wide", action="store_true", help="of --fused: more than what presets do")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save the disagreements there")
     options = parser.parse_args()
     tally = Tally()
@@ -404,6 +481,7 @@ def main() -> int:
                 options.seed,
                 options.way,
                 options.preset or preset_names(),
+                options.wide,
             )
             for number in range(-(-options.count // CHUNK))
         ]

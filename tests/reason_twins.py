@@ -67,13 +67,15 @@ TWINS: dict[str, tuple[Change, ...]] = {
     "FUS230": (("reverse(v11), dimensions={0}", "abs(p)"), ("reverse(v10), dimensions={0}", "abs(p)")),
     "FUS241": (("max-plain-outputs=1", "max-plain-outputs=2"),),
     "FUS242": (("max-argument-bytes=32", "max-argument-bytes=64"),),
-    "FUS301": (("f8e5m2", "f32"), ("convert(n)", "negate(n)")),
+    "FUS301": (("s1", "s32"), ("convert(n)", "negate(n)")),
     "FUS302": (("dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "add(p, p)"),),
     "FUS303": (("1025", "1024"), (", 1024})", "})")),
     "FUS305": (("negate(v61)", "negate(v59)"), ("  v60 = f32[8]{0} pad(v59, z), padding=1_-1\n  v61 = f32[8]{0} pad(v60, z), padding=1_-1\n", ""),),
     "FUS306": (("reverse(v14)", "reverse(p)"), ("reverse(v13)", "reverse(p)"), ("reverse(v12)", "reverse(p)")),
     "FUS307": (("<=8", "8"),),
     "FUS308": (('custom-call(n), custom_call_target="generate"', "abs(n)"),),
+    # the fusion holds what reads the array by index
+    "FUS309": (("f32[2,4]{1,0} bitcast", "f32[2,4]{1,0} reshape"),),
     "FUS321": (("f32[8,128]{1,0} dynamic-slice(t, i, i), dynamic_slice_sizes={8,128}", "f32[64,128]{1,0} abs(t)"),),
     "FUS322": (
         ("f32[4,15]{1,0} reshape(t)", "f32[6,10]{1,0} abs(t)"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hlo_opt.analysis.facts import GENERIC_TRITON, fusion_backend_kind
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+from hlo_opt.ops import OpKind, find
 
 GROWTH_LIMIT = 200_000
 """Instructions that inlining may add to a module before it stops: calls nested n deep, each twice, grow as 2^n."""
@@ -15,7 +16,7 @@ GROWTH_LIMIT = 200_000
 
 def is_plain_call(instruction: Instruction) -> bool:
     """A call that means its body and nothing more."""
-    return instruction.opcode == "call" and not instruction.control_predecessors
+    return instruction.opcode == "call" and not instruction.control_predecessors and _may_take_operands(instruction)
 
 
 def is_plain_fusion(instruction: Instruction) -> bool:
@@ -24,7 +25,32 @@ def is_plain_fusion(instruction: Instruction) -> bool:
         return False
     if "output_to_operand_aliasing" in instruction.attributes:
         return False
-    return instruction.word("kind") != "kCustom" or fusion_backend_kind(instruction) == GENERIC_TRITON
+    if instruction.word("kind") == "kCustom" and fusion_backend_kind(instruction) != GENERIC_TRITON:
+        return False
+    return _may_take_operands(instruction)
+
+
+def _may_take_operands(instruction: Instruction) -> bool:
+    """Whether the body may stand in the caller: its root lies in memory as the result does, and its parameters as the operands do, or nothing in the body can
+    tell. What a bitcast makes of a value hangs on how the value lies."""
+    body = _body(instruction)
+    if not instruction.shape.same_bytes(body.root.shape):
+        return False
+    others = other_layouts(instruction, body)
+    return all(p is not body.root and all(map(_reads_elements, p.users)) for p in others)
+
+
+def other_layouts(instruction: Instruction, body: Computation) -> list[Instruction]:
+    """The parameters of a fusion's or a call's body that lie in memory in another way than the operands do."""
+    pairs = zip(instruction.operands, body.parameters, strict=True)
+    return [parameter for operand, parameter in pairs if not operand.shape.same_bytes(parameter.shape)]
+
+
+def _reads_elements(user: Instruction) -> bool:
+    """Whether the user reads elements by their index only, wherever they lie, and hands no operand on."""
+    spec = find(user.opcode)
+    by_index = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION, OpKind.CONTRACTION, OpKind.INDEXING)
+    return spec is not None and spec.kind in by_index and not spec.side_effects and user.opcode != "bitcast"
 
 
 def _always() -> bool:

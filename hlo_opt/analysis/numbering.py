@@ -199,7 +199,7 @@ class Numbering:
         acts = has_side_effect(i) or bool(effects)
         layouts: object = None
         if acts or opcode in ("bitcast", "custom-call"):
-            layouts = (i.shape, *(o.shape for o in i.operands))
+            layouts = (i.shape.laid_out(), *(o.shape.laid_out() for o in i.operands))
         flat = tuple(table.flat(v) for v in operands)
         key = (
             opcode,

@@ -131,7 +131,7 @@ class Priced:
         if _MOVES.isdisjoint(self.cluster.opcodes):
             return False
         if not self.is_fusion:
-            return _jumps(self.instruction)
+            return makes_reads_jump(self.instruction)
         return self.cluster.following("jumps", lambda c: Jumps()).any
 
     @cached_property
@@ -254,7 +254,7 @@ def _passes(instruction: Instruction) -> bool:
     return len(instruction.operands) == 1 and (instruction.opcode == "bitcast" or is_elementwise(instruction))
 
 
-def _jumps(mover: Instruction) -> bool:
+def makes_reads_jump(mover: Instruction) -> bool:
     """As `Jumps`, of an instruction that is no fusion: it looks as far up as it takes."""
     if mover.opcode not in _MOVES or not moves_minor(mover):
         return False
@@ -299,6 +299,26 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
     written = consumer.usage.written + (producer.usage.written if keep_producer else 0.0)
     constants = producer.usage.constant_bytes * share + consumer.usage.constant_bytes
     return _estimate(form, flops, read, written, constants, target)
+
+
+def joint_estimate(
+    one: Priced, other: Priced, handed: Iterable[Instruction] = (), unwritten: float = 0.0
+) -> KernelEstimate:
+    """Two kernels as one, in the larger launch of both: it writes what both wrote and reads once what both read.
+
+    handed     what one makes and the other reads, which the kernel need not read
+    unwritten  bytes of it that nobody else reads, which it need not write either
+    """
+    form = max((one.form, other.form), key=lambda f: f.launch.blocks * f.launch.threads)
+    reads = dict(one.reads)
+    for operand, size in other.reads.items():
+        reads[operand] = max(size, reads.get(operand, 0))
+    for value in handed:
+        reads.pop(value, None)
+    usages = (one.usage, other.usage)
+    written = max(0.0, sum(u.written for u in usages) - unwritten)
+    flops, constants = sum(u.flops for u in usages), sum(u.constant_bytes for u in usages)
+    return _estimate(form, flops, reads.items(), written, constants, one.target)
 
 
 def _depends_on_inputs(consumer: Priced) -> bool:

@@ -184,7 +184,9 @@ def _compiled(
 
     if inputs is None:
         check_drawing(module, memory_limit)
-    executable = compile(module, backend, max_steps=max_steps, memory_limit=memory_limit, sanitize=sanitize)
+    executable = compile(
+        module, backend, max_steps=max_steps, memory_limit=memory_limit, sanitize=sanitize, as_xla_cpu=False
+    )
     executable.why = why
     given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
     results = executable(*given)

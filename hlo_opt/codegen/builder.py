@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from hlo_opt.ir.index_map import (
     multiply,
     variable,
 )
-from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import DEEPEST, HEAVIEST, weight
 
@@ -36,12 +37,19 @@ Key = tuple[Instruction, int | None, Index]
 class _Scope:
     """What has been computed between one pair of braces."""
 
-    __slots__ = ("digits", "heavy", "values")
+    __slots__ = ("digits", "heavy", "loads", "values")
 
     def __init__(self) -> None:
         self.values: dict[Key, str] = {}
         self.digits: dict[Expression, str] = {}
         self.heavy: dict[Expression, Expression] = {}
+        self.loads: list[tuple[Instruction, Index]] = []
+
+    def copy(self) -> _Scope:
+        made = _Scope()
+        made.values, made.digits, made.heavy = dict(self.values), dict(self.digits), dict(self.heavy)
+        made.loads = list(self.loads)
+        return made
 
 
 class Builder:
@@ -68,6 +76,14 @@ class Builder:
         for name in (*pointers.values(), *taken):
             self.names.fresh(name)
 
+    def trial(self) -> Builder:
+        """A builder in the same state. What it writes, and the names that it takes, leave this one as it is."""
+        made = copy.copy(self)
+        made.names, made.lines, made.tables = self.names.copy(), [], []
+        made._numbers, made._tables = dict(self._numbers), dict(self._tables)
+        made._scopes = [scope.copy() for scope in self._scopes]
+        return made
+
     # ---- statements
 
     def line(self, text: str) -> None:
@@ -80,6 +96,8 @@ class Builder:
 
     def stem_of(self, instruction: Instruction) -> str:
         """What variables that hold the instruction's values are called, before a number that sets them apart."""
+        if instruction.parameter_number is not None:
+            return f"x{instruction.parameter_number}"
         return f"{identifier(instruction.opcode)}_{self._number(instruction)}"
 
     def name_after(self, instruction: Instruction) -> None:
@@ -227,6 +245,14 @@ class Builder:
         """Let a value that the kernel's frame has computed be found in this scope and those inside it."""
         self._scopes[-1].values[self._key(instruction, number, index)] = name
 
+    def known(self) -> dict[Key, str]:
+        """The values that were computed, or provided, since the innermost brace."""
+        return dict(self._scopes[-1].values)
+
+    def loads(self) -> list[tuple[Instruction, Index]]:
+        """The elements of parameters that were read since the innermost brace."""
+        return list(self._scopes[-1].loads)
+
     def apply(self, computation: Computation, arguments: Sequence[str], only: int | None = None) -> list[str]:
         """See `KernelBuilder`. `only` asks for one element of the root's tuple, which may leave arguments unread."""
         scope = _Scope()
@@ -323,6 +349,7 @@ class Builder:
         self.name_after(instruction)
         if instruction.parameter_number is not None:
             made: str | Sequence[str] = self._load(instruction, index)
+            self._scopes[-1].loads.append((instruction, index))
         elif instruction.literal is not None:
             made = self._constant(instruction, index)
         else:
@@ -355,10 +382,11 @@ class Builder:
 
     def _load(self, parameter: Instruction, index: Index) -> str:
         shape = parameter.shape
-        self._naming = f"x{parameter.parameter_number}"
-        return self.bind_exact(
-            shape.type, loaded(shape.type, f"{self._pointers[parameter]}[{self.address(shape, index)}]")
-        )
+        return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
+
+    def where(self, parameter: Instruction, index: Index) -> str:
+        """The text of the memory that holds an element of a parameter."""
+        return f"{self._pointers[parameter]}[{self.address(parameter.shape, index)}]"
 
     def bind_exact(self, element_type: ElementType, text: str) -> str:
         """As `bind`, for a value that is of the element type already."""
@@ -392,6 +420,7 @@ def _filled(template: str, element_type: ElementType, operands: Sequence[str]) -
     return template.format(
         *operands,
         T=register_type(element_type),
+        W=width_text(element_type),
         F="" if element_type.name == "f64" else "f",
         bits=element_type.bits,
         P=f"hlo_{element_type.name}",

@@ -6,7 +6,15 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 
-from hlo_opt.codegen import column_reduction, loop, row_reduction, scatter, tiled_transpose
+from hlo_opt.codegen import (
+    column_reduction,
+    concatenate,
+    dynamic_update_slice,
+    loop,
+    row_reduction,
+    scatter,
+    tiled_transpose,
+)
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.names import comment, identifier
@@ -25,6 +33,8 @@ EMITTERS: Mapping[str, Emitter] = {
     "row-reduction": row_reduction.emit,
     "column-reduction": column_reduction.emit,
     "tiled-transpose": tiled_transpose.emit,
+    "concatenate": concatenate.emit,
+    "dynamic-update-slice": dynamic_update_slice.emit,
     "scatter": scatter.emit,
 }
 """What writes each kind of segment, from its first block and the pointers and shapes that each root of the region is written to."""
@@ -47,7 +57,12 @@ def emit_kernel(plan: Plan) -> Kernel:
     rest = iter(outputs)
     of_roots = [[next(rest) for _ in root.shape.leaves()] for root in region.roots]
     pointers = {parameter: f"in{number}" for number, parameter in enumerate(region.parameters)}
-    builder = Builder(numbers, pointers, [name for name, _ in outputs])
+    own = tuple(output for segment in plan.segments for output in segment.own)
+    aliases = tuple(alias for segment in plan.segments for alias in segment.aliases)
+    places = dict(pointers)  # what is updated is read where it is written, so that both pointers may be the same
+    places.update((region.parameters[number], f"out{output}") for output, number in aliases if output in own)
+    unread = [name for p, name in pointers.items() if places[p] != name]
+    builder = Builder(numbers, places, [*unread, *(name for name, _ in outputs)])
     if any(segment.vector > 1 for segment in plan.segments):
         _promise_alignment(builder, pointers, outputs)
     first = 0
@@ -72,11 +87,9 @@ def emit_kernel(plan: Plan) -> Kernel:
     content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{text}"
     symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     inputs, outputs_of = list(region.inputs), region.outputs
-    aliases = tuple(alias for segment in plan.segments for alias in segment.aliases)
     for output, number in aliases:
         if inputs[number].dimensions == outputs_of[output].dimensions:
             inputs[number] = outputs_of[output]  # in the layout in which the copy is updated
-    own = tuple(output for segment in plan.segments for output in segment.own)
     in_order = any(segment.in_order for segment in plan.segments)
     text = text.replace(_SYMBOL, symbol)
     return Kernel(symbol, text, launch, tuple(inputs), outputs_of, plan.kind, aliases, own, in_order)

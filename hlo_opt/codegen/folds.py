@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import register_type
+from hlo_opt.codegen.vectors import Store, store_all
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
@@ -82,14 +83,17 @@ class Write:
     per_position: bool
     level: int
 
-    def emit(self, builder: Builder, index: tuple[Expression, ...]) -> None:
+    def stores(self, builder: Builder, index: tuple[Expression, ...]) -> list[Store]:
+        """Compute the output's element, or elements, at an index."""
         tuple_shaped = self.root.shape.is_tuple
         values = [
             builder.element(self.root, number, index) if tuple_shaped else builder.value(self.root, index)
             for number in range(len(self.targets))
         ]
-        for (pointer, shape), value in zip(self.targets, values, strict=True):
-            builder.store(pointer, shape, index, value)
+        return [Store(pointer, shape, index, v) for (pointer, shape), v in zip(self.targets, values, strict=True)]
+
+    def emit(self, builder: Builder, index: tuple[Expression, ...]) -> None:
+        store_all(builder, self.stores(builder, index))
 
 
 def writes_of(plan: Plan, segment: Segment, kept: int, targets: Sequence[Sequence[tuple[str, Shape]]]) -> list[Write]:

@@ -23,7 +23,10 @@ _SHARED = re.compile(r"__shared__ (?P<type>[\w ]+?) (?P<name>\w+)(?P<size>(?:\[\
 _STRIDED = re.compile(
     rf"for \((?P<type>{_TYPE}) (?P<name>\w+) = (?P<start>\w+(?:\.x)?); (?P=name) < (?P<end>\w+); (?P=name) \+= (?P<step>\w+)\)"
 )
+_ROUNDS = re.compile(r"for \(int (?P<name>\w+) = 0; (?P=name) < (?P<count>\d+); \+\+(?P=name)\)")
+_BANK = re.compile(rf"(?P<type>{_TYPE}) (?P<name>\w+)\[(?P<size>\d+)\];")
 _COUNTED = re.compile(rf"for \((?P<type>{_TYPE}) (?P<name>\w+) = [^;]*; [^;]*; [^;]*\)")
+_INDEX = r"(?:int|long long)"
 _LEAVE = re.compile(r"if \((?P<condition>.*)\) return;")
 _MEETING = re.compile(r"\b(__sync\w*|__shfl\w*|__ballot\w*|__any\w*|__all\w*|__reduce\w*)\(")
 _SHUFFLE = re.compile(r"\b__shfl(?P<kind>|_down|_up|_xor)_sync\(")
@@ -76,6 +79,42 @@ class _Around:
 
     header: str
     inside: list[_Node]
+
+
+@dataclass
+class _Vector:
+    """Neighbouring elements that a thread takes at a time: a loop over their numbers."""
+
+    header: str
+    number: str
+    element: str
+    size: str
+    body: list[_Item]
+
+
+@dataclass
+class _Walk:
+    """A loop of a thread over `start`, `start + step`, ... up to `end`. `counter` numbers them where it is not empty."""
+
+    name: str
+    start: str
+    end: str
+    step: str
+    counter: str
+    body: list[_Item]
+
+    @property
+    def vector(self) -> _Vector | None:
+        """Where all that a round does is a loop over neighbours."""
+        if len(self.body) != 1 or not isinstance(self.body[0], _Block):
+            return None
+        block = self.body[0]
+        found = _ROUNDS.fullmatch(block.header)
+        if found is None or not isinstance(block.body[0], str):
+            return None
+        number, size = found["name"], found["count"]
+        first = re.fullmatch(rf"const {_INDEX} (\w+) = {self.name} \* {size} \+ {number};", block.body[0])
+        return None if first is None else _Vector(block.header, number, first[1], size, block.body[1:])
 
 
 _Node = _Stretch | _Around | str
@@ -133,6 +172,8 @@ class _Writer:
         self.shared: list[str] = []
         self.arrays: dict[str, str] = {}
         """Types of what has an element per thread, by name."""
+        self.banks: dict[str, str] = {}
+        """Types and sizes of each thread's own arrays, by name."""
         self.leaves = False
         self.current = _Stretch()
         self.made = 0
@@ -144,6 +185,7 @@ class _Writer:
         self.spill(nodes)
         lines = [f"{signature} {{", *self.shared]
         lines += [f"{kind} {name}_of[{self.block}];" for name, kind in self.arrays.items()]
+        lines += [f"{bank}[{self.block}];" for bank in self.banks.values()]
         if self.leaves:
             lines.append(f"unsigned char hlo_left[{self.block}] = {{}};")
         lines += self.written(nodes)
@@ -179,6 +221,11 @@ class _Writer:
             return
         if "__shared__" in item:
             raise _UnknownError(item)
+        bank = _BANK.fullmatch(item)
+        if bank is not None:
+            self.declare(bank["name"], bank["type"])
+            self.banks[bank["name"]] = f"{bank['type']} {bank['name']}_of[{bank['size']}]"
+            return
         leave = _LEAVE.fullmatch(item)
         if leave is not None:
             self.leaves = True
@@ -224,13 +271,13 @@ class _Writer:
         return "[" not in text and all(word in known for word in _WORD.findall(text))
 
     def compound(self, block: _Block, nodes: list[_Node]) -> None:
-        strided = _STRIDED.fullmatch(block.header)
         if not _meets(block):
             if re.search(r"\breturn\b", _text(block)):
                 raise _UnknownError("return")
-            if strided is not None and self.walks(strided):
+            walk = self.walk_of(block)
+            if walk is not None:
                 self.flush(nodes)
-                nodes.append(self.inside_out(strided, block))
+                nodes.append(self.inside_out(walk))
             else:
                 self.current.items.append(block)
             return
@@ -251,36 +298,73 @@ class _Writer:
         self.flush(nodes)
         nodes.append(_Around(block.header, self.sequence(block.body)))
 
-    def walks(self, loop: re.Match[str]) -> bool:
-        start = loop["start"]
-        own = start == "threadIdx.x" or start in self.pure
-        return own and all(text.isdigit() or text in self.uniform for text in (loop["end"], loop["step"]))
+    def walk_of(self, block: _Block) -> _Walk | None:
+        """A loop in which a thread walks elements that lie a stride apart; None for others."""
+        strided, rounds = _STRIDED.fullmatch(block.header), _ROUNDS.fullmatch(block.header)
+        if strided is not None:
+            walk = _Walk(strided["name"], strided["start"], strided["end"], strided["step"], "", block.body)
+        elif rounds is not None and isinstance(block.body[0], str):
+            first = re.fullmatch(rf"const {_INDEX} (\w+) = (\w+) \+ {rounds['name']} \* (\d+);", block.body[0])
+            if first is None:
+                return None
+            end, inside = str(int(rounds["count"]) * int(first[3])), block.body[1:]
+            if len(inside) == 1 and isinstance(inside[0], _Block):
+                last = re.fullmatch(rf"if \({first[1]} < (\d+)\)", inside[0].header)
+                end, inside = (end, inside) if last is None else (last[1], inside[0].body)
+            walk = _Walk(first[1], first[2], end, first[3], rounds["name"], inside)
+        else:
+            return None
+        own = walk.start == "threadIdx.x" or walk.start in self.pure
+        return walk if own and all(text.isdigit() or text in self.uniform for text in (walk.end, walk.step)) else None
 
-    def inside_out(self, loop: re.Match[str], block: _Block) -> _Around:
-        name, kind = loop["name"], "long long"
+    def inside_out(self, walk: _Walk) -> _Around:
+        """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here, elements that lie as far apart as there are threads:
+        which thread has which of a round's does not matter as long as it keeps them."""
+        name, kind, end, step = walk.name, "long long", walk.end, walk.step
         self.declare(name, kind)
         base = f"hlo_base{self.made}"
         self.made += 1
-        end, step = loop["end"], loop["step"]
-        first: list[_Item] = [
-            f"const {kind} {name} = {loop['start']} + {base};",
-            f"if (!hlo_whole && !({name} < {end})) continue;",
-        ]
-        stretch = _Stretch([*first, *block.body])
+        stretch = _Stretch(
+            [
+                f"const {kind} {name} = {walk.start} + {base};",
+                f"if (!hlo_whole && !({name} < {end})) continue;",
+            ]
+        )
+        body, node = walk.body, _Around("", [stretch])
+        vector = walk.vector
+        if vector is not None:
+            self.declare(vector.number, "int")
+            self.uniform.add(vector.number)
+            self.declare(vector.element, kind)
+            self.homes[vector.element] = stretch
+            width = f"(hlo_whole || {end} - {base} > {step} ? {step} : {end} - {base})"
+            stretch.items.append(
+                f"const {kind} {vector.element} = {base} * {vector.size} + {vector.number} * {width} + {walk.start};"
+            )
+            body, node = vector.body, _Around(vector.header, [stretch])
+        stretch.items += body
         self.homes[name] = stretch
-        for item in block.body:
+        for item in body:
             declared = _DECLARATION.fullmatch(item) if isinstance(item, str) else None
             if declared is not None:
                 self.declare(declared["name"], declared["type"])
                 self.homes[declared["name"]] = stretch
         whole = 0
-        if end.isdigit() and step.isdigit() and self.most(loop["start"]) <= int(step):
+        if end.isdigit() and step.isdigit() and self.most(walk.start) <= int(step):
             whole = int(end) // int(step) * int(step)  # up to there every thread has an element
-        parts: list[_Node] = []
-        if whole:
-            parts.append(_Around(f"for ({kind} {base} = 0; {base} < {whole}; {base} += {step})", [_WHOLE, stretch]))
+        if walk.counter:
+            self.declare(walk.counter, "int")
+            self.uniform.add(walk.counter)
+
+        def part(low: int, high: str, is_whole: str) -> _Around:
+            inside: list[_Node] = [is_whole, node]
+            if walk.counter:
+                inside.insert(0, f"const int {walk.counter} = {base} / {step};")
+            return _Around(f"for ({kind} {base} = {low}; {base} < {high}; {base} += {step})", inside)
+
+        parts: list[_Node] = [part(0, str(whole), _WHOLE)] if whole else []
         if not end.isdigit() or whole < int(end):
-            parts.append(_Around(f"for ({kind} {base} = {whole}; {base} < {end}; {base} += {step})", [_PART, stretch]))
+            parts.append(part(whole, end, _PART))
         return _Around("", parts)
 
     def most(self, start: str) -> int:
@@ -370,8 +454,19 @@ class _Writer:
         declared = _DECLARATION.fullmatch(text)
         if declared is not None and declared["name"] in self.arrays:
             text = text[declared.start("name") :]
+        text = self.banked(text)
         text = _WORD.sub(lambda m: f"{m[0]}_of[hlo_thread]" if m[0] in self.arrays else m[0], text)
         return _taken_apart(text)
+
+    def banked(self, text: str) -> str:
+        """The statement with each thread's own arrays next to the other threads'."""
+        for name in self.banks:
+            start = 0
+            while (found := re.compile(rf"(?<![\w.]){name}\[").search(text, start)) is not None:
+                index, end = _arguments(text, found.end())
+                text = f"{text[: found.start()]}{name}_of[{index[0]}][hlo_thread]{text[end:]}"
+                start = found.start() + len(name) + len("_of[")
+        return text
 
 
 def _widened(declaration: str) -> str:

@@ -112,10 +112,17 @@ __forceinline__ float log1p_f32(float x) {
   const float special = x == -1.0f ? -__builtin_inff() : (x < -1.0f ? __builtin_nanf("") : x);
   return inside && x != 0.0f ? y : special;
 }
+// near zero a polynomial, elsewhere 1 - 2 / (exp(2 |x|) + 1), where the part that is taken from 1 is small; as in Cephes (tanhf.c)
 __forceinline__ float tanh_f32(float x) {
-  const float a = magnitude_of(x);
-  const double e = expm1_wide(a < 10.0f ? 2.0 * (double)a : 20.0);
-  return x == x ? signed_as((float)(e / (e + 2.0)), sign_of(x)) : x;
+  const float a = magnitude_of(x), z = a * a;
+  const float held = a < 10.0f ? a : 10.0f;
+  const float n = nearest(held * 2.88539008f);
+  const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, held + held));
+  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
+  const float e = (1.0f + fused(r * r, p, r)) * two_to((int)n);
+  const float far = 1.0f - 2.0f / (e + 1.0f);
+  const float near = fused(a * z, polynomial(z, -3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f, 2.06390887954e-2f, -5.70498872745e-3f), a);
+  return x == x ? signed_as(a < 0.625f ? near : far, sign_of(x)) : x;
 }
 __forceinline__ float sinh_f32(float x) {
   const float a = magnitude_of(x);

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from hlo_opt.codegen.host_digits import taken_apart
 from hlo_opt.codegen.host_loops import loops_of
+from hlo_opt.codegen.host_vectors import one_loop, spread_out
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.scalars import memory_type
 
@@ -73,7 +75,7 @@ def as_loops(kernel: Kernel) -> str | None:
     if found is None or found[1] != kernel.symbol:
         return None
     signature = f"static inline void {_inner(kernel)}({_parameters(_INDICES[1:])}, {found[2].strip()})"
-    body = loops_of(signature, found[3], kernel.launch.block, not is_ordered(kernel))
+    body = loops_of(signature, one_loop(found[3]), kernel.launch.block, not is_ordered(kernel))
     return None if body is None else kernel.source[: found.start()] + body
 
 
@@ -89,12 +91,15 @@ _INDICES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 
 @dataclass(frozen=True)
 class _Part:
-    """Blocks of a launch from `first` up to `last`, and the function that a thread of them runs."""
+    """Blocks of a launch from `first` up to `last`, the function that a thread of them runs, and how many neighbouring elements each of its so many threads takes, where not
+    one."""
 
     first: int
     last: int
     function: str
     leaves: bool
+    vector: int = 1
+    threads: int = 0
 
 
 _OWN_BLOCKS = re.compile(r"  if \(blockIdx\.x >= (\d+)u && blockIdx\.x < (\d+)u\) \{")
@@ -103,14 +108,28 @@ _SHARED_LINE = re.compile(r"  (?://.*|\w+ = \([^;]*\)__builtin_assume_aligned\([
 
 def _cut(kernel: Kernel) -> tuple[str, list[_Part]]:
     """The kernel's text as functions of a thread, one for each segment: vector code for all of them at once would compute each for every thread."""
-    whole = _Part(0, kernel.launch.grid, _inner(kernel), _LEAVES.search(_code(kernel)) is not None)
+    grid, block = kernel.launch.grid, kernel.launch.block
     found = _KERNEL.search(kernel.source)
     if found is None or found[1] != kernel.symbol:
-        return _named(kernel), [whole]
+        return _named(kernel), [_Part(0, grid, _inner(kernel), _LEAVES.search(_code(kernel)) is not None)]
+    body = one_loop(found[3])
+    text, parts = [kernel.source[: found.start()]], []
+    for number, (first, last, lines) in enumerate(_segments(body) or [(0, grid, body.splitlines())]):
+        name = f"{_inner(kernel)}_{number}"
+        spread = spread_out("\n".join(lines), block * (last - first))
+        parameters = f"{_parameters(_INDICES)}, const long long hlo_part, const long long hlo_live"
+        text.append(f"__global__ void {name}({parameters},{found[2]}) {{\n{taken_apart(spread.body)}}}\n")
+        leaves = _LEAVES.search(spread.body) is not None
+        parts.append(_Part(first, last, name, leaves, spread.vector, spread.threads))
+    return "".join(text), parts
+
+
+def _segments(body: str) -> list[tuple[int, int, list[str]]]:
+    """The first block, the one after the last, and the statements of each segment; none where the body is that of one segment."""
     shared: list[str] = []
     segments: list[tuple[int, int, list[str]]] = []
     inside = False
-    for line in found[3].splitlines():
+    for line in body.splitlines():
         header = None if inside else _OWN_BLOCKS.fullmatch(line)
         if header is not None:
             segments.append((int(header[1]), int(header[2]), []))
@@ -122,16 +141,8 @@ def _cut(kernel: Kernel) -> tuple[str, list[_Part]]:
         elif _SHARED_LINE.fullmatch(line):
             shared.append(line)
         else:
-            return _named(kernel), [whole]
-    if len(segments) < 2:
-        return _named(kernel), [whole]
-    text, parts = [kernel.source[: found.start()]], []
-    for number, (first, last, lines) in enumerate(segments):
-        name = f"{_inner(kernel)}_{number}"
-        body = "\n".join([*shared, *lines])
-        text.append(f"__global__ void {name}({_parameters(_INDICES)},{found[2]}) {{\n{body}\n}}\n")
-        parts.append(_Part(first, last, name, _LEAVES.search(body) is not None))
-    return "".join(text), parts
+            return []
+    return [(first, last, [*shared, *lines]) for first, last, lines in segments]
 
 
 def _named(kernel: Kernel) -> str:
@@ -181,6 +192,8 @@ def _straight_launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
     signature, pointers, names = _head(kernel)
     simd = "" if is_ordered(kernel) else "#pragma omp simd\n"
     loops = []
+    block = kernel.launch.block
+    kernel_is_cut = parts[0].function != _inner(kernel)
     for part in parts:
         # blocks before the last one are whole: the compiler sees that none of their threads leaves early
         whole = part.last - 1 if part.last - part.first > 1 and part.leaves else part.last
@@ -189,9 +202,15 @@ def _straight_launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
                 continue
             begin = "first" if low == 0 else f"(first < {low} ? {low} : first)"
             known = f"if (b < {low} || b >= {high}) __builtin_unreachable();"
+            live = str(block)
+            if part.vector > 1 and high == part.last:
+                rest = f"{part.threads} - (b - {part.first}) * {block}"
+                live = f"({rest} < {block} ? {rest} : {block})"
+            extra = f"part, {live}, " if kernel_is_cut else ""
             loops.append(
                 f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); ++b) {{\n    {known}\n"
-                f"{simd}    for (int t = 0; t < {kernel.launch.block}; ++t)\n"
-                f"      {part.function}({_indices(kernel, of_thread=True)}, {names});\n  }}\n"
+                f"  for (long long part = 0; part < {part.vector}; ++part) {{\n"
+                f"{simd}    for (int t = 0; t < {block}; ++t)\n"
+                f"      {part.function}({_indices(kernel, of_thread=True)}, {extra}{names});\n  }}}}\n"
             )
     return f"{signature} {{\n{pointers}{''.join(loops)}  return 0;\n}}\n"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.vectors import Store, each_element
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply
 from hlo_opt.plans.loop import root_index
@@ -16,6 +17,20 @@ def emit(
 ) -> None:
     """Every thread computes `vector` consecutive elements of each root."""
     elements = next(segment.hero.shape.leaves()).element_count
+    elements_of_thread(
+        builder, plan, segment, first_block, elements, lambda b, p: stores_at(b, plan, segment, targets, p)
+    )
+
+
+def elements_of_thread(
+    builder: Builder,
+    plan: Plan,
+    segment: Segment,
+    first_block: int,
+    elements: int,
+    compute: Callable[[Builder, Expression], Sequence[Store]],
+) -> None:
+    """The statements of a thread that computes `segment.vector` consecutive ones of so many elements, each by its position."""
     threads, block = elements // segment.vector, plan.launch.block
     position: Expression = constant(0)
     if segment.blocks * block > 1:
@@ -28,27 +43,31 @@ def emit(
             builder.line(f"if ({counter.name} >= {threads}) return;")
         position = counter
     if segment.vector == 1:
-        _elements(builder, plan, segment, targets, position)
+        for store in compute(builder, position):
+            store.emit(builder)
         return
-    builder.pragma("unroll")
-    with builder.loop(segment.vector) as lane:
-        linear = builder.declare_index("linear", add(multiply(position, segment.vector), lane))
-        _elements(builder, plan, segment, targets, linear)
+    first = multiply(position, segment.vector)
+    each_element(
+        builder,
+        segment.vector,
+        lambda b, number: b.declare_index("linear", add(first, number)),
+        lambda b, at, _: compute(b, at),
+    )
 
 
-def _elements(
+def stores_at(
     builder: Builder,
     plan: Plan,
     segment: Segment,
     targets: Sequence[Sequence[tuple[str, Shape]]],
     position: Expression,
-) -> None:
-    writes = []
+) -> list[Store]:
+    """Compute the element of each root that belongs to a position."""
+    stores = []
     for number in segment.roots:
         root = plan.region.roots[number]
         index = root_index(segment.hero, root, position)
         for element, (pointer, shape) in enumerate(targets[number]):
             value = builder.element(root, element, index) if root.shape.is_tuple else builder.value(root, index)
-            writes.append((pointer, shape, index, value))
-    for pointer, shape, index, value in writes:
-        builder.store(pointer, shape, index, value)
+            stores.append(Store(pointer, shape, index, value))
+    return stores

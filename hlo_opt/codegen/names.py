@@ -26,6 +26,16 @@ class Names:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
+    def copy(self) -> Names:
+        """Others that the same names are taken from."""
+        made = Names()
+        made._taken, made._next = set(self._taken), dict(self._next)
+        return made
+
+    def is_taken(self, name: str) -> bool:
+        """Whether it was given out."""
+        return name in self._taken
+
     def fresh(self, stem: str) -> str:
         """`stem` the first time, then `stem_2`, `stem_3`, ..."""
         return self._first_free(stem, stem, 2, "_")

@@ -1,19 +1,23 @@
 """The emitter of row-reduction plans.
 
-Each thread folds the columns `lane, lane + threads, ...` of its row, a warp folds its threads' results by shuffles, and where a row has several warps they
-meet in shared memory. Short rows share a warp: a thread then folds neighbouring columns.
+Each thread folds steps `lane, lane + threads, ...` of its row, a step being as many neighbouring columns as one access moves; a warp folds its threads' results by
+shuffles, and where a row has several warps they meet in shared memory. Short rows share a warp, and a thread takes one step. What a pass over the row computes and
+a later one needs stays in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
+from hlo_opt.codegen.kept import Keeper, keeper
 from hlo_opt.codegen.scalars import register_type, shuffled
+from hlo_opt.codegen.vectors import Store, each_element, store_all
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply, variables_of
 from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_reduction import WARP
@@ -45,21 +49,43 @@ def emit(
             text = f"{live} < {rows} ? {live} : {rows - 1}"
             live = f"{live} < {rows}"
         builder.line(f"const {kind} {row.name} = {text};")
-    space = Space(*segment.space)
-    writes = writes_of(plan, segment, space.kept, targets)
-    for level in range(len(segment.levels) + 1):
-        folds = open_folds(builder, segment.levels[level]) if level < len(segment.levels) else []
-        stores = [w for w in writes if w.per_position and w.level == level]
-        if folds or stores:
-            _pass(builder, segment, folds, stores, lane, row, live)
-        for fold in folds:
-            _close(builder, segment, fold, lane, row)
+    writes = writes_of(plan, segment, rows, targets)
+    passes = len(segment.levels) + any(w.per_position and w.level for w in writes)
+    steady = [lane, *variables_of(row)]
+
+    def fold_and_store(to: Builder, keeping: Keeper) -> None:
+        _passes(to, segment, writes, lane, row, live, keeping)
+
+    fold_and_store(builder, keeper(builder, _rounds(segment) * segment.vector, passes, steady, fold_and_store))
     condition = " && ".join(text for text in (f"{lane} == 0", live) if text)
     singles = [w for w in writes if not w.per_position]
     if singles:
         with builder.branch(condition):
             for write in singles:
-                write.emit(builder, root_index(space, _reduces(segment), write.root, row, None))
+                write.emit(builder, root_index(Space(*segment.space), _reduces(segment), write.root, row, None))
+
+
+def _passes(
+    builder: Builder,
+    segment: Segment,
+    writes: Sequence[Write],
+    lane: str,
+    row: Expression,
+    live: str,
+    keeping: Keeper,
+) -> None:
+    for level in range(len(segment.levels) + 1):
+        folds = open_folds(builder, segment.levels[level]) if level < len(segment.levels) else []
+        stores = [w for w in writes if w.per_position and w.level == level]
+        if folds or stores:
+            _pass(builder, segment, level, folds, stores, lane, row, live, keeping)
+        for fold in folds:
+            _close(builder, segment, fold, lane, row)
+
+
+def _rounds(segment: Segment) -> int:
+    """Steps of the thread that has most."""
+    return math.ceil(segment.space[1] / (segment.vector * segment.threads_per_row))
 
 
 def _reduces(segment: Segment) -> Iterable[Instruction]:
@@ -69,27 +95,67 @@ def _reduces(segment: Segment) -> Iterable[Instruction]:
 def _pass(
     builder: Builder,
     segment: Segment,
+    level: int,
     folds: Sequence[Fold],
     stores: Sequence[Write],
     lane: str,
     row: Expression,
     live: str,
+    keeping: Keeper,
 ) -> None:
-    columns, threads = segment.space[1], segment.threads_per_row
+    threads, vector = segment.threads_per_row, segment.vector
     if threads < WARP:
         with builder.block(""):  # one step takes the whole row
-            first = multiply(Variable(0, threads - 1, lane), segment.vector)
-            for number in range(segment.vector):
+            first = multiply(Variable(0, threads - 1, lane), vector)
+            for number in range(vector):
                 _fold_column(builder, folds, row, add(first, constant(number)), "", first=number == 0)
-            for number in range(segment.vector):
-                _store_column(builder, segment, stores, row, add(first, constant(number)), live)
+            found = [_stores(builder, segment, stores, row, add(first, constant(n))) for n in range(vector)]
+            store_all(builder, [store for of_column in found for store in of_column], live)
         return
-    column = Variable(0, columns - 1, builder.names.fresh("column"))
-    kind = "int" if columns + threads <= 2**31 - 1 else "long long"
-    name = column.name
-    with builder.block(f"for ({kind} {name} = {lane}; {name} < {columns}; {name} += {threads})"):
-        _fold_column(builder, folds, row, column, f"{name} < {threads}")
-        _store_column(builder, segment, stores, row, column, live)
+    with _steps(builder, segment, lane, keeping.keeps) as (step, place):
+
+        def visit(to: Builder, column: Expression, part: Expression) -> list[Store]:
+            assert isinstance(column, Variable)
+            several = isinstance(part, Variable)
+            slot = place if not several else f"{place} * {vector} + {to.text(part)}"
+            keeping.begin(to, level, column, slot)
+            is_first = f"{step.name} < {threads}" + (f" && {to.text(part)} == 0" if several else "")
+            _fold_column(to, folds, row, column, is_first)
+            found = _stores(to, segment, stores, row, column)
+            keeping.end(to, level, column, slot)
+            return found
+
+        if vector == 1:
+            store_all(builder, visit(builder, step, constant(0)), live)
+        else:
+            each_element(
+                builder,
+                vector,
+                lambda to, part: to.declare_index("column", add(multiply(step, vector), part)),
+                visit,
+                live,
+            )
+
+
+@contextmanager
+def _steps(builder: Builder, segment: Segment, lane: str, numbered: bool) -> Iterator[tuple[Variable, str]]:
+    """A loop over the steps of a thread: the variable of a step's place in the row, and where `numbered` that of its number among the thread's, for the
+    compiler to unroll."""
+    threads, vector = segment.threads_per_row, segment.vector
+    steps = segment.space[1] // vector
+    rounds = _rounds(segment)
+    step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
+    kind = "int" if segment.space[1] + threads * vector <= 2**31 - 1 else "long long"
+    if not numbered:
+        with builder.block(f"for ({kind} {step.name} = {lane}; {step.name} < {steps}; {step.name} += {threads})"):
+            yield step, ""
+        return
+    number = builder.names.numbered("k")
+    builder.pragma("unroll")
+    with builder.block(f"for (int {number} = 0; {number} < {rounds}; ++{number})"):
+        builder.line(f"const {kind} {step.name} = {lane} + {number} * {threads};")
+        with builder.branch(f"{step.name} < {steps}") if steps % threads else nullcontext():
+            yield step, number
 
 
 def _fold_column(
@@ -101,13 +167,15 @@ def _fold_column(
         fold.take(builder, [builder.value(o, at) for o in fold.operands], first or is_first)
 
 
-def _store_column(
-    builder: Builder, segment: Segment, stores: Sequence[Write], row: Expression, column: Expression, live: str
-) -> None:
-    for write in stores:
-        index = root_index(Space(*segment.space), _reduces(segment), write.root, row, column)
-        with builder.branch(live) if live else nullcontext():
-            write.emit(builder, index)
+def _stores(
+    builder: Builder, segment: Segment, writes: Sequence[Write], row: Expression, column: Expression
+) -> list[Store]:
+    space = Space(*segment.space)
+    return [
+        store
+        for write in writes
+        for store in write.stores(builder, root_index(space, _reduces(segment), write.root, row, column))
+    ]
 
 
 def _close(builder: Builder, segment: Segment, fold: Fold, lane: str, row: Expression) -> None:

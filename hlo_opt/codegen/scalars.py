@@ -7,7 +7,7 @@ from typing import Any
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType
 from hlo_opt.ops.complex_cuda import part_type
-from hlo_opt.ops.lowering import compute_type, storage_type
+from hlo_opt.ops.lowering import compute_type, is_rounded, storage_type
 
 
 def register_type(element_type: ElementType) -> str:
@@ -30,8 +30,8 @@ def loaded(element_type: ElementType, text: str) -> str:
     """The register value of an element as it lies in memory."""
     if element_type.kind == "pred":
         return f"{text} != 0"
-    if element_type.name in ("bf16", "f16"):
-        return f"hlo_load_{element_type.name}({text})"
+    if is_rounded(element_type):
+        return f"hlo_{'load' if element_type.is_float else 'round'}_{element_type.name}({text})"
     return text
 
 
@@ -39,16 +39,19 @@ def stored(element_type: ElementType, text: str) -> str:
     """What is written to memory for a register value."""
     if element_type.kind == "pred":
         return f"{text} ? 1 : 0"
-    if element_type.name in ("bf16", "f16"):
-        return f"hlo_store_{element_type.name}({text})"
+    if is_rounded(element_type):
+        return f"hlo_store_{element_type.name}({text})" if element_type.is_float else _low_bits(element_type, text)
     return text
 
 
 def rounded(element_type: ElementType, text: str) -> str:
     """The text's value rounded to the element type, for types that are narrower than their register."""
-    if element_type.name in ("bf16", "f16"):
-        return f"hlo_round_{element_type.name}({text})"
-    return text
+    return f"hlo_round_{element_type.name}({text})" if is_rounded(element_type) else text
+
+
+def _low_bits(element_type: ElementType, text: str) -> str:
+    """An integer of less than 8 bits as NumPy keeps it in a byte: the other bits are 0."""
+    return text if element_type.kind == "unsigned" else f"{text} & {(1 << element_type.bits) - 1}"
 
 
 def literal(element_type: ElementType, value: Any) -> str:
@@ -112,7 +115,7 @@ def from_table(element_type: ElementType, text: str) -> str:
         return f"__longlong_as_double((long long){text})"
     if element_type.is_complex:
         return f"hlo_bit_cast<{register_type(element_type)}>({text})"
-    if element_type.is_integer:
+    if element_type.is_integer and not is_rounded(element_type):
         return f"({register_type(element_type)}){text}"
     return loaded(element_type, text)
 

@@ -21,7 +21,7 @@ register_reason(
         "A kernel computes every instruction inside it from the CUDA text that the op table declares for the opcode and the element type. Where "
         "there is none, the instruction runs in the reference interpreter or in a library, and nothing can be fused with it.",
         _SINGLE
-        + "ENTRY e {\n  p = f8e5m2[64]{0} parameter(0)\n  t = f8e5m2[64]{0} tanh(p)\n  n = f8e5m2[64]{0} erf(t)\n  ROOT c = f32[64]{0} convert(n)\n}\n",
+        + "ENTRY e {\n  p = s1[64]{0} parameter(0)\n  t = s1[64]{0} negate(p)\n  n = s1[64]{0} not(t)\n  ROOT c = s32[64]{0} convert(n)\n}\n",
     )
 )
 register_reason(
@@ -83,10 +83,10 @@ register_reason(
 register_reason(
     ReasonSpec(
         "FUS307",
-        "unsupported-layout",
-        "`{shape}` has a tiled layout or a dynamic dimension, which kernels cannot address",
-        "arrays of fixed size without tiles are addressed by strides",
-        "Kernels address memory by one stride per dimension. Tiles (`T(8,128)`) and sizes known only at run time have no such form.",
+        "dynamic-dimension",
+        "`{shape}` has a dynamic dimension, which kernels cannot address",
+        "arrays of fixed size are addressed by strides",
+        "Kernels address memory by one stride per dimension. The sizes of a dynamic dimension are known only at run time, and have no such form.",
         _SINGLE
         + "ENTRY e {\n  p = f32[<=8]{0} parameter(0)\n  n = f32[<=8]{0} negate(p)\n  ROOT t = f32[<=8]{0} tanh(n)\n}\n",
     )
@@ -102,5 +102,19 @@ register_reason(
         _SINGLE
         + 'ENTRY e {\n  p = f32[64]{0} parameter(0)\n  n = f32[64]{0} negate(p)\n  c = f32[64]{0} custom-call(n), custom_call_target="generate"\n'
         "  ROOT t = f32[64]{0} tanh(c)\n}\n",
+    )
+)
+register_reason(
+    ReasonSpec(
+        "FUS309",
+        "other-layout-inside",
+        "`{fusion}` takes {given} for {taken}, and what it holds can tell",
+        "a fusion whose parameters and root have the layouts of its operands and its result",
+        "A fusion's computation may call an operand, or the result, by another layout or memory space than the array has. Where it only reads elements by "
+        "their index, the operands take the parameters' places; where a bitcast or a call looks at how they lie, that would make another value of it, so "
+        "the fusion stays as it is.",
+        _SINGLE
+        + "f {\n  p = f32[8]{0} parameter(0)\n  b = f32[2,4]{1,0} bitcast(p)\n  ROOT t = f32[2,4]{1,0} tanh(b)\n}\n\n"
+        "ENTRY e {\n  x = f32[8]{0} parameter(0)\n  n = f32[8]{0:S(1)} negate(x)\n  ROOT r = f32[2,4]{1,0} fusion(n), kind=kLoop, calls=f\n}\n",
     )
 )

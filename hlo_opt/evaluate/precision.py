@@ -58,7 +58,7 @@ def absorbed(computation: Computation) -> set[Instruction]:
     """The bf16 operations that XLA:CPU's library computes in f32 on the way to a sum, and never rounds."""
     found: set[Instruction] = set()
     for reduce in computation.instructions:
-        if not _is_library_sum(reduce):
+        if not is_library_sum(reduce):
             continue
         taken = {reduce}
         todo = [reduce]
@@ -71,7 +71,8 @@ def absorbed(computation: Computation) -> set[Instruction]:
     return found
 
 
-def _is_library_sum(instruction: Instruction) -> bool:
+def is_library_sum(instruction: Instruction) -> bool:
+    """Whether XLA:CPU gives the reduction to its library, which adds in f32."""
     return (
         instruction.opcode == "reduce"
         and instruction.shape.element_type is F32

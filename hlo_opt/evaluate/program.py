@@ -8,6 +8,7 @@ from typing import Any
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.direct import direct
+from hlo_opt.evaluate.dissolve import dissolved
 from hlo_opt.evaluate.precision import absorbed, converted, in_f32, widening
 from hlo_opt.ir import Called, Computation, Instruction
 from hlo_opt.ir.element_type import BF16
@@ -57,9 +58,11 @@ def compile_computation(computation: Computation, *, whole: bool = False, as_xla
     """The steps of a computation in its own order. What does not lead to the root is left out: evaluation has no side effects.
 
     `whole` keeps tuples and loops that could be looked through, for those who watch every value. `as_xla_cpu` leaves out the roundings to bf16 that
-    XLA:CPU leaves out; somebody who watches sees every value rounded.
+    XLA:CPU leaves out, fusions dissolved; somebody who watches sees every value rounded.
     """
     narrow = as_xla_cpu and not whole and any(i.shape.element_type is BF16 for i in computation.instructions)
+    if narrow:
+        computation = dissolved(computation)
     wide = absorbed(computation) if narrow else set()
     sources, taken = _sources(computation, whole, wide if narrow else None)
     order = [i for i in computation.instructions if i in sources]

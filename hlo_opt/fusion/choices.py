@@ -7,21 +7,20 @@ Source: xla/service/gpu/instruction_fusion.cc as it was before 2024, xla/service
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.cluster import Node
-from hlo_opt.analysis.facts import is_effectively_scalar
+from hlo_opt.analysis.facts import is_boundary_fusion, is_effectively_scalar
 from hlo_opt.analysis.heroes import emitter_of
 from hlo_opt.analysis.reductions import fast_form
 from hlo_opt.analysis.transposes import moves_data
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
+from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import Check, Edge, can_be_planned
-from hlo_opt.fusion.state import row_reductions
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
-from hlo_opt.plans import Plan
 
 HEAVY_WINDOW = 10
 
@@ -78,6 +77,12 @@ class InstructionFusionChoices:
         if self.may_duplicate or "FUS501" in disabled:
             return False
         return edge.duplicates and not always_duplicable(edge.producer)
+
+    def likeness(self, edge: Edge) -> Hashable:
+        """What the answer depends on besides the structure of both sides and who reads the producer; None where that is not all."""
+        if edge.producer in self.do_not_duplicate:
+            return None
+        return type(self), self.may_duplicate, self.max_emissions, self.row_kernels
 
     def checks(self) -> tuple[Check, ...]:
         return (
@@ -141,8 +146,10 @@ def producer_is_fusion(edge: Edge) -> Reason | None:
 
 
 def library_call(edge: Edge) -> Reason | None:
-    """A library computes a matrix product or a sort faster than a loop does, even where a loop could."""
-    opcode = edge.above.library or edge.below.library
+    """A library computes a matrix product or a sort faster than a loop does, even where a loop could. What a fusion that stands for a kernel holds is that
+    kernel's affair (FUS104)."""
+    sides = ((edge.producer, edge.above), (edge.consumer, edge.below))
+    opcode = next((traits.library for i, traits in sides if traits.library and not is_boundary_fusion(i)), "")
     return Reason.of("FUS302", opcode=opcode) if opcode else None
 
 
@@ -216,7 +223,7 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
         return False
     merged = edge.merged
     wanted = edge.above.reductions + edge.below.reductions
-    return isinstance(merged, Plan) and row_reductions(merged) >= wanted
+    return isinstance(merged, Outlook) and merged.row_reductions >= wanted
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
@@ -225,7 +232,7 @@ def keeps_row_reduction(edge: Edge) -> Reason | None:
         return None
     before = edge.state.row_reductions(edge.consumer)
     merged = edge.merged if before else None
-    if not isinstance(merged, Plan) or row_reductions(merged) >= before:
+    if not isinstance(merged, Outlook) or merged.row_reductions >= before:
         return None
     return Reason.of("FUS407", consumer=edge.consumer_name, producer=edge.producer_name, kind=merged.kind)
 

@@ -14,11 +14,13 @@ from hlo_opt.analysis.facts import is_elementwise, is_generic_triton
 from hlo_opt.analysis.heroes import hero_of, is_real_reduction
 from hlo_opt.analysis.performance import Priced, fused_estimate
 from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.analysis.structure import shared_operands
 from hlo_opt.analysis.transposes import moves_data, tiled_transpose
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.join import is_read_by_element
+from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import (
     MAX_OPERANDS_AND_OUTPUTS,
     MAX_REDUCTIONS,
@@ -32,10 +34,9 @@ from hlo_opt.fusion.legality import (
     shared_memory_budget,
     side_effects,
 )
-from hlo_opt.fusion.state import FusionState, row_reductions
-from hlo_opt.fusion.trial import as_fusion, trial_plan
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.fusion.trial import as_fusion
 from hlo_opt.ir import Instruction, Shape, SliceDimension
-from hlo_opt.plans import Plan
 from hlo_opt.plans.limits import DEEPEST
 
 SMALL_PARENT = 1024
@@ -68,6 +69,11 @@ _LOOP_PRODUCERS = frozenset(
 class Kept(Edge):
     """A producer that moves into its consumer and is written too, for its other users."""
 
+    def structure(self) -> int:
+        """The same number for kernels that differ in names only."""
+        state = self.state
+        return state.known.structures.number(("kept", state.structure_of_both(self.producer, self.consumer)))
+
     def cluster(self) -> Cluster:
         state = self.state
         return merge_clusters(
@@ -80,6 +86,12 @@ class Beside(Edge):
     """Two kernels of which neither needs the other; the "producer" is the one that takes the "consumer" in."""
 
     parent: Instruction | None = None
+
+    def structure(self) -> int:
+        """The same number for kernels that differ in names only."""
+        state, one, other = self.state, self.producer, self.consumer
+        shared = shared_operands(one.operands, other.operands)
+        return state.known.structures.number(("beside", state.structure(one), state.structure(other), shared))
 
     def cluster(self) -> Cluster:
         """Both side by side, over common inputs."""
@@ -132,9 +144,9 @@ def without_plan(pair: Pair) -> Reason | None:
     return found if isinstance(found, Reason) else None
 
 
-def _plan(pair: Pair) -> Plan | Reason:
+def _plan(pair: Pair) -> Outlook | Reason:
     if pair._merged is None:
-        pair._merged = trial_plan(pair.state.module, pair.cluster(), pair.state.target)
+        pair._merged = pair.state.outlook(pair.structure(), pair.cluster)
     return pair._merged
 
 
@@ -145,7 +157,7 @@ def keeps_row_reductions(pair: Pair) -> Reason | None:
         return None
     wanted = state.row_reductions(pair.producer) + state.row_reductions(pair.consumer)
     found = _plan(pair) if wanted else None
-    if not isinstance(found, Plan) or row_reductions(found) >= wanted:
+    if not isinstance(found, Outlook) or found.row_reductions >= wanted:
         return None
     return Reason.of("FUS407", consumer=pair.consumer_name, producer=pair.producer_name, kind=found.kind)
 

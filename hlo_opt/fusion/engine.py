@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hlo_opt.analysis.facts import is_boundary_fusion, is_generic_triton
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.legality import Edge, has_plan, illegal, nests_deep
+from hlo_opt.fusion.known import Known, Outlook
+from hlo_opt.fusion.legality import Edge, control_dependencies, has_plan, illegal, nests_deep
 from hlo_opt.fusion.outline import (
     Origins,
     absorb,
@@ -24,7 +25,6 @@ from hlo_opt.fusion.plugin_choices import Choice
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.plans import Plan, plan, region_of
 
 
 class Policy(Protocol):
@@ -34,17 +34,21 @@ class Policy(Protocol):
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool: ...
 
+    def likeness(self, edge: Edge) -> Hashable:
+        """What `against` goes by besides the structure of both sides and who reads the producer; None where it goes by more."""
+
 
 class Memory:
     """The state that passes over one module hand on to each other, as long as only fusion passes change the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known | None = None) -> None:
+        self.known = Known() if known is None else known
         self._state: FusionState | None = None
 
     def state(self, module: Module, target: DeviceTarget) -> FusionState:
         found = self._state
         if found is None or found.module is not module or found.target is not target:
-            found = self._state = FusionState(module, target)
+            found = self._state = FusionState(module, target, self.known)
         return found
 
     def clear(self) -> None:
@@ -107,7 +111,27 @@ class Engine:
     def allows(self, edge: Edge, policy: Policy, *, any_form: bool = False) -> bool:
         if policy.rules_out(edge, self.disabled) and not self.is_forced(edge):
             return False
-        return next(self.reasons(edge, policy, any_form=any_form), None) is None
+        key = self._likeness(edge, policy, any_form)
+        if key is None:
+            return next(self.reasons(edge, policy, any_form=any_form), None) is None
+        known = self.memory.known.verdicts
+        found = known.get(key)
+        if found is None:
+            found = known[key] = next(self.reasons(edge, policy, any_form=any_form), None) is None
+        return found
+
+    def _likeness(self, edge: Edge, policy: Policy, any_form: bool) -> Hashable:
+        """Edges alike in this are all allowed or all refused; None where more counts."""
+        if self.forced or self.choices or control_dependencies(edge) is not None:
+            return None
+        if self.forbidden and (edge.producer_name, edge.consumer_name) in self.forbidden:
+            return None
+        policy_likeness = policy.likeness(edge)
+        if policy_likeness is None:
+            return None
+        producer = edge.producer
+        both = self.state.structure_of_both(producer, edge.consumer)
+        return both, policy_likeness, any_form, min(len(producer.users), 2), producer.is_root
 
     def is_forced(self, edge: Edge) -> bool:
         """Whether the user forces the edge: the producer by its name, the consumer by its own or by that of a member that reads the producer."""
@@ -121,6 +145,7 @@ class Engine:
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain instruction."""
         self.fused_by.setdefault(self.edge(producer, consumer).producer_name, self.rule)
+        structure = self.state.structure_of_both(producer, consumer)
         fusion = consumer
         if consumer.opcode != "fusion":
             fusion = start_fusion(consumer)
@@ -132,7 +157,7 @@ class Engine:
         if is_generic_triton(producer) and not is_generic_triton(fusion):
             become_like(fusion, producer)
         self.made[fusion] = None
-        after = self.state.absorbed(producer, fusion, consumer)
+        after = self.state.absorbed(producer, fusion, structure)
         moved, called = absorb(producer, fusion, self.origins)
         if called is not None:
             self.orphans.append(called)
@@ -152,7 +177,7 @@ class Engine:
         """
         remove_uncalled_of(self.module, self.orphans)
         self.orphans.clear()
-        kept: dict[Computation, dict[Instruction, Plan]] = {}
+        kept: dict[Computation, dict[Instruction, Outlook]] = {}
         again = False
         for fusion in self.made:
             if fusion.parent is None:
@@ -160,9 +185,7 @@ class Engine:
             self.state.settle(fusion)
             computation = fusion.computation
             edit.sort(fusion.called_by("calls"))
-            body = fusion.called_by("calls")
-            region = region_of(self.module, fusion)
-            found = plan(region, self.target, lowered=region.computation is body)
+            found = self.state.made(fusion)
             fusions = kept.setdefault(computation, {})
             if isinstance(found, Reason):
                 self._take_apart(fusion, found)
@@ -186,14 +209,16 @@ class Engine:
 
 
 def reader_names(edge: Edge) -> Iterable[str]:
-    """The members of the consumer that read the producer, by their names in the input."""
+    """The members of the consumer that read the producer, by their names in the input: those that compute, also through bitcasts, before the bitcasts."""
     if edge.consumer.opcode != "fusion" or is_boundary_fusion(edge.consumer):
         return [edge.consumer_name]
     body = edge.consumer.called_by("calls")
     numbers = {n for n, o in enumerate(edge.consumer.operands) if o is edge.producer}
-    return [
-        edge.origins.get(user, user.name)
-        for parameter in body.parameters
-        if parameter.parameter_number in numbers
-        for user in parameter.users
-    ]
+    readers = dict.fromkeys(u for p in body.parameters if p.parameter_number in numbers for u in p.users)
+    bitcasts = [r for r in readers if r.opcode == "bitcast"]
+    for bitcast in bitcasts:  # grows meanwhile
+        del readers[bitcast]
+        fresh = dict.fromkeys(u for u in bitcast.users if u not in readers)
+        readers.update(fresh)
+        bitcasts += [u for u in fresh if u.opcode == "bitcast"]
+    return [edge.origins.get(reader, reader.name) for reader in (*readers, *bitcasts)]

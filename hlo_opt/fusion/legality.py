@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from hlo_opt.analysis.cluster import merge_clusters
+from hlo_opt.analysis.cluster import Cluster, merge_clusters
 from hlo_opt.analysis.facts import has_side_effect, is_boundary_fusion
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState, Traits
-from hlo_opt.fusion.trial import trial_plan
 from hlo_opt.ir import Instruction
-from hlo_opt.plans import Plan
 from hlo_opt.plans.limits import DEEPEST, LARGEST
 
 MAX_OPERANDS_AND_OUTPUTS = 96
@@ -34,7 +33,7 @@ class Edge:
     consumer: Instruction
     state: FusionState
     origins: Origins = field(default_factory=dict)
-    _merged: Plan | Reason | None = None
+    _merged: Outlook | Reason | None = None
     _above: Traits | None = None
     _below: Traits | None = None
 
@@ -66,14 +65,16 @@ class Edge:
         return len(self.producer.users) > 1 or self.producer.is_root
 
     @property
-    def merged(self) -> Plan | Reason:
-        """The plan of both as one kernel, made once."""
+    def merged(self) -> Outlook | Reason:
+        """What the plan of both as one kernel would be."""
         if self._merged is None:
-            state = self.state
-            cluster = merge_clusters(state.cluster(self.producer), state.cluster(self.consumer), self.producer)
-            self._merged = trial_plan(state.module, cluster, state.target)
-            state.planned(self.producer, self.consumer, self._merged)
+            structure = self.state.structure_of_both(self.producer, self.consumer)
+            self._merged = self.state.outlook(structure, self._cluster)
         return self._merged
+
+    def _cluster(self) -> Cluster:
+        state = self.state
+        return merge_clusters(state.cluster(self.producer), state.cluster(self.consumer), self.producer)
 
 
 Check = Callable[[Edge], Reason | None]

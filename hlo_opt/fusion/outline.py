@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hlo_opt.analysis.cluster import cluster_of
+from hlo_opt.analysis.facts import is_boundary_fusion
 from hlo_opt.analysis.heroes import emitter_of
+from hlo_opt.fusion.known import Outlook
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
-from hlo_opt.plans import Plan
 
 Origins = dict[Instruction, str]
 """Names in the input of instructions that were copied into fusions under other names."""
@@ -21,8 +22,8 @@ KEPT_ON_FUSION = ("metadata", "frontend_attributes", "sharding")
 
 
 def original_name(instruction: Instruction, origins: Origins) -> str:
-    """What the instruction was called in the input; for a fusion, what its root was."""
-    while instruction.opcode == "fusion" and instruction not in origins:
+    """What the instruction was called in the input; for a fusion, what its root was. A fusion that stands for a library's kernel came under its own name."""
+    while instruction.opcode == "fusion" and instruction not in origins and not is_boundary_fusion(instruction):
         instruction = instruction.called_by("calls").root
     return origins.get(instruction, instruction.name)
 
@@ -213,7 +214,7 @@ def undo(fusion: Instruction) -> list[Instruction]:
     return made
 
 
-def tidy(computation: Computation, fusions: Mapping[Instruction, Plan]) -> None:
+def tidy(computation: Computation, fusions: Mapping[Instruction, Outlook]) -> None:
     """Order the computation and give the new fusions their kinds and names, as XLA's RenameFusions does: kInput where a reduction, transpose or
     scatter shapes the kernel, else kLoop (ChooseFusionKind in xla/service/gpu/gpu_fusible.cc)."""
     edit.sort(computation)

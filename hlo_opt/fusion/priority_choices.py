@@ -5,7 +5,7 @@ Source: xla/backends/gpu/transforms/priority_fusion.cc (IsFusible, CanFuse, CanF
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from hlo_opt.analysis.facts import fusion_backend_kind, is_boundary_fusion, is_elementwise, is_generic_triton
@@ -77,6 +77,10 @@ class PriorityChoices:
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
         """A first look that costs next to nothing: True only where `against` has a reason."""
         return "FUS122" not in disabled and not (is_fusible(edge.producer) and is_fusible(edge.consumer))
+
+    def likeness(self, edge: Edge) -> Hashable:
+        """What the answer depends on besides the structure of both sides."""
+        return type(self), self.max_code_size
 
     def checks(self, edge: Edge) -> tuple[Check, ...]:
         if is_generic_triton(edge.producer) or is_generic_triton(edge.consumer):
@@ -159,6 +163,10 @@ class ConstantChoices:
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
         return "FUS122" not in disabled and not is_fusible(edge.consumer)
+
+    def likeness(self, edge: Edge) -> Hashable:
+        """What the answer depends on besides the structure of both sides."""
+        return "constants"
 
 
 def constant_conflict(edge: Edge) -> Reason | None:

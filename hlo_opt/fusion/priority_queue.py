@@ -144,13 +144,13 @@ class PriorityQueue:
             return -math.inf
         if all(u.opcode == "bitcast" for u in standing.accepting):
             return -math.inf
-        above = self._state.priced_by_xla(producer)
+        alone = self._state.estimate_by_xla(producer)
         for user in standing.unpriced:
             saved = _saved(self._state, producer, user)
             standing.accepting[user] = saved
             standing.saved += saved
         standing.unpriced.clear()
-        return _quarters(self._state.target.kernel_launch_us + above.estimate.us) + standing.saved
+        return _quarters(self._state.target.kernel_launch_us + alone.us) + standing.saved
 
     def _number(self, instruction: Instruction) -> None:
         self._numbers[instruction] = len(self._instructions)
@@ -193,14 +193,13 @@ class PriorityQueue:
 
 def saved_quarters(state: FusionState, producer: Instruction, users: Iterable[Instruction]) -> int:
     """What fusing a producer into all of the users saves, in quarters of a nanosecond."""
-    above = state.priced_by_xla(producer)
-    total = _quarters(state.target.kernel_launch_us + above.estimate.us)
+    total = _quarters(state.target.kernel_launch_us + state.estimate_by_xla(producer).us)
     return total + sum(_saved(state, producer, user) for user in users)
 
 
 def _saved(state: FusionState, producer: Instruction, user: Instruction) -> int:
     """How much the user's time shrinks when it computes the producer itself instead of reading it."""
-    return _quarters(state.priced_by_xla(user).estimate.us) - _quarters(state.fused_by_xla(producer, user).us)
+    return _quarters(state.estimate_by_xla(user).us) - _quarters(state.fused_by_xla(producer, user).us)
 
 
 def _quarters(us: float) -> int:

@@ -23,12 +23,8 @@ def separate(module: Module) -> None:
 
 
 def _inline_mismatched(module: Module) -> None:
-    """Nothing but a bitcast can tell which layout a value has inside a fusion, so the operand itself will do as well as the parameter."""
-    found = {
-        instruction
-        for instruction, body in mismatched(module)
-        if is_plain_fusion(instruction) and all(i.opcode != "bitcast" for i in body.instructions)
-    }
+    """Where nothing in a fusion can tell which layout a value has, the operand itself will do as well as the parameter."""
+    found = {instruction for instruction, _ in mismatched(module) if is_plain_fusion(instruction)}
     if found:
         inline(module, found.__contains__)
 

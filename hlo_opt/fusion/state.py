@@ -10,41 +10,45 @@ from typing import TypeVar
 from hlo_opt.analysis.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.facts import is_generic_triton, reuses_elements
 from hlo_opt.analysis.heroes import Emitter, emitter_of, shared_memory
-from hlo_opt.analysis.performance import Priced, fused_estimate
+from hlo_opt.analysis.performance import Priced, fused_estimate, makes_reads_jump
 from hlo_opt.analysis.reductions import fast_form
 from hlo_opt.analysis.signature import signature
+from hlo_opt.analysis.structure import Members, shared_operands
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.tiled_model import TileSizes, best_tiling
 from hlo_opt.analysis.timing import KernelEstimate
 from hlo_opt.analysis.utilization import Use
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.known import Known, Outlook
 from hlo_opt.fusion.trial import trial_plan
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
-from hlo_opt.plans import Plan, lowering_reason
+from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.limits import is_direct
 
 T = TypeVar("T")
 
 _GROWING = ("cluster", "priced", "priced_by_xla")
 """What is kept up while a fusion grows."""
-_SETTLED = ("traits", "lowering", "waits")
+_SETTLED = ("traits", "lowering", "waits", "structure")
 """What does not change when a fusion's operands do."""
 
 
 class FusionState:
     """Caches over a module that is being fused. `forget` an instruction whenever it, or a fusion's computation, changed."""
 
-    def __init__(self, module: Module, target: DeviceTarget) -> None:
+    def __init__(self, module: Module, target: DeviceTarget, known: Known | None = None) -> None:
         self.module = module
         self.target = target
+        self.known = Known() if known is None else known
+        """What depends on the structure of kernels only."""
+        self._members = Members(self.known.structures)
         self._caches: dict[str, dict[Instruction, object]] = {}
         self._uses: dict[Instruction, Use] = {}
         self._tilings: dict[Instruction, dict[Instruction, tuple[TileSizes | None, KernelEstimate]]] = {}
         """Of a producer in the kernel of a consumer, where one of both is tiled."""
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
-        self._planned: tuple[Instruction, Instruction, int] | None = None
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
     def _cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
@@ -94,7 +98,20 @@ class FusionState:
         """The producer computed in the consumer's kernel, as XLA prices it; infinite microseconds where a tiled kernel cannot hold both."""
         if is_generic_triton(producer) or is_generic_triton(consumer):
             return self._tiled(producer, consumer)[1]
-        return fused_estimate(self.priced_by_xla(producer), self.priced_by_xla(consumer))
+        number = self.structure_of_both(producer, consumer)
+        found = self.known.estimates.get(number)
+        if found is None:
+            found = fused_estimate(self.priced_by_xla(producer), self.priced_by_xla(consumer))
+            self.known.estimates[number] = found
+        return found
+
+    def estimate_by_xla(self, instruction: Instruction) -> KernelEstimate:
+        """A kernel by itself, as XLA prices it."""
+        number = self.structure(instruction)
+        found = self.known.alone.get(number)
+        if found is None:
+            found = self.known.alone[number] = self.priced_by_xla(instruction).estimate
+        return found
 
     def best_tiles(self, producer: Instruction, consumer: Instruction) -> TileSizes | None:
         """The tiles that one tiled kernel of both would compute best; None where there are none."""
@@ -147,9 +164,14 @@ class FusionState:
     def _traits(self, instruction: Instruction) -> Traits:
         if instruction.opcode != "fusion":
             return self._traits_of(instruction)
+        structure = self.structure(instruction)
+        known = self.known.traits.get(structure)
+        if isinstance(known, Traits):
+            return known
         found = Traits()
         for node in self.cluster(instruction).members:
             found = found.plus(self._traits_of(node.instruction))
+        self.known.traits[structure] = found
         return found
 
     def _traits_of(self, member: Instruction) -> Traits:
@@ -161,6 +183,64 @@ class FusionState:
 
     def signature(self, instruction: Instruction) -> Hashable:
         return self._cached("signature", instruction, signature)
+
+    def structure(self, instruction: Instruction) -> int:
+        """The same number for kernels that differ in names only."""
+        return self._cached("structure", instruction, self._structure)
+
+    def _structure(self, instruction: Instruction) -> int:
+        structures = self.known.structures
+        own: Hashable
+        if instruction.opcode != "fusion":
+            own = (
+                self._members.of(instruction),
+                makes_reads_jump(instruction),
+                tuple([(o.opcode, o.shape) for o in instruction.operands]),
+            )
+        elif instruction.word("kind") == "kCustom":  # what its kernel goes by is in its config
+            return structures.another()
+        else:
+            own = self._members.of_body(instruction.called_by("calls"))
+        constants = tuple([self._members.of(o) if o.opcode == "constant" else 0 for o in instruction.operands])
+        return structures.number((own, shared_operands(instruction.operands, instruction.operands), constants))
+
+    def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
+        """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was considered."""
+        one, other = self.structure(producer), self.structure(consumer)
+        below = consumer.operands
+        return self.known.structures.number(
+            ("both", one, other, shared_operands((producer, *producer.operands), below))
+        )
+
+    def outlook(self, structure: int, cluster: Callable[[], Cluster]) -> Outlook | Reason:
+        """What the plan of a kernel of a structure would be; `cluster` says what the kernel holds."""
+        known = self.known
+        found = known.outlooks.get(structure)
+        if found is not None:
+            return found
+        held = cluster()
+        digest = self._members.of_cluster(held)
+        found = known.plans.get(digest)
+        if found is None:
+            tried = trial_plan(self.module, held, self.target)
+            if isinstance(tried, Reason):  # it names instructions
+                return tried
+            found = known.plans[digest] = Outlook.of(tried)
+        known.outlooks[structure] = found
+        return found
+
+    def made(self, fusion: Instruction) -> Outlook | Reason:
+        """The plan of a fusion as it is, or why it has none."""
+        body = fusion.called_by("calls")
+        digest = self._members.of_body(body)
+        found = self.known.made.get(digest)
+        if found is None:
+            region = region_of(self.module, fusion)
+            made = plan(region, self.target, lowered=region.computation is body)
+            if isinstance(made, Reason):
+                return made
+            found = self.known.made[digest] = Outlook.of(made)
+        return found
 
     def emissions(self, instruction: Instruction) -> Emissions:
         """How often each operand would be computed if it were fused into the instruction."""
@@ -177,19 +257,15 @@ class FusionState:
     def _row_reductions(self, instruction: Instruction) -> int:
         if self.lowering(instruction) is not None:
             return 0
-        return row_reductions(trial_plan(self.module, self.cluster(instruction), self.target))
-
-    def planned(self, producer: Instruction, consumer: Instruction, found: Plan | Reason) -> None:
-        """Remember the plan of both as one kernel until they are fused."""
-        self._planned = (producer, consumer, row_reductions(found))
+        found = self.outlook(self.structure(instruction), lambda: self.cluster(instruction))
+        return 0 if isinstance(found, Reason) else found.row_reductions
 
     def absorbed(
-        self, producer: Instruction, fusion: Instruction, consumer: Instruction
+        self, producer: Instruction, fusion: Instruction, structure: int
     ) -> Callable[[Mapping[Instruction, Instruction]], None]:
         """Call before a producer is moved into a fusion (the consumer, or what was started from it), and call what it returns after, with what its
-        instructions became: what is known of the fusion's members is kept up, everything else is forgotten."""
+        instructions became: what is known of the fusion's members is kept up, everything else is forgotten. `structure` is what both become."""
         traits = self.traits(producer).plus(self.traits(fusion))
-        planned = self._planned
         cluster = self._caches.get("cluster", {}).get(fusion)
         above = self.cluster(producer) if cluster is not None else None
         operands = list(producer.operands)
@@ -209,8 +285,8 @@ class FusionState:
             self._caches["traits"][fusion] = traits
             self._caches.setdefault("lowering", {})[fusion] = None
             self._caches.setdefault("waits", {})[fusion] = None
-            if planned is not None and planned[:2] == (producer, consumer):
-                self._caches.setdefault("rows", {})[fusion] = planned[2]
+            if fusion.word("kind") != "kCustom":
+                self._caches.setdefault("structure", {})[fusion] = structure
 
         return after
 
@@ -219,10 +295,13 @@ class FusionState:
         known = {name: self._caches[name][user] for name in _GROWING if user in self._caches.get(name, ())}
         kept = {name: self._caches[name][user] for name in _SETTLED if user in self._caches.get(name, ())}
         self.forget(user)
-        cluster = known.get("cluster")
-        if user.opcode != "fusion" or not isinstance(cluster, Cluster) or old not in cluster.inputs:
+        if user.opcode != "fusion":
             return
-        cluster.rename(old, new)
+        cluster = known.get("cluster")
+        if isinstance(cluster, Cluster):
+            if old not in cluster.inputs:
+                return
+            cluster.rename(old, new)
         for name, value in (known | kept).items():
             self._caches[name][user] = value
             if isinstance(value, Priced):
@@ -308,11 +387,6 @@ def _folds_many(member: Instruction) -> bool:
     if member.opcode != "reduce" or not member.shape.is_array or not member.shape.element_count:
         return False
     return member.operands[0].shape.element_count // member.shape.element_count >= SIGNIFICANT
-
-
-def row_reductions(found: Plan | Reason) -> int:
-    """How many reductions the threads of a block share in a plan; none where there is no plan."""
-    return 0 if isinstance(found, Reason) else found.row_reductions
 
 
 _Users = dict[Node | None, None]

@@ -275,6 +275,19 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
             return expression
 
 
+def variables_of(expression: Expression) -> frozenset[str]:
+    """The names of the variables in it."""
+    match expression:
+        case Variable():
+            return frozenset({expression.name})
+        case Sum():
+            return variables_of(expression.left) | variables_of(expression.right)
+        case Product() | Quotient() | Remainder():
+            return variables_of(expression.left)
+        case _:
+            return frozenset()
+
+
 def linearize(index: Sequence[Expression], sizes: Sequence[int]) -> Expression:
     """The row-major position of an index."""
     position: Expression = constant(0)

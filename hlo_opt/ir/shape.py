@@ -148,6 +148,18 @@ class Shape:
         """Whether both hold the same kind of values: equal up to layouts."""
         return self is other or self.without_layout() == other.without_layout()
 
+    def same_bytes(self, other: Shape) -> bool:
+        """Whether both lie in memory alike: equal, where a layout that is not written counts as the row-major one that it means."""
+        return self is other or self == other or self.laid_out() == other.laid_out()
+
+    def laid_out(self) -> Shape:
+        """The same shape with every layout written out."""
+        if self.elements is not None:
+            return Shape(None, elements=tuple(e.laid_out() for e in self.elements))
+        if not self.dimensions or (self.layout is not None and self.layout.minor_to_major is not None):
+            return self
+        return replace(self, layout=Layout(self.minor_to_major, "" if self.layout is None else self.layout.tail))
+
     def __str__(self) -> str:
         if self.elements is not None:
             return f"({', '.join(map(str, self.elements))})"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hlo_opt.ops.numeric import Call, integer_limits, narrow
 
 if TYPE_CHECKING:
+    from hlo_opt.ir import ElementType
     from hlo_opt.ops.numeric import Array
 
 FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
@@ -37,6 +38,14 @@ def saturate(call: Call, value: Array) -> Array:
     return result
 
 
+def widened_name(element_type: ElementType) -> str:
+    """The float in which reduce-precision of a float that is not in `FORMATS` is computed.
+
+    f16 holds all floats of 8 bits but the one that is all exponent (xla/service/float_normalization.cc).
+    """
+    return "f16" if element_type.bits == 8 and element_type.name != "f8e8m0fnu" else "f32"
+
+
 def reduce_precision(call: Call, value: Array) -> Any:
     """Mantissa to nearest even, exponents above the range to infinity, at or below its least to zero; NaN stays.
 
@@ -45,8 +54,7 @@ def reduce_precision(call: Call, value: Array) -> Any:
     np = call.np
     within = call.type.name
     if within not in FORMATS:
-        # f16 holds all floats of 8 bits but the one that is all exponent (xla/service/float_normalization.cc)
-        within = "f16" if call.type.bits == 8 and call.type.name != "f8e8m0fnu" else "f32"
+        within = widened_name(call.type)
         value = value.astype(np.float16 if within == "f16" else np.float32)
     exponent = call.instruction.attribute("exponent_bits", int)
     mantissa = call.instruction.attribute("mantissa_bits", int)

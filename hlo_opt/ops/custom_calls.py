@@ -169,6 +169,12 @@ def _is_identity(instruction: Instruction) -> bool:
     return len(instruction.operands) > 0 and instruction.operands[0].shape.same_values(instruction.shape)
 
 
+def hands_on(instruction: Instruction) -> bool:
+    """Whether a custom call marks its one operand and gives it on as it is."""
+    spec = find_custom_call(instruction.word("custom_call_target"))
+    return spec is not None and spec.expand is _expand_identity and _is_identity(instruction)
+
+
 def _is_copy(instruction: Instruction) -> bool:
     return _is_identity(instruction) and instruction.shape.is_array and len(instruction.operands) == 1
 
@@ -218,4 +224,19 @@ def _evaluate_allocation(evaluator: Evaluator, instruction: Instruction, values:
     return np.zeros(instruction.shape.dimensions, instruction.shape.type.dtype)
 
 
-register_custom_call(CustomCallSpec("AllocateBuffer", evaluate=_evaluate_allocation))
+def _expand_allocation(module: Module | None, instruction: Instruction) -> Computation:
+    from hlo_opt.ops.random_expand import Writer
+
+    writer = Writer("allocation")
+    zeros = writer.emit("broadcast", instruction.shape, writer.constant(instruction.shape.type, 0), dimensions=())
+    return writer.finish([zeros], [instruction.shape])
+
+
+register_custom_call(
+    CustomCallSpec(
+        "AllocateBuffer",
+        evaluate=_evaluate_allocation,
+        expand=_expand_allocation,
+        expands=lambda instruction: instruction.shape.is_array,
+    )
+)

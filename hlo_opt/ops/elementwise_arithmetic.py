@@ -158,7 +158,7 @@ elementwise(
     2,
     numeric.multiply_high,
     accepts=INTEGERS,
-    cuda=every("hlo_multiply_high<{T}>({0}, {1})", *INTEGERS),
+    cuda=every("hlo_multiply_high<{W}>({0}, {1})", *INTEGERS),
     commutative=True,
 )
 
@@ -183,14 +183,14 @@ elementwise(
     1,
     numeric.population_count,
     accepts=INTEGERS,
-    cuda=every("hlo_population_count<{T}>({0})", *INTEGERS),
+    cuda=every("hlo_population_count<{W}>({0})", *INTEGERS),
 )
 elementwise(
     "count-leading-zeros",
     1,
     numeric.count_leading_zeros,
     accepts=INTEGERS,
-    cuda=every("hlo_count_leading_zeros<{T}>({0})", *INTEGERS),
+    cuda=every("hlo_count_leading_zeros<{W}>({0})", *INTEGERS),
 )
 
 
@@ -208,17 +208,17 @@ def _shift_left_texts(instruction: Instruction) -> Mapping[str, str]:
     if _stays_inside(instruction):
         plain = "({T})({0} << {1})"
         # a u16 becomes an int, which must not overflow
-        return {"signed": "hlo_shift_left<{T}>({0}, {1})", "unsigned": plain, "u16": "({T})((unsigned int){0} << {1})"}
-    return every("hlo_shift_left<{T}>({0}, {1})", *INTEGERS)
+        return {"signed": "hlo_shift_left<{W}>({0}, {1})", "unsigned": plain, "u16": "({T})((unsigned int){0} << {1})"}
+    return every("hlo_shift_left<{W}>({0}, {1})", *INTEGERS)
 
 
 def _shift_right_logical_texts(instruction: Instruction) -> Mapping[str, str]:
-    call = "hlo_shift_right_logical<{T}>({0}, {1})"
+    call = "hlo_shift_right_logical<{W}>({0}, {1})"
     return {"signed": call, "unsigned": "({T})({0} >> {1})" if _stays_inside(instruction) else call}
 
 
 def _shift_right_arithmetic_texts(instruction: Instruction) -> Mapping[str, str]:
-    call = "hlo_shift_right_arithmetic<{T}>({0}, {1})"
+    call = "hlo_shift_right_arithmetic<{W}>({0}, {1})"
     return {"signed": "({T})({0} >> {1})" if _stays_inside(instruction) else call, "unsigned": call}
 
 

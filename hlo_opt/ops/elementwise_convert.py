@@ -18,7 +18,7 @@ from hlo_opt.ops.elementwise import (
     same_type,
 )
 from hlo_opt.ops.elementwise_arithmetic import every
-from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type
+from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
 from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
 
 
@@ -41,7 +41,7 @@ def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
     source = instruction.operands[0].shape.type
     if source.is_complex:
         return {"complex": "({T}){0}"}
-    whole = "hlo_float_to_integer<{T}>({0})" if source.is_float else "({T}){0}"
+    whole = "hlo_float_to_integer<{W}>({0})" if source.is_float else "({T}){0}"
     return {"pred": "{0} != 0", **every("({T}){0}", "float", "complex"), **every(whole, *INTEGERS)}
 
 
@@ -57,17 +57,19 @@ elementwise(
 
 def bits_text(element_type: ElementType, text: str) -> str:
     """The C++ unsigned integer with the bits of a value in its compute type."""
-    if element_type.name in ("bf16", "f16"):
+    if is_rounded(element_type) and element_type.is_float:
         return f"hlo_store_{element_type}({text})"
     if element_type.is_float:
         return f"hlo_bit_cast<unsigned {'int' if element_type.bits == 32 else 'long long'}>({text})"
+    if element_type.bits < 8:
+        return f"(unsigned char)({text} & {(1 << element_type.bits) - 1})"
     return f"({_unsigned(element_type.bits)}){text}"
 
 
 def value_text(element_type: ElementType, text: str) -> str:
     """The C++ value in its compute type with the bits of an unsigned integer."""
-    if element_type.name in ("bf16", "f16"):
-        return f"hlo_load_{element_type}({text})"
+    if is_rounded(element_type):
+        return f"hlo_{'load' if element_type.is_float else 'round'}_{element_type}({text})"
     if element_type.is_float:
         return f"hlo_bit_cast<{compute_type(element_type)}>({text})"
     return f"({compute_type(element_type)})({text})"
@@ -88,7 +90,7 @@ def _infer_reduce_precision(instruction: Instruction) -> Shape:
 def _reduce_precision_texts(instruction: Instruction) -> Mapping[str, str]:
     element_type = instruction.shape.type
     if element_type.name not in convert_numeric.FORMATS:
-        return {}
+        element_type = ELEMENT_TYPES[convert_numeric.widened_name(element_type)]
     own_exponent, own_mantissa = convert_numeric.FORMATS[element_type.name]
     exponent = min(own_exponent, instruction.attribute("exponent_bits", int))
     mantissa = min(own_mantissa, instruction.attribute("mantissa_bits", int))
@@ -122,13 +124,18 @@ def _infer_stochastic_convert(instruction: Instruction) -> Shape:
     return same_dimensions("stochastic-convert", [operand, random], _declared(instruction))
 
 
+def _stochastic_convert_texts(instruction: Instruction) -> Mapping[str, str]:
+    width = instruction.operands[1].shape.type.bits
+    return {"signed": f"hlo_stochastic_convert<{{T}}, {{bits}}, {width}>({{0}}, {{1}})"}
+
+
 elementwise(
     "stochastic-convert",
     2,
     convert_numeric.stochastic_convert,
     accepts=_AS_WIDE_AS_BITS,
     infer=_infer_stochastic_convert,
-    cuda={"signed": "hlo_stochastic_convert<{T}>({0}, {1})"},
+    cuda=Elementwise(_stochastic_convert_texts),
 )
 
 
@@ -223,10 +230,13 @@ def _bitcast_convert_text(builder: KernelBuilder, instruction: Instruction, inde
         return value_text(target, bits_text(source, builder.value(operand, index)))
     if source.bits > target.bits:
         whole = bits_text(source, builder.value(operand, index[:-1]))
-        lane = f"({_unsigned(target.bits)})({whole} >> ({target.bits} * ({builder.text(index[-1])})))"
-        return value_text(target, lane)
+        lane = f"{whole} >> ({target.bits} * ({builder.text(index[-1])}))"
+        if target.bits < 8:
+            lane = f"({lane}) & {(1 << target.bits) - 1}"
+        return value_text(target, f"({_unsigned(max(8, target.bits))})({lane})")
     parts = [builder.value(operand, (*index, constant(k))) for k in range(target.bits // source.bits)]
-    moved = [f"({_unsigned(target.bits)}){bits_text(source, p)} << {source.bits * k}" for k, p in enumerate(parts)]
+    wide = _unsigned(max(8, target.bits))
+    moved = [f"({wide}){bits_text(source, p)} << {source.bits * k}" for k, p in enumerate(parts)]
     return value_text(target, "(" + ") | (".join(moved) + ")")
 
 

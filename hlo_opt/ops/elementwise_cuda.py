@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from hlo_opt.ops.atomic_cuda import ATOMIC_PRELUDE
 from hlo_opt.ops.complex_cuda import COMPLEX_PRELUDE
+from hlo_opt.ops.small_floats_cuda import SMALL_FLOAT_PRELUDE
 
 _INLINE = "__device__ __forceinline__"
 
@@ -18,6 +19,18 @@ _INLINE = "__device__ __forceinline__"
 def _function(text: str) -> str:
     return text.strip().replace("INLINE", _INLINE)
 
+
+_CUTS = {
+    f"hlo_round_{kind}{bits}": f"""
+// the low {bits} bits of an integer or of the byte that holds it
+INLINE {word} char hlo_round_{kind}{bits}(int x) {{ return {text}; }}
+"""
+    for bits in (2, 4)
+    for kind, word, text in (
+        ("s", "signed", f"(signed char)((signed char)((unsigned int)x << {8 - bits}) >> {8 - bits})"),
+        ("u", "unsigned", f"(unsigned char)(x & {(1 << bits) - 1})"),
+    )
+}
 
 PRELUDE: Mapping[str, str] = {
     name: _function(text)
@@ -55,31 +68,45 @@ template <typename T> INLINE T hlo_remainder(T a, T b) {
 }
 """,
         "hlo_maximum": """
-// NaN wins from either side
+// NaN wins from either side, and 0 over -0
 template <typename T> INLINE T hlo_maximum(T a, T b) { return a >= b || a != a ? a : b; }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 template <> INLINE float hlo_maximum<float>(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float r;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
-}
+#else
+  const float same = hlo_bit_cast<float>(hlo_bit_cast<int>(a) & hlo_bit_cast<int>(b));
+  return a == b ? same : (a > b || a != a ? a : b);
 #endif
+}
+template <> INLINE double hlo_maximum<double>(double a, double b) {
+  const double same = hlo_bit_cast<double>(hlo_bit_cast<long long>(a) & hlo_bit_cast<long long>(b));
+  return a == b ? same : (a > b || a != a ? a : b);
+}
 """,
         "hlo_minimum": """
-// NaN wins from either side
+// NaN wins from either side, and -0 over 0
 template <typename T> INLINE T hlo_minimum(T a, T b) { return a <= b || a != a ? a : b; }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 template <> INLINE float hlo_minimum<float>(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float r;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
-}
+#else
+  const float same = hlo_bit_cast<float>(hlo_bit_cast<int>(a) | hlo_bit_cast<int>(b));
+  return a == b ? same : (a < b || a != a ? a : b);
 #endif
+}
+template <> INLINE double hlo_minimum<double>(double a, double b) {
+  const double same = hlo_bit_cast<double>(hlo_bit_cast<long long>(a) | hlo_bit_cast<long long>(b));
+  return a == b ? same : (a < b || a != a ? a : b);
+}
 """,
         "hlo_multiply_high": """
 // the upper half of the double-width product
-template <typename T> INLINE T hlo_multiply_high(T a, T b) {
-  return (T)(((long long)a * (long long)b) >> (8 * sizeof(T)));
+template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_multiply_high(T a, T b) {
+  return (T)(((long long)a * (long long)b) >> width);
 }
 template <> INLINE unsigned int hlo_multiply_high<unsigned int>(unsigned int a, unsigned int b) {
   return (unsigned int)(((unsigned long long)a * b) >> 32);
@@ -99,8 +126,8 @@ template <> INLINE unsigned long long hlo_multiply_high<unsigned long long>(unsi
 #endif
 """,
         "hlo_population_count": """
-template <typename T> INLINE T hlo_population_count(T a) {
-  const unsigned long long bits = (typename hlo_unsigned<T>::type)a;
+template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_population_count(T a) {
+  const unsigned long long bits = (unsigned long long)a & ~0ull >> (64 - width);
 #ifdef __CUDA_ARCH__
   return (T)(sizeof(T) > 4 ? __popcll(bits) : __popc((unsigned int)bits));
 #else
@@ -109,9 +136,8 @@ template <typename T> INLINE T hlo_population_count(T a) {
 }
 """,
         "hlo_count_leading_zeros": """
-template <typename T> INLINE T hlo_count_leading_zeros(T a) {
-  const unsigned long long bits = (typename hlo_unsigned<T>::type)a;
-  const int width = 8 * sizeof(T);
+template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_count_leading_zeros(T a) {
+  const unsigned long long bits = (unsigned long long)a & ~0ull >> (64 - width);
   if (bits == 0) return (T)width;
 #ifdef __CUDA_ARCH__
   return (T)(__clzll(bits) - (64 - width));
@@ -122,25 +148,27 @@ template <typename T> INLINE T hlo_count_leading_zeros(T a) {
 """,
         "hlo_shift_left": """
 // amounts are unsigned; from the width on, nothing is left
-template <typename T> INLINE T hlo_shift_left(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_shift_left(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
-  return (U)amount < 8 * sizeof(T) ? (T)(((U)a + 0u) << (U)amount) : (T)0;
+  return (U)amount < (U)width ? (T)(((U)a + 0u) << (U)amount) : (T)0;
 }
 """,
         "hlo_shift_right_logical": """
 // zeros come in from the left
-template <typename T> INLINE T hlo_shift_right_logical(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_shift_right_logical(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
-  return (U)amount < 8 * sizeof(T) ? (T)((U)a >> (U)amount) : (T)0;
+  const U all = (U)(~0ull >> (64 - width));
+  return (U)amount < (U)width ? (T)((U)((U)a & all) >> (U)amount) : (T)0;
 }
 """,
         "hlo_shift_right_arithmetic": """
 // copies of the top bit come in from the left
-template <typename T> INLINE T hlo_shift_right_arithmetic(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_shift_right_arithmetic(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
-  const int width = 8 * sizeof(T), count = (U)amount < (U)width ? (int)amount : width - 1;
-  const U shifted = (U)((U)a >> count), fill = (U)~(((U)~(U)0) >> count);
-  return (T)((U)a >> (width - 1) ? (U)(shifted | fill) : shifted);
+  const int count = (U)amount < (U)width ? (int)amount : width - 1;
+  const U all = (U)(~0ull >> (64 - width)), bits = (U)((U)a & all);
+  const U shifted = (U)(bits >> count), fill = (U)~(all >> count);
+  return (T)(bits >> (width - 1) ? (U)(shifted | fill) : shifted);
 }
 """,
         "hlo_power": """
@@ -161,9 +189,9 @@ template <typename T> INLINE T hlo_power(T a, T exponent) {
 """,
         "hlo_float_to_integer": """
 // cut towards zero, held at the limits, 0 for NaN
-template <typename T, typename F> INLINE T hlo_float_to_integer(F x) {
+template <typename T, int width = 8 * (int)sizeof(T), typename F> INLINE T hlo_float_to_integer(F x) {
   const bool is_signed = (T)-1 < (T)0;
-  const int digits = 8 * (int)sizeof(T) - (is_signed ? 1 : 0);
+  const int digits = width - (is_signed ? 1 : 0);
   // two to the power of digits: the first value above the range
   const F limit = (F)(1ull << (digits - 1)) * (F)2;
   const T high = (T)(~0ull >> (64 - digits)), low = is_signed ? (T)(-high - 1) : (T)0;
@@ -205,12 +233,12 @@ INLINE U hlo_reduce_precision(U bits) {
 """,
         "hlo_stochastic_convert": """
 // the magnitude cut, and one more where the random number is below the fraction
-template <typename T, typename F, typename U> INLINE T hlo_stochastic_convert(F x, U random) {
-  const T high = (T)(~0ull >> (65 - 8 * sizeof(T)));
-  if (!(x < (F)high && x > (F)(-high - 1))) return hlo_float_to_integer<T>(x);
+template <typename T, int width, int random_width, typename F, typename U> INLINE T hlo_stochastic_convert(F x, U random) {
+  const T high = (T)(~0ull >> (65 - width));
+  if (!(x < (F)high && x > (F)(-high - 1))) return hlo_float_to_integer<T, width>(x);
   const double magnitude = x < 0 ? -(double)x : (double)x;
   unsigned long long count = (unsigned long long)magnitude;
-  const double scale = (double)(1ull << (8 * sizeof(U) - 1)) * 2.0;
+  const double scale = (double)(1ull << (random_width - 1)) * 2.0;
   if ((unsigned long long)random < (unsigned long long)((magnitude - (double)count) * scale)) count += 1;
   return (T)(x < 0 ? 0ull - count : count);
 }
@@ -275,6 +303,8 @@ INLINE unsigned short hlo_store_f16(float x) {
         "hlo_round_f16": """
 INLINE float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
 """,
+        **SMALL_FLOAT_PRELUDE,
+        **_CUTS,
         **COMPLEX_PRELUDE,
         **ATOMIC_PRELUDE,
     }.items()

@@ -23,8 +23,8 @@ _LAPACK = {
 _SOLVER = ("potrf", "getrf", "geqrf", "orgqr", "ormqr", "syevd", "sytrd", "syrk", "gesvd", "gesdd", "gesvdj", "gesvdp")
 _SAME = {"ungqr": "orgqr", "unmqr": "ormqr", "heevd": "syevd", "hetrd": "sytrd", "gesvd": "gesdd", "gesvdp": "gesvdj"}
 _OTHERS = {
-    "Qr": ("geqrf", ""),
-    "ProductOfElementaryHouseholderReflectors": ("orgqr", ""),
+    "Qr": ("geqrf", "LAPACK"),
+    "ProductOfElementaryHouseholderReflectors": ("orgqr", "LAPACK"),
     "__cusolver$cholesky": ("cusolver_cholesky", "cuSOLVER"),
     "cu_lu_pivots_to_permutation": ("lu_pivots_to_permutation", "jaxlib"),
     "hip_lu_pivots_to_permutation": ("lu_pivots_to_permutation", "jaxlib"),

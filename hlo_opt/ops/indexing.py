@@ -98,7 +98,9 @@ def index_dynamic_update_slice(instruction: Instruction, number: int) -> IndexMa
     return IndexMap(found, conditions=tuple(c for c in conditions if not c.always), runtime=runtime)
 
 
-def _starts(builder: KernelBuilder, instruction: Instruction, first: int, sizes: tuple[int, ...]) -> list[Expression]:
+def clamped_starts(
+    builder: KernelBuilder, instruction: Instruction, first: int, sizes: tuple[int, ...]
+) -> list[Expression]:
     """The clamped start indices as kernel variables."""
     found: list[Expression] = []
     vector = len(instruction.operands) == first + 1 and instruction.operands[first].shape.rank == 1
@@ -115,14 +117,14 @@ def _starts(builder: KernelBuilder, instruction: Instruction, first: int, sizes:
 
 
 def lower_dynamic_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
-    starts = _starts(builder, instruction, 1, instruction.shape.dimensions)
+    starts = clamped_starts(builder, instruction, 1, instruction.shape.dimensions)
     return builder.value(instruction.operands[0], tuple(add(r, d) for r, d in zip(starts, index, strict=True)))
 
 
 def lower_dynamic_update_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
     source, update = instruction.operands[:2]
     sizes = update.shape.dimensions
-    starts = _starts(builder, instruction, 2, sizes)
+    starts = clamped_starts(builder, instruction, 2, sizes)
     inside = tuple(difference(d, r) for r, d in zip(starts, index, strict=True))
     conditions = [Condition(e, 0, size - 1) for e, size in zip(inside, sizes, strict=True)]
     if never(conditions) or not update.shape.element_count:

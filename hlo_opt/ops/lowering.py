@@ -4,8 +4,8 @@ Either an `Elementwise` expression, or a function `(builder, instruction, index)
 that both NVRTC and the host's C++ compiler read; the same text runs in both.
 
 Registers hold a *compute type* (`compute_type`): `bool` for pred, the C integer of the width, `float` for f32 and every narrower float,
-`double` for f64, and a pair of these for complex types. A narrow float is rounded to its type after each operation (`KernelBuilder.bind` does it), so one operation is one rounding, as in
-XLA's evaluator. Memory holds a *storage type* (`storage_type`): `unsigned char` for pred, unsigned integers for narrow floats.
+`double` for f64, and a pair of these for complex types. Integers of less than 8 bits are held in 8. A narrow float is rounded to its type after each operation, a narrow integer cut to its width (`KernelBuilder.bind` does it), so one operation is one rounding, as in
+XLA's evaluator. Memory holds a *storage type* (`storage_type`): `unsigned char` for pred and for integers of less than 8 bits, unsigned integers for narrow floats.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.module import Computation, Instruction
 from hlo_opt.ops.complex_cuda import COMPLEX_TYPES
+from hlo_opt.ops.small_floats_cuda import NAMES as SMALL_FLOATS
 
 Index = tuple[Expression, ...]
 
@@ -81,7 +82,7 @@ class Elementwise:
 
     Keys are an element type's name (`f64`) or kind (`float`, `signed`, `unsigned`, `pred`, `complex`); the name wins. `{0}`, `{1}` stand for operand values in
     their compute types, `{T}` for the compute type of the result, `{F}` for the suffix of C math functions (`f` for float, empty for
-    double), `{bits}` for the width of the result's type, `{P}` for a helper prefix of the result's type (`hlo_f32`, `hlo_s8`, ...).
+    double), `{bits}` for the width of the result's type, `{W}` for `{T}`, with the width after it where that is below 8 (`signed char, 4`), `{P}` for a helper prefix of the result's type (`hlo_f32`, `hlo_s8`, ...).
     `by` says whose type selects the text: the `result`'s, or the first (`0`) or another operand's, as for compare.
     A callable gets the instruction and gives such a mapping, for texts that depend on attributes.
     """
@@ -102,7 +103,9 @@ class Elementwise:
 Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], str | Sequence[str]]
 """A function for a tuple-shaped instruction gives one text per element."""
 
-_INTEGERS = {8: "char", 16: "short", 32: "int", 64: "long long"}
+_INTEGERS = {2: "char", 4: "char", 8: "char", 16: "short", 32: "int", 64: "long long"}
+
+_FLOATS = {"f64": "double", **dict.fromkeys(("f32", "bf16", "f16", *SMALL_FLOATS), "float")}
 
 
 def compute_type(element_type: ElementType) -> str | None:
@@ -112,17 +115,24 @@ def compute_type(element_type: ElementType) -> str | None:
     if element_type.is_integer and element_type.bits in _INTEGERS:
         base = _INTEGERS[element_type.bits]
         return f"unsigned {base}" if element_type.kind == "unsigned" else ("signed char" if base == "char" else base)
-    if element_type.name == "f64":
-        return "double"
-    if element_type.name in ("f32", "bf16", "f16"):
-        return "float"
-    return COMPLEX_TYPES.get(element_type.name)
+    return _FLOATS.get(element_type.name, COMPLEX_TYPES.get(element_type.name))
 
 
 def storage_type(element_type: ElementType) -> str | None:
     """The C++ type of a value in memory, or None when kernels cannot hold the type."""
-    if element_type.kind == "pred":
-        return "unsigned char"
+    if element_type.kind == "pred" or element_type.bits < 8 or element_type.name in SMALL_FLOATS:
+        return "unsigned char" if compute_type(element_type) is not None else None
     if element_type.name in ("bf16", "f16"):
         return "unsigned short"
     return compute_type(element_type)
+
+
+def width_text(element_type: ElementType) -> str | None:
+    """The template arguments of a helper that works on an integer's bits: its compute type, and its width where that is below 8."""
+    kind = compute_type(element_type)
+    return f"{kind}, {element_type.bits}" if element_type.is_integer and element_type.bits < 8 else kind
+
+
+def is_rounded(element_type: ElementType) -> bool:
+    """Whether a register is wider than the type, so that `hlo_round_*` must follow each operation; floats among these have `hlo_load_*` and `hlo_store_*`."""
+    return (element_type.is_integer and element_type.bits < 8) or (element_type.is_float and element_type.bits < 32)

@@ -65,7 +65,7 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         total = fold_axes(ufunc, source, axes, wide) if axes else source
         return _packed(instruction, [_narrowed(np.asarray(combine(ufunc, init, total)), leaf.type)])
     for sizes, step in steps:
-        parts = [_same(size, w) for size, w in zip(sizes, step, strict=True)]
+        parts = [same_windows(size, w) for size, w in zip(sizes, step, strict=True)]
         made = np.full([_windows(size, w) for size, w in zip(sizes, step, strict=True)], inits[0], leaf.type.dtype)
         inputs = _fold_windows(evaluator, reducer, [made], inputs, parts)
     kept = [d for d in range(inputs[0].ndim) if d not in axes]
@@ -105,7 +105,7 @@ def _windows(size: int, window: int) -> int:
     return -(-size // window)
 
 
-def _same(size: int, window: int) -> WindowDimension:
+def same_windows(size: int, window: int) -> WindowDimension:
     """Windows side by side, with padding on both ends."""
     padding = _windows(size, window) * window - size
     return WindowDimension(window, window, padding // 2, padding - padding // 2)

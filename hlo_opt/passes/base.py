@@ -59,6 +59,9 @@ class Pass:
     keeps_memory: ClassVar[bool] = False
     """Whether the pass keeps `PassContext.memory` up to date when it changes the module."""
 
+    idempotent: ClassVar[bool] = False
+    """Whether the pass finds nothing to do right after itself."""
+
     def run(self, module: Module, context: PassContext) -> bool:
         """Rewrite the module in place; True when anything changed."""
         raise AssertionError(f"{type(self).__name__} does not define run")

@@ -21,6 +21,7 @@ class CommonSubexpressionElimination(Pass):
 
     name: ClassVar[str] = "cse"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+    idempotent: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         edit.sort_computations(module)

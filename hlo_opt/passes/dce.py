@@ -17,6 +17,7 @@ class DeadCodeElimination(Pass):
 
     name: ClassVar[str] = "dce"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+    idempotent: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         effects = effectful_computations(list(module.computations))

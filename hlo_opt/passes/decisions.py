@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator, Sequence
 
 from hlo_opt.analysis.cost import estimate_fusion
 from hlo_opt.analysis.crossings import Crossings
 from hlo_opt.analysis.facts import FREE, is_boundary_fusion, launches
-from hlo_opt.analysis.performance import Priced
+from hlo_opt.analysis.performance import Priced, joint_estimate
 from hlo_opt.analysis.signature import edge_signature, signature
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
@@ -28,9 +28,21 @@ from hlo_opt.text.frames import source_location
 _DIRECT_ONLY = 7
 """How many of the legality checks ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a bitcast."""
 
+HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
+"""Opcodes that hand their first operand's value on, or an element of it, without a kernel."""
 
-def decisions(module: Module, pipeline: Pipeline, context: PassContext) -> list[FusionDecision]:
-    """All edges, in the order of the computations: those inside fusions as fused, those between launches with the reasons that keep them."""
+
+def decisions(
+    module: Module,
+    pipeline: Pipeline,
+    context: PassContext,
+    kernels: Container[str] | None = None,
+    *,
+    siblings: bool = True,
+) -> list[FusionDecision]:
+    """All edges, in the order of the computations: those inside fusions as fused, those between launches with the reasons that keep them. With `kernels`
+    only the edges into and inside of these (by the names of the instructions that launch them); without `siblings` none between kernels that do not read each other.
+    """
     fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
     found: list[FusionDecision] = []
     engine = Engine(
@@ -49,13 +61,15 @@ def decisions(module: Module, pipeline: Pipeline, context: PassContext) -> list[
     crossings = Crossings(module)
     for computation in executed_computations(module):
         for instruction in computation.instructions:
+            if kernels is not None and instruction.name not in kernels:
+                continue
             if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
                 found.extend(_fused(instruction, computation, context, seen, costs))
-                found.extend(_joined(instruction, computation, context, seen))
+                found.extend(_joined(instruction, computation, context, seen, costs))
             if launches(instruction):
                 found.extend(_left(instruction, computation, engine, fusers, context))
                 found.extend(edges_across(instruction, crossings, engine))
-        for fuser in fusers:
+        for fuser in fusers if siblings else ():
             found.extend(_apart(computation, engine, fuser))
     return found
 
@@ -96,7 +110,11 @@ def _fused(
 
 
 def _joined(
-    fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]]
+    fusion: Instruction,
+    computation: Computation,
+    context: PassContext,
+    seen: set[tuple[str, str]],
+    costs: _MemberCosts,
 ) -> Iterator[FusionDecision]:
     """Neighbours among the outputs of a kernel that do not read each other: siblings that became one."""
     module = computation.module
@@ -117,6 +135,7 @@ def _joined(
             producer_opcode=first.opcode,
             consumer_opcode=second.opcode,
             rule=context.fused_by.get(names[1], "input"),
+            cost=costs.beside(first, second),
             producer_source=source_location(module, first),
             consumer_source=source_location(module, second),
             producer_kernel=fusion.name,
@@ -140,6 +159,16 @@ class _MemberCosts:
             self._costs[key] = _cost(above, below)
         return self._costs[key]
 
+    def beside(self, first: Instruction, second: Instruction) -> CostEstimate:
+        """Of two that do not read each other."""
+        common = tuple(second.operands.index(o) if o in second.operands else -1 for o in first.operands)
+        key = (common, self._signature(first), self._signature(second))
+        if key not in self._costs:
+            self._costs[key] = _joint_cost(*(Priced(i, self._target, row_local=True) for i in (first, second)))
+        found = self._costs[key]
+        assert found is not None
+        return found
+
     def _signature(self, instruction: Instruction) -> Hashable:
         found = self._signatures.get(instruction)
         if found is None:
@@ -158,9 +187,7 @@ def _left(
     seen: set[tuple[str, str]] = set()
     for operand in dict.fromkeys(consumer.operands):
         producer = operand
-        while (
-            producer.opcode in ("bitcast", "get-tuple-element", "opt-barrier", "add-dependency") and producer.operands
-        ):
+        while producer.opcode in HANDS_ON and producer.operands:
             producer = producer.operands[0]
         if not launches(producer):
             continue
@@ -205,6 +232,7 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
             consumer_opcode=_root(second).opcode,
             rule=fuser.name,
             reasons=tuple(reasons),
+            cost=_joint_cost(engine.state.priced(first), engine.state.priced(second)),
             producer_source=source_location(engine.module, first) or source_location(engine.module, _root(first)),
             consumer_source=source_location(engine.module, second) or source_location(engine.module, _root(second)),
             producer_kernel=first.name,
@@ -288,10 +316,19 @@ def _member(consumer: Instruction, edge: Edge, reader: str) -> Instruction:
 
 def _edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None:
     if through.producer is not edge.producer or edge.producer.shape.is_tuple:
-        return None
-    producer = engine.state.priced(edge.producer)
-    found = _cost(producer, engine.state.priced(edge.consumer))
-    if found is None or not edge.duplicates:
+        return _element_cost(edge, engine)
+    state = engine.state
+    key = (state.structure_of_both(edge.producer, edge.consumer), edge.duplicates)
+    costs = state.known.costs
+    if key not in costs:
+        costs[key] = _cost_of(state.priced(edge.producer), state.priced(edge.consumer), kept=edge.duplicates)
+    return costs[key]
+
+
+def _cost_of(producer: Priced, consumer: Priced, *, kept: bool) -> CostEstimate | None:
+    """With `kept`, others read the producer, too."""
+    found = _cost(producer, consumer)
+    if found is None or not kept:
         return found
     alone = producer.estimate
     return CostEstimate(
@@ -300,6 +337,33 @@ def _edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None
         found.bytes_unfused,
         found.bytes_fused + alone.bytes,
         kept=True,
+    )
+
+
+def _element_cost(edge: Edge, engine: Engine) -> CostEstimate:
+    """Of an edge through elements of a tuple, or bitcasts: as one kernel that keeps what others read."""
+    handed, unwritten = [], 0
+    for operand in dict.fromkeys(edge.consumer.operands):
+        value, shared = operand, operand.is_root or len(operand.users) > 1
+        while value is not edge.producer and value.operands and value.opcode in HANDS_ON:
+            value = value.operands[0]
+            shared |= value.shape.is_array and len(value.users) > 1
+        if value is edge.producer:
+            handed.append(operand)
+            unwritten += 0 if shared else operand.shape.byte_size
+    above, below = (engine.state.priced(i) for i in (edge.producer, edge.consumer))
+    return _joint_cost(above, below, handed, unwritten)
+
+
+def _joint_cost(first: Priced, second: Priced, handed: Sequence[Instruction] = (), unwritten: int = 0) -> CostEstimate:
+    """Two kernels apart, and as one that writes what both wrote (`joint_estimate`)."""
+    launch = first.target.kernel_launch_us
+    joint = joint_estimate(first, second, handed, unwritten)
+    return CostEstimate(
+        2 * launch + first.estimate.us + second.estimate.us,
+        launch + joint.us,
+        first.estimate.bytes + second.estimate.bytes,
+        joint.bytes,
     )
 
 

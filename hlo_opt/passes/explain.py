@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from hlo_opt.analysis.summary import ModuleSummary, module_summary
+from hlo_opt.analysis.summary import ModuleSummary, executions, module_summary
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
 from hlo_opt.passes.pipeline import Pipeline
@@ -39,10 +40,20 @@ class ExplainReport:
         counts = Counter(code for d in self.refused for code in {r.code: None for r in d.reasons})
         return {code: counts[code] for code in sorted(counts)}
 
-    @property
+    @cached_property
+    def rounds(self) -> Mapping[str, int]:
+        """How often each computation of the result runs, by name: the trip counts of the loops around it, as far as they are known."""
+        return {computation.name: often for computation, often in executions(self.outcome.module)[0].items()}
+
+    @cached_property
     def dearest(self) -> list[FusionDecision]:
-        """The refused edges whose fusion would save most microseconds, the dearest first."""
-        priced = [(d.cost.us_saved, n, d) for n, d in enumerate(self.refused) if d.cost is not None]
+        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first."""
+        rounds = self.rounds
+        priced = [
+            (d.cost.us_saved * rounds.get(d.computation, 1), n, d)
+            for n, d in enumerate(self.refused)
+            if d.cost is not None
+        ]
         return [d for _, _, d in sorted(priced, key=lambda p: (-p[0], p[1]))[:DEAREST]]
 
 

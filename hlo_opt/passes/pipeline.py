@@ -90,7 +90,9 @@ class Pipeline:
         verify: Callable[[Module], None] | None = None,
     ) -> bool:
         """Run everything on the module in place. `seconds` collects the time of each pass by name, `runs` how often it ran; `verify` is called after
-        each pass that changed something. The pipeline has no choices left (`alternatives`). True when anything changed."""
+        each pass that changed something. The pipeline has no choices left (`alternatives`). A pass that found nothing to do, or finds nothing right after
+        itself, is not run again before the module has changed. True when anything changed."""
+        settled: set[Pass] = set()
 
         def run_steps(steps: tuple[Step | Best, ...]) -> bool:
             changed = False
@@ -115,8 +117,16 @@ class Pipeline:
             return changed
 
         def run_pass(step: Pass) -> bool:
+            if step in settled:
+                if observer is not None:
+                    observer(step, module, False)
+                return False
             started = time.perf_counter()
             changed = _run(step, module, context)
+            if changed:
+                settled.clear()
+            if plugin_of(type(step)) is None and (step.idempotent or not changed):
+                settled.add(step)
             if changed and not step.keeps_memory:
                 context.memory.clear()
             if seconds is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +13,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.diag import UsageError, nearest, reason_spec
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.engine import Memory
 from hlo_opt.fusion.plugin_choices import choices as find_choices
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.separate import separate
@@ -37,11 +38,12 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
 
-    def decide(self) -> list[FusionDecision]:
-        """One decision for every edge between kernels, fused or left."""
+    def decide(self, kernels: Container[str] | None = None, *, siblings: bool = True) -> list[FusionDecision]:
+        """One decision for every edge between kernels, fused or left; with `kernels` for the edges into these only, without `siblings` for none between
+        kernels that do not read each other."""
         started = time.perf_counter()
         with collector_paused():
-            found = decisions(self.module, self.pipeline, self.context)
+            found = decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings)
         self.seconds["decisions"] = time.perf_counter() - started
         return found
 
@@ -112,6 +114,7 @@ def _fresh(context: PassContext) -> PassContext:
         disabled_reasons=context.disabled_reasons,
         forced_edges=context.forced_edges,
         choices=context.choices,
+        memory=Memory(context.memory.known),
     )
 
 

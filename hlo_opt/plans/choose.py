@@ -10,7 +10,16 @@ from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.lowering import Elementwise, compute_type
 from hlo_opt.ops.spec import find
-from hlo_opt.plans import column_reduction, folding, loop, row_reduction, scatter, tiled_transpose
+from hlo_opt.plans import (
+    column_reduction,
+    concatenate,
+    dynamic_update_slice,
+    folding,
+    loop,
+    row_reduction,
+    scatter,
+    tiled_transpose,
+)
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.disjoint import disjoint_outputs
 from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
@@ -40,7 +49,15 @@ class Part(Protocol):
         ...
 
 
-_ORDER: tuple[type, ...] = (Rows, Columns, Tiles, Elements, scatter.Updates)
+_ORDER: tuple[type, ...] = (
+    Rows,
+    Columns,
+    Tiles,
+    Elements,
+    concatenate.Pieces,
+    dynamic_update_slice.Windows,
+    scatter.Updates,
+)
 """In which segments follow each other."""
 
 _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "fusion", "call"})
@@ -79,11 +96,14 @@ def _arrange(region: Region, target: Any) -> Plan:
     for group in disjoint_outputs(region):
         updates, rest = scatter.match(region, group)
         parts += updates
+        windows, rest = dynamic_update_slice.match(region, rest, target)
+        parts += windows
         for find_parts in (_folds, tiled_transpose.match):
             found, rest = find_parts(region, rest, target, room) if rest else ([], rest)
             parts += found
             room -= sum(part.shared_bytes(part.block) for part in found)
-        parts += loop.match(region, rest, target)
+        pieces, rest = concatenate.match(region, rest, target)
+        parts += [*pieces, *loop.match(region, rest, target)]
     parts.sort(key=lambda part: _ORDER.index(type(part)))
     block = max([1, *(part.block for part in parts)])
     if any(isinstance(part, Rows) for part in parts):
@@ -127,6 +147,10 @@ def lowering_reason(instruction: Instruction) -> Reason | None:
 
 def _own_reason(instruction: Instruction) -> Reason | None:
     structural = instruction.opcode in _STRUCTURAL
+    if instruction.opcode == "fusion":
+        reason = _layout_reason(instruction)
+        if reason is not None:
+            return reason
     if not structural:
         spec = find(instruction.opcode)
         if spec is None or (spec.cuda is None and not spec.is_planned and not spec.has_expansion(instruction)):
@@ -145,11 +169,21 @@ def _own_reason(instruction: Instruction) -> Reason | None:
         for leaf in shape.leaves():
             if not leaf.is_array or compute_type(leaf.type) is None:
                 return _no_lowering(instruction, leaf)
-            if any(leaf.dynamic) or -1 in leaf.dimensions or (leaf.layout is not None and "T(" in leaf.layout.tail):
+            if any(leaf.dynamic) or -1 in leaf.dimensions:
                 return Reason.of("FUS307", shape=str(leaf))
     if instruction.opcode == "parameter" and instruction.shape.is_tuple:
         return _no_lowering(instruction, instruction.shape)
     return _constant_reason(instruction) if instruction.opcode == "constant" else None
+
+
+def _layout_reason(fusion: Instruction) -> Reason | None:
+    """Against a fusion whose computation takes operands, or gives the result, in another layout."""
+    body = fusion.called_by("calls")
+    pairs = [(o.shape, p.shape) for o, p in zip(fusion.operands, body.parameters, strict=True)]
+    for given, taken in (*pairs, (body.root.shape, fusion.shape)):
+        if not given.same_bytes(taken):
+            return Reason.of("FUS309", fusion=fusion.name, given=str(given), taken=str(taken))
+    return None
 
 
 def _constant_reason(instruction: Instruction) -> Reason | None:

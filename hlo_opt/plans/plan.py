@@ -53,6 +53,7 @@ class Segment:
     aliases      (output, parameter), both as numbers: before the launch the output holds the parameter's elements
     own          outputs among these that may take the parameter's own memory: nothing else reads it
     in_order     the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
+    pieces       concatenate: where the pieces that threads go through begin along its dimension, and how long they are
     """
 
     kind: str
@@ -68,6 +69,7 @@ class Segment:
     aliases: tuple[tuple[int, int], ...] = ()
     own: tuple[int, ...] = ()
     in_order: bool = False
+    pieces: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

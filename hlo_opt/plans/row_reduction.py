@@ -16,6 +16,8 @@ from hlo_opt.plans.folding import Folded, Levels, Space
 from hlo_opt.plans.plan import Segment
 
 WARP = 32
+WIDEST_ACCESS = 16
+"""Bytes that one instruction of a thread loads or stores at most."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -55,14 +57,21 @@ class Rows:
 
     @property
     def vector(self) -> int:
-        """Neighbouring elements per thread, where several rows share a warp."""
-        return short_row_vector(self.levels[0][0], self.columns) if self.columns < WARP else 1
+        """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16 bytes of the widest operand unless
+        threads would have nothing to do."""
+        reduce = self.levels[0][0]
+        if self.columns < WARP:
+            return short_row_vector(reduce, self.columns)
+        vector = max(1, WIDEST_ACCESS // max(leaf.type.bytes for leaf in reduce.shape.leaves()))
+        while self.columns % vector or self.columns < vector * self.threads:
+            vector //= 2
+        return vector
 
     @property
     def threads(self) -> int:
         """Threads per row: whole warps, or a part of one for a short row."""
         if self.columns < WARP:
-            return self.columns // self.vector
+            return self.columns // short_row_vector(self.levels[0][0], self.columns)
         warps = math.ceil(math.ceil(self.columns / ROW_PER_THREAD) / WARP)
         return min(MOST_THREADS, warps * WARP)
 

@@ -127,7 +127,7 @@ def _cover(
     for number in roots:
         shapes = list(region.roots[number].shape.leaves())
         if len(shapes) == 1 and shapes[0].element_count == math.prod(frame.sizes):
-            needs[number] = _transposes_read(region.roots[number], transposes, frame.made(at))
+            needs[number] = read_at(region.roots[number], transposes, frame.made(at))
     tiled: list[Instruction] = []
     for transpose in transposes:
         size = tile_bytes(frame, transpose)
@@ -155,13 +155,13 @@ def _goes_along(root: Instruction, transposes: Sequence[Instruction], beside: se
 def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: Frame) -> bool:
     """Whether an output of the plan comes out of a tile; the others are written while tiles are filled."""
     at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
-    return bool(_transposes_read(root, tiled, frame.made(at)))
+    return bool(read_at(root, tiled, frame.made(at)))
 
 
-def _transposes_read(root: Instruction, transposes: Sequence[Instruction], place: Expression) -> set[Instruction]:
-    """The transposes whose element at a place in memory the root's element at that place needs."""
-    wanted = {t: physical_index(t.shape, place) for t in transposes}
-    over = _depending_on(root, set(transposes))
+def read_at(root: Instruction, among: Sequence[Instruction], place: Expression) -> set[Instruction]:
+    """The instructions among some whose element at a place in memory the root's element at that place needs."""
+    wanted = {i: physical_index(i.shape, place) for i in among}
+    over = _depending_on(root, set(among))
     found: set[Instruction] = set()
     stack = [(root, physical_index(next(root.shape.leaves()), place))] if root in over else []
     seen = set(stack)

@@ -66,7 +66,7 @@ def _annotation(file: str, line: int, group: _Group) -> Annotation:
     if others:
         left = len(group.edges) - 1 - len(others)
         more = f" and {counted(left, 'more edge')}" if left else ""
-        text += f"\nso are, from the same line: {', '.join(others)}{more}"
+        text += f"\nnor are, from the same line: {', '.join(others)}{more}"
     return Annotation(
         group.reason.code,
         text,

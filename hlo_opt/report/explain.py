@@ -16,7 +16,7 @@ from hlo_opt.diag.reason import declared
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import findings, what_if
-from hlo_opt.report.page import Page, Word, counted, microseconds, size
+from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 from hlo_opt.report.summary import summary_json, summary_page
 
 SCHEMA = 1
@@ -101,11 +101,16 @@ def as_page(
         page.add()
         page.add(Word("refused edges whose fusion alone would save most", "bold"))
         rows: list[list[str | Word]] = []
+        repeated = any(report.rounds.get(d.computation, 1) > 1 for d, _ in dearest)
         for decision, cost in dearest:
             codes = ", ".join(f"{r.code} {r.slug}" for r in decision.reasons)
-            edge = f"{decision.producer} -> {decision.consumer}"
-            rows.append([microseconds(cost.us_saved), edge, Word(codes, "yellow"), decision.consumer_source])
-        page.table(rows, right=frozenset({0}), indent=2)
+            rounds = report.rounds.get(decision.computation, 1)
+            often = [f"{count(rounds)} x {microseconds(cost.us_saved)}" if rounds > 1 else ""] if repeated else []
+            arrow = "and" if decision.relation == "sibling" else "->"
+            edge = f"{decision.producer} {arrow} {decision.consumer}"
+            saved = microseconds(cost.us_saved * rounds)
+            rows.append([saved, *often, edge, Word(codes, "yellow"), decision.consumer_source])
+        page.table(rows, right=frozenset({0, 1} if repeated else {0}), indent=2)
     found = findings.as_page(findings.findings(report))
     if found.lines:
         page.add()
@@ -115,7 +120,7 @@ def as_page(
         shown = [*report.dearest, *(d for d in shown if id(d) not in first)]
     for decision in shown[:most]:
         page.add()
-        page.extend(edge_page(decision))
+        page.extend(edge_page(decision, report.rounds.get(decision.computation, 1)))
     if most is not None and len(shown) > most:
         page.add()
         page.add(
@@ -124,8 +129,8 @@ def as_page(
     return page
 
 
-def edge_page(decision: FusionDecision) -> Page:
-    """One edge: its ends, their source lines, every reason with its hint, and what fusing would cost and save."""
+def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
+    """One edge: its ends, their source lines, every reason with its hint, and what fusing would cost and save in each of the rounds of the loops around it."""
     page = Page()
     arrow = "and" if decision.relation == "sibling" else "->"
     verdict = Word("fused", "green") if decision.fused else Word("refused", "yellow")
@@ -158,7 +163,7 @@ def edge_page(decision: FusionDecision) -> Page:
         page.add("  ", Word(f"{reason.code} {reason.slug}", "yellow"), f": {reason.message}")
         page.add("    hint: ", reason.hint)
     if decision.cost is not None:
-        page.add("  " + cost_line(decision.cost))
+        page.add("  " + cost_line(decision.cost), f" in each of {count(rounds)} rounds" if rounds > 1 else "")
     return page
 
 
@@ -186,9 +191,15 @@ def as_json(
         "after": summary_json(report.after),
         "fused": len(report.fused),
         "refused": report.refusals_by_code,
-        "edges": [edge_json(d) for d in shown],
+        "edges": [edge_json(d, report.rounds.get(d.computation, 1)) for d in shown],
         "dearest": [
-            {"producer": d.producer, "consumer": d.consumer, "us_saved": round(d.cost.us_saved, 3)}
+            {
+                "producer": d.producer,
+                "consumer": d.consumer,
+                "us_saved": round(d.cost.us_saved, 3),
+                "rounds": report.rounds.get(d.computation, 1),
+                "relation": d.relation,
+            }
             for d in report.dearest
             if d.cost is not None and d.cost.us_saved > 0
         ],
@@ -198,8 +209,8 @@ def as_json(
     }
 
 
-def edge_json(decision: FusionDecision) -> dict[str, Any]:
-    """One edge of the JSON form."""
+def edge_json(decision: FusionDecision, rounds: int = 1) -> dict[str, Any]:
+    """One edge of the JSON form, with how often the computation that it is in runs."""
     return {
         "producer": decision.producer,
         "consumer": decision.consumer,
@@ -215,6 +226,7 @@ def edge_json(decision: FusionDecision) -> dict[str, Any]:
         "fused": decision.fused,
         "reasons": [_reason_json(r) for r in decision.reasons],
         "cost": None if decision.cost is None else asdict(decision.cost),
+        "rounds": rounds,
     }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from hlo_opt.evaluate.devices import counts
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ops.convolution import convolution_dimensions
+from hlo_opt.ops.custom_calls import hands_on
 from hlo_opt.ops.linalg import is_left
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
@@ -170,10 +171,22 @@ def _solved(t: ElementType) -> bool:
 
 def alone(instruction: Instruction) -> Call | None:
     """A collective of one device gives back what it gets."""
+    return copied(instruction) if _is_alone(instruction) else None
+
+
+def _is_alone(instruction: Instruction) -> bool:
     module = instruction.computation.module
-    if module is None or counts(module) != (1, 1):
-        return None
-    return copied(instruction)
+    return module is not None and counts(module) == (1, 1)
+
+
+def is_misnamed(instruction: Instruction) -> bool:
+    """Whether an all-reduce of one device says that its operand, which it gives back, is of another float type. XLA reads such a module, and on XLA:CPU the
+    result is of the operand's type."""
+    if instruction.opcode != "all-reduce" or len(instruction.operands) != 1 or not _is_alone(instruction):
+        return False
+    said, given = instruction.shape, instruction.operands[0].shape
+    floats = said.is_array and given.is_array and said.type.is_float and given.type.is_float
+    return floats and said.type != given.type and said.dimensions == given.dimensions
 
 
 def copied(instruction: Instruction) -> Call | None:
@@ -217,7 +230,7 @@ def library_call(instruction: Instruction) -> Call | None:
         if make is not None:
             return make(instruction)
         if instruction.opcode == "custom-call":
-            return convolution_steps(instruction)
+            return copied(instruction) if hands_on(instruction) else convolution_steps(instruction)
         return copied(instruction) if instruction.opcode == "copy" and instruction.shape.is_tuple else None
     except ShapeError:
         return None

@@ -65,7 +65,7 @@ def check(
     arrays.
     """
     _same_inputs(original, fused)
-    executable = compile(fused, backend, sanitize=sanitize)
+    executable = compile(fused, backend, sanitize=sanitize, as_xla_cpu=False)
     arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
     expected = Reference(original).run(arrays)
     actual = executable(*arrays)

@@ -97,7 +97,12 @@ class _Loop:
         self.carried = [k for k, (a, b) in enumerate(zip(self.body.inputs, self.body.results, strict=True)) if a != b]
         self.roots = self._roots()
         self.fixed = {k: m for k, m in enumerate(state) if k not in set(self.carried)}
-        self.sets = [[self._allocated(self.roots[k]) for k in self.carried] for _ in range(2)]
+        first = [self._allocated(self.roots[k]) for k in self.carried]
+        updated = set(self.body.donated)
+        second = [
+            m if k in updated else self._allocated(self.roots[k]) for k, m in zip(self.carried, first, strict=True)
+        ]
+        self.sets = [first, second]
         self.test = self._half(None, 0)
         self.halves = [self._half(0, 1), self._half(1, 0)]
 
@@ -145,15 +150,15 @@ class _Loop:
         for step in routine.steps:
             match step:
                 case KernelStep():
-                    own = {b: source for b, source in step.takes if b not in placed}
+                    own = dict(step.donated)  # of the state, which lies in the same place in both sets
+                    own.update((b, source) for b, source in step.takes if b not in placed)
                     for b in step.outputs:
-                        memory[b] = (
-                            placed[b] if b in placed else None if b in own else device.allocate(routine.shapes[b])
-                        )
-                    for b, source in own.items():
-                        memory[b] = memory[source]
+                        if b in own:
+                            memory[b] = memory[own[b]]
+                        else:
+                            memory[b] = placed[b] if b in placed else device.allocate(routine.shapes[b])
                     for b, source in (*step.copies, *step.takes):
-                        if b not in own:
+                        if b not in own and not _is_same(memory[source], memory[b]):
                             launches.append((None, [memory[source]], [memory[b]]))
                     taken = [memory[b] for b in step.inputs]
                     launches.append((step.kernel, taken, [memory[b] for b in step.outputs]))
@@ -168,7 +173,7 @@ class _Loop:
 
     def fits(self, state: Sequence[Any]) -> bool:
         """Whether what the body leaves alone lies where it lay when the graphs were captured."""
-        return all(state[k] is m or (m is not None and state[k].data.ptr == m.data.ptr) for k, m in self.fixed.items())
+        return all(_is_same(state[k], m) for k, m in self.fixed.items())
 
     def run(self, state: Sequence[Any], trips: int | None) -> tuple[list[Any], int]:
         for k, target in self._changed(0):
@@ -190,3 +195,8 @@ class _Loop:
     def _changed(self, number: int) -> list[tuple[int, Any]]:
         found = self._state(number)
         return [(k, found[k]) for k in self.carried]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two buffers of equal size (None: tokens) are the same memory."""
+    return one is other or (one is not None and other is not None and bool(one.data.ptr == other.data.ptr))

@@ -153,7 +153,7 @@ class _Writer:
         inputs, outputs = [names[b] for b in step.inputs], [names[b] for b in step.outputs]
         match step:
             case KernelStep():
-                started, taken = dict(step.copies), dict(step.takes)
+                started, taken = dict(step.copies), step.in_place
                 for b, name in zip(step.outputs, outputs, strict=True):
                     if b in started:
                         yield f"{name} = {names[started[b]]}.copy()  # the kernel updates it in place"
@@ -178,6 +178,9 @@ class _Writer:
                 yield from self.library(step, inputs, outputs)
             case WhileStep():
                 state = names[-1 - step.outputs[0]] if step.outputs else "state"
+                for k in self.schedule.routines[step.body].donated:  # the body updates these in place
+                    if step.outputs[k] not in step.in_place:
+                        inputs[k] = f"{inputs[k]}.copy()"
                 yield f"{state} = {_tuple(inputs)}"
                 yield f"while {self.functions[step.condition]}(*{state})[0].item():"
                 yield f"    {state} = {self.functions[step.body]}(*{state})"

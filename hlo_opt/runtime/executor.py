@@ -149,13 +149,14 @@ class Executor:
         memory, shapes = frame.memory, frame.routine.shapes
         match step:
             case KernelStep():
-                started = dict(step.copies)
+                started, taken = dict(step.copies), step.in_place
                 for b in step.outputs:
-                    memory[b] = (
-                        self.device.copy(memory[started[b]]) if b in started else self.device.allocate(shapes[b])
-                    )
-                for b, source in step.takes:
-                    memory[b] = memory[source]
+                    if b in taken:
+                        memory[b] = memory[taken[b]]
+                    else:
+                        memory[b] = (
+                            self.device.copy(memory[started[b]]) if b in started else self.device.allocate(shapes[b])
+                        )
                 self.device.launch(step.kernel, [memory[b] for b in step.inputs], [memory[b] for b in step.outputs])
                 self.launches += 1
             case ConstantStep():
@@ -173,6 +174,7 @@ class Executor:
                 trips = self._trips(step)
                 done = None if self.loops is None else self.loops.run(step, state, trips, self._constant)
                 if done is None:
+                    state = self._owned(step, state)
                     frame.waiting, frame.state, frame.iterations, frame.unread = step, state, 0, trips or 0
                     return self._again(step, frame, state)
                 results, launches = done
@@ -208,6 +210,14 @@ class Executor:
         frame.waiting = frame.state = None
         self._finish(frame)
         return None
+
+    def _owned(self, step: WhileStep, state: Sequence[Memory]) -> list[Memory]:
+        """What a loop begins with. What its body updates in place has to be the loop's own."""
+        found = list(state)
+        for k in self.schedule.routines[step.body].donated:
+            if step.outputs[k] not in step.in_place:
+                found[k] = self.device.copy(state[k])
+        return found
 
     def _again(self, step: WhileStep, frame: _Frame, state: list[Memory]) -> _Frame:
         """The next thing that a loop does: the body, while iterations are known to remain, else the condition, whose answer is read."""

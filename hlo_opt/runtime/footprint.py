@@ -8,6 +8,7 @@ from hlo_opt.evaluate.memory import sized
 from hlo_opt.evaluate.program import error
 from hlo_opt.evaluate.scratch import scratch_bytes
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.runtime.donation import callees_first
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.steps import (
     BranchStep,
@@ -48,7 +49,7 @@ def check_schedule(schedule: Schedule, limit: int | None) -> None:
 def peak_of(schedule: Schedule) -> Peak:
     """Inputs, constants (which are kept) and buffers; at the end the outputs once more, as the caller gets them."""
     peaks: dict[RoutineKey, Peak] = {}
-    for key in _callees_first(schedule):
+    for key in callees_first(schedule.routines):
         peaks[key] = _Walk(schedule.routines[key], peaks).peak()
     entry = schedule.entry
     kept = sum(_bytes(entry.shapes[b]) * (1 if entry.shapes[b].is_row_major else 2) for b in entry.inputs)
@@ -69,22 +70,6 @@ def peak_of(schedule: Schedule) -> Peak:
 
 def _bytes(shape: Shape) -> int:
     return max(0, shape.byte_size) if shape.is_array else 0
-
-
-def _callees_first(schedule: Schedule) -> list[RoutineKey]:
-    """Each routine after those that it runs."""
-    order: list[RoutineKey] = []
-    seen: set[RoutineKey] = set()
-    todo = [(next(iter(schedule.routines)), False)]
-    while todo:
-        key, is_done = todo.pop()
-        if is_done:
-            order.append(key)
-        elif key not in seen:
-            seen.add(key)
-            todo.append((key, True))
-            todo.extend((k, False) for step in schedule.routines[key].steps for k in callees(step))
-    return order
 
 
 @dataclass
@@ -116,7 +101,8 @@ class _Walk:
             self.memory.update(dict.fromkeys(step.outputs))
             return
         own = sum(_bytes(shapes[b]) for b in step.outputs)
-        own -= sum(_bytes(shapes[b]) for b, _ in step.takes) if isinstance(step, KernelStep) else 0
+        taken = step.in_place if isinstance(step, KernelStep | WhileStep) else {}
+        own -= sum(_bytes(shapes[b]) for b in taken)
         inner = max((self.known[k] for k in callees(step)), key=lambda p: p.bytes, default=Peak(0, None))
         more = own + inner.bytes
         if isinstance(step, BranchStep):  # the results are among what the branch holds
@@ -127,7 +113,6 @@ class _Walk:
             more = inner.bytes + own
         if self.alive + more > self.best.bytes:
             self.best = Peak(self.alive + more, inner.at if inner.bytes > own and inner.at else step.instruction)
-        taken = dict(step.takes) if isinstance(step, KernelStep) else {}
         for b in step.outputs:
             if b in taken:
                 self.share(b, self.memory.get(taken[b]))

@@ -2,9 +2,17 @@
 // Every element is a sum of products in the order of the contracted index, in pieces of `depth`.
 #pragma once
 
-typedef float Lanes __attribute__((vector_size(32), aligned(4)));
+// a tile's sums stay in registers: 32 of 64 bytes, or 16 of 32
+#if defined(__AVX512F__)
+static const int lanes = 16;
+static const Word tile_rows = 12;
+#else
+static const int lanes = 8;
+static const Word tile_rows = 6;
+#endif
+typedef float Lanes __attribute__((vector_size(4 * lanes), aligned(4)));
 
-static const Word tile_rows = 6, tile_columns = 16, depth = 384, width = 1024, strip = 2;
+static const Word tile_columns = 2 * lanes, depth = 384, width = 1024, strip = 12 / tile_rows;
 
 struct Product {
   const float *left, *right;
@@ -14,16 +22,33 @@ struct Product {
   Word first_column, last_column, first_term, last_term;  // the piece at hand
 };
 
+// `count` lines of `size` elements each, of which `here` are there; the rest is zero. Lines and elements lie `line` and `element` apart.
+template <Word size>
+static inline void pack(float* to, const float* from, Word count, Word here, Word line, Word element) {
+  if (here == size && element == 1) {
+    for (Word t = 0; t < count; ++t)
+      for (Word c = 0; c < size; ++c) to[t * size + c] = from[t * line + c];
+  } else if (here == size && line == 1) {
+    Word t = 0;
+    for (; t + 8 <= count; t += 8)  // a cache line of each element at a time
+      for (Word c = 0; c < size; ++c)
+        for (Word k = 0; k < 8; ++k) to[(t + k) * size + c] = from[t + k + c * element];
+    for (; t < count; ++t)
+      for (Word c = 0; c < size; ++c) to[t * size + c] = from[t + c * element];
+  } else {
+    for (Word t = 0; t < count; ++t) {
+      for (Word c = 0; c < here; ++c) to[t * size + c] = from[t * line + c * element];
+      for (Word c = here; c < size; ++c) to[t * size + c] = 0;
+    }
+  }
+}
+
 static void copy_right(const Product* p) {
   const Word count = p->last_term - p->first_term;
   for (Word j = p->first_column; j < p->last_column; j += tile_columns) {
-    float* to = p->panels + (j - p->first_column) * count;
     const Word here = p->last_column - j < tile_columns ? p->last_column - j : tile_columns;
-    for (Word t = 0; t < count; ++t, to += tile_columns) {
-      const float* from = p->right + (p->first_term + t) * p->right_term + j * p->right_column;
-      for (Word c = 0; c < here; ++c) to[c] = from[c * p->right_column];
-      for (Word c = here; c < tile_columns; ++c) to[c] = 0;
-    }
+    const float* const from = p->right + p->first_term * p->right_term + j * p->right_column;
+    pack<tile_columns>(p->panels + (j - p->first_column) * count, from, count, here, p->right_term, p->right_column);
   }
 }
 
@@ -31,17 +56,16 @@ static void copy_right(const Product* p) {
 static inline void multiply_tile(const float* left, const float* right, Word count, float* tile) {
   Lanes sums[tile_rows][2] = {};
   for (Word t = 0; t < count; ++t, left += tile_rows, right += tile_columns) {
-    const Lanes first = *(const Lanes*)right, second = *(const Lanes*)(right + 8);
-#pragma GCC unroll 6
+    const Lanes first = *(const Lanes*)right, second = *(const Lanes*)(right + lanes);
+#pragma GCC unroll 12
     for (int r = 0; r < tile_rows; ++r) {
-      const Lanes value = {left[r], left[r], left[r], left[r], left[r], left[r], left[r], left[r]};
-      sums[r][0] += value * first;
-      sums[r][1] += value * second;
+      sums[r][0] += left[r] * first;
+      sums[r][1] += left[r] * second;
     }
   }
   for (int r = 0; r < tile_rows; ++r) {
     *(Lanes*)(tile + r * tile_columns) = sums[r][0];
-    *(Lanes*)(tile + r * tile_columns + 8) = sums[r][1];
+    *(Lanes*)(tile + r * tile_columns + lanes) = sums[r][1];
   }
 }
 
@@ -49,21 +73,28 @@ static inline void multiply_tile(const float* left, const float* right, Word cou
 static int multiply_strips(void** argument, Word begin, Word end) {
   const Product* const p = (const Product*)argument;
   const Word count = p->last_term - p->first_term;
-  float left[tile_rows * depth], tile[tile_rows * tile_columns];
+  alignas(64) float left[tile_rows * depth], tile[tile_rows * tile_columns];
   const Word last = end * strip * tile_rows < p->rows ? end * strip * tile_rows : p->rows;
   for (Word i = begin * strip * tile_rows; i < last; i += tile_rows) {
     const Word rows = p->rows - i < tile_rows ? p->rows - i : tile_rows;
-    for (Word r = 0; r < tile_rows; ++r)
-      for (Word t = 0; t < count; ++t)
-        left[t * tile_rows + r] = r < rows ? p->left[(i + r) * p->left_row + (p->first_term + t) * p->left_term] : 0;
+    pack<tile_rows>(left, p->left + i * p->left_row + p->first_term * p->left_term, count, rows, p->left_term, p->left_row);
     for (Word j = p->first_column; j < p->last_column; j += tile_columns) {
       multiply_tile(left, p->panels + (j - p->first_column) * count, count, tile);
       const Word columns = p->last_column - j < tile_columns ? p->last_column - j : tile_columns;
-      for (Word r = 0; r < rows; ++r)
-        for (Word c = 0; c < columns; ++c) {
-          float* const at = p->result + (i + r) * p->result_row + (j + c) * p->result_column;
-          *at = p->first_term ? *at + tile[r * tile_columns + c] : tile[r * tile_columns + c];
+      for (Word r = 0; r < rows; ++r) {
+        const float* const sums = tile + r * tile_columns;
+        float* const at = p->result + (i + r) * p->result_row + j * p->result_column;
+        if (columns == tile_columns && p->result_column == 1) {
+          Lanes *const to = (Lanes*)at, first = *(const Lanes*)sums, second = *(const Lanes*)(sums + lanes);
+          to[0] = p->first_term ? to[0] + first : first;
+          to[1] = p->first_term ? to[1] + second : second;
+        } else {
+          for (Word c = 0; c < columns; ++c) {
+            float* const to = at + c * p->result_column;
+            *to = p->first_term ? *to + sums[c] : sums[c];
+          }
         }
+      }
     }
   }
   return 0;

@@ -5,7 +5,7 @@ memory in which the buffers of its own lie; a callee's piece lies in its caller'
 no value of its own (a parameter, a constant, the same value twice): then it is copied.
 
 Loops: a leaf of the state that the body hands on unchanged stays where it is. One that a kernel of the body updates in place is copied once, before the loop.
-Any other goes back and forth between two places.
+Any other goes back and forth between two places. Both lie where the loop got them, if nothing else needs that memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from hlo_opt.codegen.host_source import is_ordered
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.ops import OpKind, find
 from hlo_opt.runtime.arena import Arena
+from hlo_opt.runtime.donation import callees_first, origins, unchanged_leaves
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.steps import (
     BranchStep,
@@ -101,7 +102,7 @@ def buffer_bytes(shape: Shape) -> int:
 
 def words_of(schedule: Schedule) -> ProgramWords:
     """The words of a schedule."""
-    order = _callees_first(schedule)
+    order = callees_first(schedule.routines)
     entry = next(iter(schedule.routines))
     numbers = {key: len(order) - 1 - position for position, key in enumerate(order)}
     assert numbers[entry] == 0
@@ -109,13 +110,13 @@ def words_of(schedule: Schedule) -> ProgramWords:
     launchers = {kernel.symbol: number for number, kernel in enumerate(schedule.kernels)}
     done: dict[RoutineKey, RoutineWords] = {}
     unchanged: dict[RoutineKey, tuple[int, ...]] = {}
-    updated: dict[RoutineKey, frozenset[int]] = {}
     effects = _with_effects(schedule, order)
+    donated = {key: routine.donated for key, routine in schedule.routines.items()}
     for key in order:
         routine = schedule.routines[key]
         of = origins(routine, unchanged)
-        unchanged[key], updated[key] = _unchanged(routine, of), _updated(routine, of)
-        done[key] = _Writer(routine, of, program, launchers, numbers, done, unchanged, updated, effects).write()
+        unchanged[key] = unchanged_leaves(routine, of)
+        done[key] = _Writer(routine, of, program, launchers, numbers, done, unchanged, donated, effects).write()
     program.routines = [done[key] for key in reversed(order)]
     return program
 
@@ -132,65 +133,6 @@ def _with_effects(schedule: Schedule, order: Sequence[RoutineKey]) -> Set[Step]:
                 found.add(step)
                 routines.add(key)
     return found
-
-
-def _callees_first(schedule: Schedule) -> list[RoutineKey]:
-    """Each routine after those that it runs; the entry last."""
-    order: list[RoutineKey] = []
-    seen: set[RoutineKey] = set()
-    todo = [(next(iter(schedule.routines)), False)]
-    while todo:
-        key, is_done = todo.pop()
-        if is_done:
-            order.append(key)
-        elif key not in seen:
-            seen.add(key)
-            todo.append((key, True))
-            todo.extend((k, False) for step in schedule.routines[key].steps for k in callees(step))
-    return order
-
-
-def origins(routine: Routine, unchanged: Mapping[RoutineKey, Sequence[int]]) -> list[int]:
-    """For each buffer the one whose memory it is: views, what kernels update in place, and what loops hand on unchanged, are other names."""
-    of = list(range(len(routine.shapes)))
-    for step in routine.steps:
-        if isinstance(step, ViewStep):
-            of[step.outputs[0]] = of[step.inputs[0]]
-        elif isinstance(step, KernelStep):
-            for output, source in step.takes:
-                of[output] = of[source]
-        elif isinstance(step, WhileStep):
-            for k in unchanged[step.body]:
-                of[step.outputs[k]] = of[step.inputs[k]]
-    return of
-
-
-def _unchanged(routine: Routine, of: Sequence[int]) -> tuple[int, ...]:
-    """The leaves that a routine, as the body of a loop, returns as it got them."""
-    return tuple(k for k, (i, r) in enumerate(zip(routine.inputs, routine.results, strict=False)) if of[r] == i)
-
-
-def _updated(routine: Routine, of: Sequence[int]) -> frozenset[int]:
-    """The leaves that a routine, as the body of a loop, may make in the memory in which it got them: a kernel updates them in place, and nothing reads the old
-    value at that time or later."""
-    last: dict[int, int] = {}
-    for position, step in enumerate(routine.steps):
-        last.update((of[b], position) for b in step.inputs)
-    first: dict[int, int] = {}
-    for k, b in enumerate(routine.results):
-        first.setdefault(of[b], k)
-    numbers = {b: k for k, b in enumerate(routine.inputs)}
-    found = set()
-    for position, step in enumerate(routine.steps):
-        if not isinstance(step, KernelStep):
-            continue
-        for output, source in step.kernel.aliases:
-            memory, made = of[step.inputs[source]], step.outputs[output]
-            k = numbers.get(memory, -1)
-            is_only_use = [of[b] for b in step.inputs].count(memory) == 1 and last[memory] == position
-            if output in step.kernel.own and first.get(made) == k and is_only_use and memory not in first:
-                found.add(k)
-    return frozenset(found)
 
 
 def _product(step: LibraryStep, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
@@ -225,12 +167,12 @@ class _Writer:
         numbers: Mapping[RoutineKey, int],
         done: Mapping[RoutineKey, RoutineWords],
         unchanged: Mapping[RoutineKey, Sequence[int]],
-        updated: Mapping[RoutineKey, Set[int]],
+        donated: Mapping[RoutineKey, Sequence[int]],
         effects: Set[Step],
     ) -> None:
         self.routine, self.origin, self.program = routine, origin, program
         self.launchers, self.numbers, self.done, self.unchanged = launchers, numbers, done, unchanged
-        self.shapes, self.updated, self.effects = routine.shapes, updated, effects
+        self.shapes, self.donated, self.effects = routine.shapes, donated, effects
         self.arena = Arena()
         self.places: dict[int, int] = {}
         """Offsets, by slot, of what lies in this routine's memory."""
@@ -350,7 +292,7 @@ class _Writer:
         kernel = step.kernel
         for output, source in step.takes:
             self.words += [Operation.VIEW, output, source]
-        for output, source in step.copies:  # nothing to do where a loop's body makes the output in the input's memory
+        for output, source in step.copies:
             self.words += [Operation.COPY, output, source, buffer_bytes(self.shapes[output])]
         if not kernel.launch.grid:
             return
@@ -374,16 +316,18 @@ class _Writer:
         return self.scratch(max(r.bytes for r in found))
 
     def loop(self, step: WhileStep) -> None:
-        same, updated = set(self.unchanged[step.body]), self.updated[step.body]
+        same, donated = set(self.unchanged[step.body]), self.donated[step.body]
         base = self.callees_base(step)
         predicate = self.slot()
         self.known.append((predicate, self.scratch(1)))
         words = [self.numbers[step.condition], self.numbers[step.body], predicate, base, len(self.program.loops)]
         words.append(len(step.inputs))
         self.program.loops.append(step)
+        for output, source in step.takes:
+            self.words += [Operation.VIEW, output, source]
         for k, (source, target) in enumerate(zip(step.inputs, step.outputs, strict=True)):
             size = buffer_bytes(self.shapes[target])
-            mode = Mode.SAME if k in same else (Mode.IN_PLACE if k in updated else Mode.SWAP)
+            mode = Mode.SAME if k in same else (Mode.IN_PLACE if k in donated else Mode.SWAP)
             spare = target
             if mode is Mode.SWAP and size:
                 spare = self.slot()

@@ -72,7 +72,8 @@ class KernelSet:
 
     def _part(self, made: Plan, positions: list[tuple[int, ...]]) -> Part:
         kernel = emit_kernel(made)
-        kernel = self._by_symbol.setdefault(kernel.symbol, kernel)
+        first = self._by_symbol.setdefault(kernel.symbol, kernel)
+        kernel = replace(kernel, source=first.source)  # equal texts may read arrays of other dimensions
         return Part(kernel, tuple(leaf for leaves in positions for leaf in leaves))
 
     def distinct(self) -> tuple[Kernel, ...]:

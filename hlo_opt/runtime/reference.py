@@ -13,11 +13,11 @@ from hlo_opt.runtime.memory import Array
 
 
 class Reference:
-    """Evaluates the instructions of one module."""
+    """Evaluates the instructions of one module. `as_xla_cpu` says how single instructions treat what HLO leaves open; whole modules run the plainest way."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, *, as_xla_cpu: bool = False) -> None:
         self._module = module
-        self._interpreter = Interpreter()
+        self._interpreter = Interpreter(as_xla_cpu=as_xla_cpu)
 
     def run(self, inputs: Sequence[Array], max_steps: int | None = None) -> list[Array]:
         """The entry's outputs, tuples flattened. `max_steps` as for `hlo_opt.evaluate`."""

@@ -20,13 +20,18 @@ import numpy as np
 from hlo_opt.analysis.facts import is_boundary_fusion
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
-from hlo_opt.ir import Computation, Instruction, Layout, Literal, Module, Shape
+from hlo_opt.ir import Called, Computation, Instruction, Layout, Literal, Module, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.control import branches as branches_of
 from hlo_opt.ops.control_numpy import elided
+from hlo_opt.ops.custom_calls import find_custom_call
+from hlo_opt.runtime.branches_inside import with_selects
 from hlo_opt.runtime.calls import call_of
+from hlo_opt.runtime.calls_library import is_misnamed
+from hlo_opt.runtime.donation import with_donations
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.static_sizes import with_static_sizes
 from hlo_opt.runtime.steps import (
     BranchStep,
     Buffers,
@@ -41,7 +46,6 @@ from hlo_opt.runtime.steps import (
     WhileStep,
     callees,
     last_uses,
-    with_takes,
 )
 
 
@@ -73,6 +77,7 @@ class Schedule:
 
 def build_schedule(module: Module) -> Schedule:
     """The schedule of a module, fused or not. Raises EvaluationError for control flow that is not well formed."""
+    module = with_selects(with_static_sizes(module))
     kernels = KernelSet(module)
     entry = module.entry
     todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
@@ -82,7 +87,7 @@ def build_schedule(module: Module) -> Schedule:
         if key not in routines:
             routines[key] = RoutineBuilder(key, kernels).build()
             todo.extend(reversed([k for step in routines[key].steps for k in callees(step)]))
-    return Schedule(module, routines, kernels.distinct())
+    return Schedule(module, with_donations(routines), kernels.distinct())
 
 
 _FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})
@@ -114,7 +119,7 @@ class RoutineBuilder:
             self.relaid(root, b, _laid_out(self.shapes[b], order))
             for b, order in zip(self.leaves[root], self.key.results, strict=True)
         )
-        steps = with_takes(self.steps, results)
+        steps = tuple(self.steps)
         frees = last_uses(steps, results)
         return Routine(computation, tuple(self.shapes), tuple(inputs), results, steps, frees)
 
@@ -140,12 +145,19 @@ class RoutineBuilder:
     def place(self, i: Instruction) -> Buffers:
         """The buffers of an instruction's value, with the steps that fill them, if it needs any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
-        if i.opcode in _FORWARDED:
+        if i.opcode in _FORWARDED or is_misnamed(i):
             return operands
         if i.opcode == "get-tuple-element":
             return self.element(i)
         if i.opcode == "add-dependency":
             return self.leaves[i.operands[0]]
+        started = asynchronous(i)
+        if started is not None:
+            return self.started(i, operands, started)
+        if i.opcode in ("async-update", "async-done") or (
+            i.opcode.endswith(("-update", "-done")) and not find(i.opcode)
+        ):
+            return operands if i.opcode.endswith("-update") else self.part(i, 1)
         match i.opcode:
             case "while":
                 return self.loop(i, operands)
@@ -158,13 +170,28 @@ class RoutineBuilder:
         return self.compute(i, operands)
 
     def element(self, i: Instruction) -> Buffers:
+        return self.part(i, i.attribute("index", int))
+
+    def part(self, i: Instruction, index: int) -> Buffers:
+        """The buffers of an element of the operand, a tuple."""
         source = i.operands[0]
-        index = i.attribute("index", int)
         parts = source.shape.elements
         if parts is None or not 0 <= index < len(parts):
             raise self.malformed(i, f"{source.name} has no element {index}")
         first = sum(len(list(s.leaves())) for s in parts[:index])
         return self.leaves[source][first : first + len(list(parts[index].leaves()))]
+
+    def started(self, i: Instruction, operands: Buffers, work: Instruction) -> Buffers:
+        """What an asynchronous operation gives when it starts, with its results made already: ((operands), results, contexts..)."""
+        elements = i.shape.elements or ()
+        given = self.adapted(i, operands, elements[0])
+        made = self.adapted(i, self.place(work), elements[1])
+        contexts = [leaf for element in elements[2:] for leaf in element.leaves()]
+        held = tuple(self.fresh(leaf) for leaf in contexts)
+        arrays = [(b, leaf) for b, leaf in zip(held, contexts, strict=True) if leaf.is_array]
+        literals = tuple(Literal(s, value=np.zeros(s.dimensions, s.type.dtype)) for _, s in arrays)
+        self.steps.append(ConstantStep(i, (), tuple(b for b, _ in arrays), literals))
+        return (*given, *made, *held)
 
     def loop(self, i: Instruction, operands: Buffers) -> Buffers:
         condition, body = i.called_by("condition"), i.called_by("body")
@@ -205,6 +232,9 @@ class RoutineBuilder:
         parts = () if literals is not None or is_empty or i.opcode == "bitcast" else self.kernels.parts_of(i)
         if parts:
             return self.launches(i, operands, parts)
+        if i.opcode == "fusion" and not is_empty and _library_call_inside(i) is None and call_of(i) is None:
+            body = i.called_by("calls")  # no kernel computes it whole: its operations, one after another
+            return self.branch(i, operands, None, [body], [operands])
         outputs = tuple(self.fresh(leaf) for leaf in leaves)
         if literals is not None:
             self.steps.append(ConstantStep(i, (), outputs, literals))
@@ -213,7 +243,7 @@ class RoutineBuilder:
         elif is_empty:
             self.steps.append(LibraryStep(i, operands, outputs, "empty", i.opcode))
         else:
-            known = (spec is not None and spec.is_library) or call_of(i) is not None
+            known = (spec is not None and spec.is_library) or _is_library_target(i) or call_of(i) is not None
             call = i.word("custom_call_target", i.opcode)
             around = _library_call_inside(i)
             if around is not None:  # a sort that makes its iota itself is as much a library's as a sort
@@ -244,6 +274,30 @@ def _library_call_inside(instruction: Instruction) -> Instruction | None:
     root = instruction.called_by("calls").root
     spec = find(root.opcode)
     return root if spec is not None and spec.is_library else None
+
+
+def _is_library_target(instruction: Instruction) -> bool:
+    """Whether a custom call is one of a library's functions."""
+    if instruction.opcode != "custom-call":
+        return False
+    spec = find_custom_call(instruction.word("custom_call_target"))
+    return spec is not None and bool(spec.library)
+
+
+def asynchronous(i: Instruction) -> Instruction | None:
+    """The operation that an instruction starts, as one that is done at once; None for any other instruction. `X-start` is short for an `async-start` of X."""
+    elements = i.shape.elements
+    opcode, _, part = i.opcode.rpartition("-")
+    if part != "start" or elements is None or len(elements) < 2:
+        return None
+    attributes = dict(i.attributes)
+    if opcode == "async":
+        opcode, attributes = "call", {"to_apply": Called(next(i.called()))}
+    elif find(i.opcode) is not None or find(opcode) is None:
+        return None
+    made = Instruction(i.name, opcode, elements[1], i.operands, attributes)
+    made.parent = i.parent
+    return made
 
 
 def _known_value(i: Instruction) -> tuple[Literal, ...] | None:

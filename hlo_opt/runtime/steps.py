@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from hlo_opt.codegen.kernel import Kernel
@@ -26,18 +25,25 @@ class Step:
 class KernelStep(Step):
     """Launch a kernel; its pointers are the inputs, then the outputs.
 
-    takes  (output, input) for `kernel.aliases` whose output may be made in the input's memory, which nothing needs after this step; the other
-           outputs of `kernel.aliases` get memory of their own and a copy of the input's elements
+    takes    (output, input) for `kernel.aliases` whose output may be made in the input's memory, which nothing needs after this step; the other
+             outputs of `kernel.aliases` get memory of their own and a copy of the input's elements
+    donated  (output, input) where that holds because the loop around owns the state that it hands to its body (`Routine.donated`)
     """
 
     kernel: Kernel
     takes: tuple[tuple[int, int], ...] = ()
+    donated: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def in_place(self) -> Mapping[int, int]:
+        """The inputs, by output, in whose memory these are made."""
+        return dict((*self.takes, *self.donated))
 
     @property
     def copies(self) -> tuple[tuple[int, int], ...]:
         """(output, input): what is copied before the launch."""
         found = [(self.outputs[output], self.inputs[source]) for output, source in self.kernel.aliases]
-        return tuple(pair for pair in found if pair not in self.takes)
+        return tuple(pair for pair in found if pair not in self.takes and pair not in self.donated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +87,17 @@ class RoutineKey:
 
 @dataclass(frozen=True, eq=False)
 class WhileStep(Step):
-    """Run `body` on the state as long as `condition`, given the state, returns true."""
+    """Run `body` on the state as long as `condition`, given the state, returns true. `takes` and `donated` as for kernels."""
 
     condition: RoutineKey
     body: RoutineKey
+    takes: tuple[tuple[int, int], ...] = ()
+    donated: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def in_place(self) -> Mapping[int, int]:
+        """The inputs, by output, in whose memory these may be made."""
+        return dict((*self.takes, *self.donated))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +120,7 @@ class Routine:
     inputs   buffers that the caller gives: the leaves of all parameters
     results  the leaves of the root
     frees    for each step, the buffers that nothing reads after it (never a result)
+    donated  where it is the body of loops and nothing else: the leaves of the state that it makes in the memory in which it gets them
     """
 
     computation: Computation
@@ -115,6 +129,7 @@ class Routine:
     results: Buffers
     steps: tuple[Step, ...]
     frees: tuple[Buffers, ...]
+    donated: tuple[int, ...] = ()
 
 
 def callees(step: Step) -> tuple[RoutineKey, ...]:
@@ -122,21 +137,6 @@ def callees(step: Step) -> tuple[RoutineKey, ...]:
     if isinstance(step, WhileStep):
         return (step.condition, step.body)
     return step.branches if isinstance(step, BranchStep) else ()
-
-
-def with_takes(steps: Sequence[Step], results: Buffers) -> tuple[Step, ...]:
-    """The steps, where kernels that update an operand in place do so in its own memory, if it is the output of another kernel and read by nothing else."""
-    uses = Counter(b for step in steps for b in step.inputs)
-    made = {b for step in steps if isinstance(step, KernelStep) for b in step.outputs}
-    kept = set(results)
-    found: list[Step] = []
-    for step in steps:
-        if isinstance(step, KernelStep) and step.kernel.own:
-            pairs = [(step.outputs[o], step.inputs[i]) for o, i in step.kernel.aliases if o in step.kernel.own]
-            takes = tuple((o, i) for o, i in pairs if i in made and uses[i] == 1 and i not in kept)
-            step = replace(step, takes=takes)
-        found.append(step)
-    return tuple(found)
 
 
 def last_uses(steps: Sequence[Step], results: Buffers) -> tuple[Buffers, ...]:

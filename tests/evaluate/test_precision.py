@@ -93,3 +93,20 @@ def test_roundings_that_xla_leaves_out(name: str) -> None:
     inputs = [generator.uniform(0.5, 2, (64, 96)).astype(ml_dtypes.bfloat16) for _ in range(2)]
     got, want = both(f"HloModule m\n{REDUCERS}ENTRY e {{\n{A}{B}{BODIES[name]}}}\n", inputs)
     np.testing.assert_allclose(got, want, 2e-6)
+
+
+@pytest.mark.parametrize("preset", ["xla-2023", "xla-2026", "default"])
+@pytest.mark.parametrize("name", [*BODIES, "an unused value does not count", "a user in another kernel"])
+def test_fusing_changes_no_rounding(name: str, preset: str) -> None:
+    more = {
+        "an unused value does not count": "  d = bf16[64,96] multiply(a, b)\n  u = bf16[64,96] sine(d)\n  c = f32[64,96] convert(d)\n" + SUM,
+        "a user in another kernel": "  d = bf16[64,96] multiply(a, b)\n  s = bf16[64,64] dot(d, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+        "  c = f32[64,96] convert(d)\n  k = f32[] constant(0)\n  x = f32[96] reduce(c, k), dimensions={0}, to_apply=add\n"
+        "  ROOT t = (f32[96], bf16[64,64]) tuple(x, s)\n",
+    }  # fmt: skip
+    generator = np.random.default_rng(3)
+    inputs = [generator.uniform(0.5, 2, (64, 96)).astype(ml_dtypes.bfloat16) for _ in range(2)]
+    module = hlo_opt.parse(f"HloModule m\n{REDUCERS}ENTRY e {{\n{A}{B}{BODIES.get(name) or more[name]}}}\n")
+    fused, _ = hlo_opt.fuse(module, preset=preset)
+    for got, want in zip(hlo_opt.evaluate(fused, inputs), hlo_opt.evaluate(module, inputs), strict=True):
+        np.testing.assert_array_equal(got, want)

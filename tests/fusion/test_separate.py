@@ -93,3 +93,49 @@ def test_one_that_must_stay_as_it_is_stays():
     )
     fused, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="priority-fusion", simplify="never")
     assert [i.opcode for i in fused.entry.instructions] == ["parameter", "fusion", "tanh"]
+
+
+def mismatched_reader(body: str, root: str = "f32[8]{0}") -> str:
+    return (
+        f"HloModule m\n\ninner {{\n  p = f32[8]{{0}} parameter(0)\n  {body}\n}}\n\nENTRY e {{\n  x = f32[8]{{0}} parameter(0)\n"
+        f"  n = f32[8]{{0:S(1)}} negate(x)\n  ROOT f = {root} fusion(n), kind=kLoop, calls=inner\n}}\n"
+    )
+
+
+@pytest.mark.parametrize("preset", ["xla-2023", "xla-2026", "default"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        mismatched_reader("ROOT b = f32[2,4]{1,0} bitcast(p)", "f32[2,4]{1,0}"),
+        mismatched_reader(
+            "a = f32[8]{0} abs(p)\n  ROOT t = (f32[8]{0}, f32[8]{0}) tuple(a, p)", "(f32[8]{0}, f32[8]{0})"
+        ),
+        mismatched_reader("ROOT a = f32[8]{0} abs(p)", "f32[8]{0:S(1)}"),
+    ],
+    ids=["a bitcast reads it", "the result is the operand", "the result lies elsewhere"],
+)
+def test_a_fusion_that_can_tell_the_layout_stays(text: str, preset: str):
+    fused, decisions = hlo_opt.fuse(hlo_opt.parse(text), preset=preset)
+    assert fused.entry.root.opcode == "fusion" and fused.entry.root.operands[0].name == "n"
+    assert {r.code for d in decisions for r in d.reasons} >= {"FUS309"}
+
+
+@pytest.mark.parametrize("body", ["bitcast(p)", "reverse(p), dimensions={0}"])
+def test_a_layout_that_is_not_written_is_the_default_one(body: str):
+    text = mismatched_reader(f"ROOT b = f32[8]{{0}} {body}").replace("p = f32[8]{0}", "p = f32[8]").replace(":S(1)", "")
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="instruction-fusion", simplify="never")
+    assert [i.opcode for i in fused.entry.instructions] == ["parameter", "fusion"]
+
+
+def test_a_call_whose_result_has_no_layout_is_inlined():
+    call = "inner {\n  p = f32[8]{0} parameter(0)\n  ROOT n = f32[8]{0} negate(p)\n}\n"
+    text = f"HloModule m\n\n{call}\nENTRY e {{\n  p = f32[8]{{0}} parameter(0)\n  ROOT c = f32[8] call(p), to_apply=inner\n}}\n"
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    assert "call" not in [i.opcode for i in fused.entry.instructions]
+
+
+def test_a_call_that_reads_another_layout_stays():
+    call = "inner {\n  p = f32[2,4]{0,1} parameter(0)\n  ROOT b = f32[8]{0} bitcast(p)\n}\n"
+    text = f"HloModule m\n\n{call}\nENTRY e {{\n  p = f32[2,4]{{1,0}} parameter(0)\n  ROOT c = f32[8]{{0}} call(p), to_apply=inner\n}}\n"
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    assert [i.opcode for i in fused.entry.instructions] == ["parameter", "call"]

@@ -193,8 +193,23 @@ def test_a_limit_inside_a_fixpoint_group_is_kept():
 
 def test_runs_are_counted_by_pass():
     outcome = run(hlo_opt.parse(TEXT), passes="fixpoint(instruction-fusion,dce),dce", simplify="never")
-    assert outcome.runs == {"instruction-fusion": 2, "dce": 3}
+    assert outcome.runs == {"instruction-fusion": 2, "dce": 1}
     assert outcome.runs.keys() | {"proof"} == outcome.seconds.keys()
+
+
+def test_a_pass_that_has_nothing_to_do_is_not_run_again_before_the_module_changes():
+    told: list[tuple[str, bool]] = []
+    spec = "cse,cse,dce,instruction-fusion,cse,dce,dce,instruction-fusion,cse,dce"
+    outcome = run(
+        hlo_opt.parse(TEXT),
+        passes=spec,
+        simplify="never",
+        observer=lambda p, m, changed: told.append((p.name, changed)),
+    )
+    # the second fusion finds nothing more, so nothing is left for those that clean up behind it
+    assert outcome.runs == {"cse": 2, "dce": 2, "instruction-fusion": 2}
+    assert [name for name, _ in told] == spec.split(",")
+    assert [changed for name, changed in told if name == "instruction-fusion"] == [True, False]
 
 
 def test_options_fill_what_a_text_leaves_open_or_replace_it():

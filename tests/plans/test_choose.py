@@ -27,9 +27,9 @@ def test_elementwise_is_a_loop() -> None:
 
 
 def test_type_without_lowering() -> None:
-    found = made("  p = f8e5m2[8]{0} parameter(0)\n  ROOT r = f8e5m2[8]{0} negate(p)\n")
+    found = made("  p = s1[8]{0} parameter(0)\n  ROOT r = s1[8]{0} negate(p)\n")
     assert code(found) == "FUS301"
-    assert isinstance(found, Reason) and "f8e5m2 `parameter`" in found.message
+    assert isinstance(found, Reason) and "s1 `parameter`" in found.message
 
 
 def test_library_call() -> None:

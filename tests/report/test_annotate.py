@@ -56,7 +56,7 @@ def test_the_dearest_comes_first_and_a_line_and_a_code_are_one() -> None:
         "f -> g is not fused: `dot` runs as a library call",
         "hint: only a library's own epilogues could take `dot` together with its neighbours",
         "fusing it alone would save 2 us",
-        "so are, from the same line: a -> b",
+        "nor are, from the same line: a -> b",
     ]
     assert found[2].properties["edges"] == [{"producer": "f", "consumer": "g"}, {"producer": "a", "consumer": "b"}]
     assert len({a.key for a in found}) == 3
@@ -65,7 +65,7 @@ def test_the_dearest_comes_first_and_a_line_and_a_code_are_one() -> None:
 def test_of_many_edges_some_are_named_and_the_rest_counted() -> None:
     (found,) = made(*(edge(f"a{n}", "b", 0.0, "x.py:1") for n in range(9)))
     assert found.message.endswith(
-        "so are, from the same line: a1 -> b, a2 -> b, a3 -> b, a4 -> b, a5 -> b and 3 more edges"
+        "nor are, from the same line: a1 -> b, a2 -> b, a3 -> b, a4 -> b, a5 -> b and 3 more edges"
     )
 
 

@@ -228,3 +228,77 @@ def test_a_producer_that_others_read_is_priced_as_kept():
     assert first.cost is not None and first.cost.kept
     assert first.cost.us_saved < 0.5  # the producer's launch stays
     assert "the producer also alone for others" in explain.cost_line(first.cost)
+
+
+LOOP = """HloModule m
+
+body {
+  s = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  v = f32[64]{0} get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  n = f32[64]{0} negate(v)
+  c = f32[64]{0} custom-call(n), custom_call_target="inside"
+  ROOT t = (s32[], f32[64]{0}) tuple(j, c)
+}
+
+condition {
+  s = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  limit = s32[] constant(100)
+  ROOT c = pred[] compare(i, limit), direction=LT
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  q = f32[4096]{0} parameter(1)
+  m = f32[4096]{0} negate(q)
+  d = f32[4096]{0} custom-call(m), custom_call_target="outside"
+  zero = s32[] constant(0)
+  t = (s32[], f32[64]{0}) tuple(zero, p)
+  w = (s32[], f32[64]{0}) while(t), condition=condition, body=body
+  x = f32[64]{0} get-tuple-element(w), index=1
+  ROOT r = (f32[64]{0}, f32[4096]{0}) tuple(x, d)
+}
+"""
+
+
+def test_what_a_loop_repeats_costs_in_every_round():
+    found = explain_module(hlo_opt.parse(LOOP), passes="instruction-fusion", simplify="never")
+    first, second = found.dearest
+    assert (first.producer, second.producer) == ("n", "m")
+    assert first.cost is not None and second.cost is not None and first.cost.us_saved < second.cost.us_saved
+    page = str(explain.as_page(found, found.refused))
+    once = explain.microseconds(first.cost.us_saved)
+    assert f"100 x {once}  n -> c" in page and f"would save {once} in each of 100 rounds\n" in page
+    data = explain.as_json(found, found.refused)
+    assert [d["rounds"] for d in data["dearest"]] == [100, 1]
+    assert {e["producer"]: e["rounds"] for e in data["edges"] if e["producer"] in "nm"} == {"n": 100, "m": 1}
+
+
+NAMES = """HloModule m
+
+gemm {
+  a = f32[16,16]{1,0} parameter(0)
+  z = f32[16,16]{1,0} dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT b = f32[256]{0} bitcast(z)
+}
+
+ENTRY e {
+  p = f32[16,16]{1,0} parameter(0)
+  n = f32[16,16]{1,0} negate(p)
+  f = f32[256]{0} fusion(n), kind=kCustom, calls=gemm, backend_config={"fusion_backend_config":{"kind":"__triton_gemm"}}
+  v = f32[16,16]{1,0} bitcast(f)
+  s = f32[16,16]{1,0} sine(v)
+  ROOT t = f32[16,16]{1,0} tanh(s)
+}
+"""
+
+
+def test_edges_are_named_by_what_computes():
+    """A library's fusion goes by its own name, not by what stands inside; a kernel that begins with a bitcast by what reads the bitcast."""
+    found = explain_module(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never")
+    assert [(d.producer, d.consumer) for d in found.refused] == [("n", "f"), ("f", "s")]
+    forced = explain_module(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never", force=[("n", "f")])
+    assert [(d.producer, d.consumer) for d in forced.refused] == [("n", "f"), ("f", "s")]

@@ -15,8 +15,8 @@ from random_modules.comparable import control, elementwise, indexing, movement, 
 from random_modules.comparable.writer import FAMILIES, RECIPES, Program, Writer
 
 __all__ = [
-    "EXCLUDED", "FAMILIES", "RECIPES", "UNKNOWN_TO_XLA_CPU", "Program", "control", "elementwise", "indexing", "movement", "products", "programs",
-    "reductions",
+    "EXCLUDED", "FAMILIES", "RECIPES", "UNKNOWN_TO_XLA_CPU", "Program", "control", "elementwise", "fusible_programs", "indexing", "movement", "products",
+    "programs", "reductions",
 ]  # fmt: skip
 
 EXCLUDED = {
@@ -47,6 +47,18 @@ UNKNOWN_TO_XLA_CPU = {
 """Left out of programs for XLA:CPU only."""
 
 
+FUSIBLE = frozenset(
+    {
+        "control flow", "call and fusion", "tuples", "elementwise functions", "complex numbers", "elementwise arithmetic", "rounding", "bits", "comparison",
+        "conversion", "map", "gather", "scatter", "broadcast and iota", "reshape", "transpose", "copy", "slice and pad", "dynamic slices", "reduce",
+        "reduce-window",
+    }
+)  # fmt: skip
+"""Families that kernels compute, and what is around kernels."""
+
+NEVER_WAIT = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "after-all"})
+
+
 def _grown(w: Writer, opcodes: list[str]) -> Program:
     for opcode in opcodes:
         RECIPES[opcode](w, opcode)
@@ -72,3 +84,20 @@ def programs(
     w = Writer(draw, UNKNOWN_TO_XLA_CPU if for_xla_cpu else (), tile_edges)
     several = [w.opcode() for _ in range(w.number(0 if opcodes else 1, most))]
     return _grown(w, [*opcodes, *several])
+
+
+@st.composite
+def fusible_programs(draw: Draw, most: int = 40) -> Program:
+    """Programs of what kernels compute, mostly of one size and with few values that nothing else uses, so that much can be fused in many ways. Some
+    instructions wait for others that they do not read."""
+    w = Writer(
+        draw, [opcode for opcode, family in FAMILIES.items() if family not in FUSIBLE], sizes=draw(st.integers(1, 2))
+    )
+    program = _grown(w, [w.opcode() for _ in range(w.number(2, most))])
+    instructions = [i for i in program.module.entry.instructions if i.opcode not in NEVER_WAIT]
+    for _ in range(max(0, w.number(-4, 2)) if len(instructions) > 1 else 0):
+        later = w.number(1, len(instructions) - 1)
+        first = instructions[w.number(0, later - 1)]
+        if first not in instructions[later].control_predecessors:
+            instructions[later].control_predecessors.append(first)
+    return program

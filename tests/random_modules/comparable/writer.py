@@ -105,7 +105,7 @@ class Frame:
 class Writer:
     """A program that grows."""
 
-    def __init__(self, draw: Draw, left_out: Collection[str] = (), tile_edges: bool = False) -> None:
+    def __init__(self, draw: Draw, left_out: Collection[str] = (), tile_edges: bool = False, sizes: int = 3) -> None:
         self.draw = draw
         self.most_elements = MOST_OF_EDGES if tile_edges else MOST_ELEMENTS
         self.left_out = left_out
@@ -113,7 +113,7 @@ class Writer:
         self.frames = [Frame(Computation("entry"))]
         self.known: dict[Instruction, Known] = {}
         self.parameters: list[tuple[Shape, Known]] = []
-        self.sizes = [self.pick(TILE_EDGES if tile_edges else SIZES) for _ in range(3)]
+        self.sizes = [self.pick(TILE_EDGES if tile_edges else SIZES) for _ in range(sizes)]
 
     # ---- drawing
 

@@ -1,0 +1,33 @@
+"""The emitter of updates in place: a thread writes an element of the update, or some neighbours, where the clamped starts say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.loop import elements_of_thread
+from hlo_opt.codegen.vectors import Store
+from hlo_opt.ir import Shape
+from hlo_opt.ir.index_map import Expression, add
+from hlo_opt.ops.indexing import clamped_starts
+from hlo_opt.plans.dynamic_update_slice import update_of, window_index
+from hlo_opt.plans.plan import Plan, Segment
+
+
+def emit(
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+) -> None:
+    """All values are read before the first is written: an update may be computed from what it overwrites."""
+    updates = [(update_of(plan.region.roots[n]), targets[n][0][0]) for n in segment.roots]
+    starts = [clamped_starts(builder, update, 2, update.operands[1].shape.dimensions) for update, _ in updates]
+
+    def stores(builder: Builder, position: Expression) -> list[Store]:
+        indices = [window_index(update, position) for update, _ in updates]
+        values = [builder.value(u.operands[1], index) for (u, _), index in zip(updates, indices, strict=True)]
+        return [
+            Store(pointer, update.shape, tuple(add(r, d) for r, d in zip(start, index, strict=True)), value)
+            for (update, pointer), start, index, value in zip(updates, starts, indices, values, strict=True)
+        ]
+
+    elements = segment.hero.operands[1].shape.element_count
+    elements_of_thread(builder, plan, segment, first_block, elements, stores)

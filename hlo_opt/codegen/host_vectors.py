@@ -1,0 +1,126 @@
+"""What a GPU's thread does with neighbouring elements, for the host's compiler, which makes its vectors of neighbouring threads.
+
+Elements that are read ahead and written together are read, computed and written one by one again: arrays would be in the way. And where threads do not meet, each
+takes elements that lie as far apart as there are threads, so that neighbouring threads have neighbouring elements.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_ARRAY = re.compile(r"(?P<margin> *)(?P<type>[\w ]+) (?P<name>(?:read|made)\d+)\[(?P<size>\d+)\];")
+_LOOP = re.compile(r" *for \(int (?P<name>s\d+) = 0; (?P=name) < (?P<size>\d+); \+\+(?P=name)\) \{")
+
+_POSITION = re.compile(r" *const (?:int|long long) (?P<name>\w+) = .*;")
+
+
+@dataclass
+class _Group:
+    """Arrays, and the loops that fill and read them: the statements of each, and the condition around it."""
+
+    types: dict[str, str] = field(default_factory=dict)
+    loops: list[tuple[str, str, list[str]]] = field(default_factory=list)
+
+    def lines(self, margin: str, size: str) -> list[str]:
+        if not self.loops:
+            return []
+        counter = self.loops[0][0]
+        made = [f"{margin}for (int {counter} = 0; {counter} < {size}; ++{counter}) {{"]
+        position = _POSITION.fullmatch(self.loops[0][2][0])
+        for number, (name, condition, body) in enumerate(self.loops):
+            again = _POSITION.fullmatch(body[0])
+            texts = [re.sub(rf"\b{name}\b", counter, line) for line in body]
+            if number and position is not None and again is not None:  # all loops walk the same positions
+                texts = [re.sub(rf"\b{again['name']}\b", position["name"], line) for line in texts[1:]]
+            made += [f"{margin}  {condition}"] if condition else []
+            made += [self._line(line, counter) for line in texts]
+            made += [f"{margin}  }}"] if condition else []
+        return [*made, f"{margin}}}"]
+
+    def _line(self, line: str, counter: str) -> str:
+        """With a variable of its own for each element."""
+        text = re.sub(rf"\b((?:read|made)\d+)\[{counter}\]", lambda m: m[1] if m[1] in self.types else m[0], line)
+        stored = re.match(r"( *)((?:read|made)\d+) = ", text)
+        if stored is None or stored[2] not in self.types:
+            return text
+        return f"{stored[1]}const {self.types[stored[2]]} {text[len(stored[1]) :]}"
+
+
+def one_loop(body: str) -> str:
+    """The body of a kernel in which each element is read, computed and written in one go."""
+    lines = body.splitlines()
+    made: list[str] = []
+    place = 0
+    while place < len(lines):
+        array = _ARRAY.fullmatch(lines[place])
+        if array is None:
+            made.append(lines[place])
+            place += 1
+            continue
+        group, margin = _Group(), array["margin"]
+        place = _gather(lines, place, margin, group)
+        made += group.lines(margin, array["size"])
+    return "\n".join(made) + "\n"
+
+
+def _gather(lines: list[str], place: int, margin: str, group: _Group) -> int:
+    """Take the arrays and loops from a line on, as far as they follow each other; gives the line after them."""
+    while place < len(lines):
+        line = lines[place]
+        array = _ARRAY.fullmatch(line)
+        if array is not None:
+            group.types[array["name"]] = array["type"].strip()
+            place += 1
+            continue
+        if line == f"{margin}#pragma unroll":
+            place += 1
+            continue
+        condition, start = "", place
+        if re.fullmatch(rf"{margin}if \(.*\) \{{", line) and lines[place + 1] == f"{margin}  #pragma unroll":
+            condition, start = line.strip(), place + 2
+        inner = margin + ("  " if condition else "")
+        loop = _LOOP.fullmatch(lines[start])
+        if loop is None or not lines[start].startswith(f"{inner}for"):
+            return place
+        end = lines.index(f"{inner}}}", start)
+        group.loops.append((loop["name"], condition, lines[start + 1 : end]))
+        place = end + (2 if condition else 1)
+    return place
+
+
+_THREAD = re.compile(r" *const (?:int|long long) (?P<name>thread\w*) = .*threadIdx\.x;")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The body of a thread that takes the element `hlo_part` of `vector`, of `hlo_live` threads of its block that have some; `threads` of a launch have."""
+
+    body: str
+    vector: int = 1
+    threads: int = 0
+
+
+def spread_out(body: str, threads: int) -> Spread:
+    """The body of a segment of so many threads, one element at a time where all that it does is a loop over neighbouring ones."""
+    lines = body.splitlines()
+    loops = [n for n, line in enumerate(lines) if _LOOP.fullmatch(line)]
+    declared = [found for line in lines if (found := _THREAD.fullmatch(line)) is not None]
+    if len(loops) != 1 or len(declared) != 1:
+        return Spread(body)
+    place, thread = loops[0], declared[0]["name"]
+    loop = _LOOP.fullmatch(lines[place])
+    assert loop is not None
+    margin = lines[place][: -len(lines[place].lstrip())]
+    number, size = loop["name"], int(loop["size"])
+    first = re.fullmatch(
+        rf"(?P<start> *const (?:int|long long) \w+ = ){thread} \* {size} \+ {number};", lines[place + 1]
+    )
+    leave = [found for line in lines if (found := re.fullmatch(rf" *if \({thread} >= (\d+)\) return;", line))]
+    mentions = sum(len(re.findall(rf"\b{thread}\b", line)) for line in lines)
+    if first is None or lines.index(f"{margin}}}", place) != len(lines) - 1 or mentions != 2 + len(leave):
+        return Spread(body)
+    made = [line for line in lines[:place] if line.strip() != "#pragma unroll"]
+    made += [f"{margin}{{", f"{margin}  const int {number} = (int)hlo_part;"]
+    made.append(f"{first['start']}({thread} - threadIdx.x) * {size} + {number} * hlo_live + threadIdx.x;")
+    return Spread("\n".join(made + lines[place + 2 :]), size, int(leave[0][1]) if leave else threads)

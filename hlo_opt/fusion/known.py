@@ -1,0 +1,55 @@
+"""What was found out about kernels of a structure: shared by the passes, and the pipelines, of one run, for layers repeat and pipelines try the same pairs.
+
+All of it holds for one device and one set of rules that are switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.structure import Structures
+from hlo_opt.analysis.timing import KernelEstimate
+from hlo_opt.fusion.decision import CostEstimate
+from hlo_opt.plans import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What rules ask about the plan of a kernel that is not made yet.
+
+    kind            the kinds of its segments, joined
+    row_reductions  how many reductions the threads of a block share
+    """
+
+    kind: str
+    row_reductions: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Outlook:
+        return cls(plan.kind, plan.row_reductions)
+
+
+@dataclass(eq=False)
+class Known:
+    """Tables by the numbers of `structures`.
+
+    plans      of candidates, by all that a kernel holds, in its order
+    made       of fusions that were made, by what they hold
+    traits     what the members of a fusion add up to
+    outlooks   the same by structure
+    alone      estimates of kernels, as XLA launches and prices them
+    estimates  the same of two kernels as one
+    costs      of edges between kernels, as we launch them
+    verdicts   whether a policy allows an edge
+    """
+
+    structures: Structures = field(default_factory=Structures)
+    plans: dict[bytes, Outlook] = field(default_factory=dict)
+    made: dict[bytes, Outlook] = field(default_factory=dict)
+    traits: dict[int, object] = field(default_factory=dict)
+    outlooks: dict[int, Outlook] = field(default_factory=dict)
+    alone: dict[int, KernelEstimate] = field(default_factory=dict)
+    estimates: dict[int, KernelEstimate] = field(default_factory=dict)
+    costs: dict[Hashable, CostEstimate | None] = field(default_factory=dict)
+    verdicts: dict[Hashable, bool] = field(default_factory=dict)

@@ -1,0 +1,154 @@
+"""The concatenate plan: the result of a concatenate is written piece by piece, so that no thread asks which operand its element comes from.
+
+Pieces of one size share their threads: each writes the elements at the same place of all pieces, and what several of these need is computed once (a stack of columns that
+come out of one calculation). Pieces of different sizes have blocks of their own. Concatenates of one shape along one dimension are taken apart together.
+Source of the idea: xla/backends/gpu/codegen/emitters/concatenate.cc, where the threads of the longest operand go through all operands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
+from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.loop import BLOCK, physical_index, resident_threads
+from hlo_opt.plans.plan import Region, Segment, above
+from hlo_opt.plans.tiled_transpose import read_at
+
+MOST_SHARED = 4
+"""Pieces that one thread goes through, unless they are single elements of the dimension."""
+MOST_PIECES = 16
+_MOST_VALUES = 4000  # instructions times pieces: each piece has its own code
+
+Piece = tuple[int, int]
+"""Where it begins along the dimension, and how long it is."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Outputs (`roots` are positions) of the size of a concatenate, and pieces of equal size of them."""
+
+    hero: Instruction
+    roots: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    vector: int
+
+    @property
+    def shape(self) -> Shape:
+        """Of one piece."""
+        return piece_shape(self.hero, self.pieces[0])
+
+    @property
+    def threads(self) -> int:
+        return self.shape.element_count // self.vector
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return max(1, min(BLOCK, self.threads))
+
+    def segment(self, block: int) -> Segment:
+        """The segment in a launch of blocks of that size."""
+        blocks = -(-self.threads // block)
+        space = self.shape.dimensions
+        return Segment("concatenate", space, self.hero, self.roots, blocks, vector=self.vector, pieces=self.pieces)
+
+    def shared_bytes(self, block: int) -> int:
+        """None."""
+        return 0
+
+
+def along(hero: Instruction) -> int:
+    """The dimension of a concatenate."""
+    return hero.ints("dimensions")[0]
+
+
+def piece_shape(hero: Instruction, piece: Piece) -> Shape:
+    """A piece of a concatenate, as its elements follow each other in the result."""
+    sizes = list(hero.shape.dimensions)
+    sizes[along(hero)] = piece[1]
+    return replace(hero.shape, dimensions=tuple(sizes))
+
+
+def piece_index(hero: Instruction, piece: Piece, position: Expression) -> Index:
+    """The index in the result of the element at a position of a piece."""
+    inside = physical_index(piece_shape(hero, piece), position)
+    return tuple(add(e, constant(piece[0])) if d == along(hero) else e for d, e in enumerate(inside))
+
+
+def root_index(hero: Instruction, root: Instruction, index: Index) -> Index:
+    """The index of an output's element at the place of the concatenate's element at that index."""
+    shape = next(root.shape.leaves())
+    if shape.dimensions == hero.shape.dimensions and shape.minor_to_major == hero.shape.minor_to_major:
+        return index
+    order = hero.shape.minor_to_major[::-1]
+    return physical_index(shape, linearize([index[d] for d in order], [hero.shape.dimensions[d] for d in order]))
+
+
+def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[list[Pieces], list[int]]:
+    """The outputs of a region that are taken apart at the joints of concatenates, and the positions of the other outputs."""
+    heroes = [i for i in region.computation.instructions if i.opcode == "concatenate" and len(i.operands) > 1]
+    if not heroes:
+        return [], list(roots)
+    groups: dict[int, list[int]] = {}
+    for position in roots:
+        groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
+    found: list[Pieces] = []
+    rest: list[int] = []
+    for elements, positions in groups.items():
+        parts = _taken_apart(region, positions, [h for h in heroes if h.shape.element_count == elements], target)
+        found += parts
+        rest += [] if parts else positions
+    return found, sorted(rest)
+
+
+def _taken_apart(region: Region, positions: Sequence[int], heroes: Sequence[Instruction], target: Any) -> list[Pieces]:
+    roots = [region.roots[n] for n in positions]
+    if not heroes or not heroes[0].shape.element_count or any(root.shape.is_tuple for root in roots):
+        return []
+    place = variable("place", heroes[0].shape.element_count)
+    read = set().union(*(read_at(root, heroes, place) for root in roots))
+    chosen = [h for h in heroes if h in read]
+    if not chosen or any(not _is_alike(h, chosen[0]) for h in chosen):
+        return []
+    pieces = _pieces(chosen)
+    if not 1 < len(pieces) <= MOST_PIECES or len(above(roots)) * len(pieces) > _MOST_VALUES:
+        return []
+    hero, numbers = chosen[0], tuple(positions)
+    vector = _vector(hero, pieces, target)
+    is_even = len({size for _, size in pieces}) == 1
+    if is_even and (len(pieces) <= MOST_SHARED or pieces[0][1] == 1):
+        return [Pieces(hero, numbers, pieces, vector)]
+    return [Pieces(hero, numbers, (piece,), vector) for piece in pieces]
+
+
+def _is_alike(one: Instruction, other: Instruction) -> bool:
+    a, b = one.shape, other.shape
+    return (a.dimensions, a.minor_to_major, along(one)) == (b.dimensions, b.minor_to_major, along(other))
+
+
+def _pieces(heroes: Sequence[Instruction]) -> tuple[Piece, ...]:
+    """What lies between the joints of all of them."""
+    joints = {0}
+    for hero in heroes:
+        end = 0
+        for operand in hero.operands:
+            end += operand.shape.dimensions[along(hero)]
+            joints.add(end)
+    ordered = sorted(joints)
+    return tuple((a, b - a) for a, b in itertools.pairwise(ordered))
+
+
+def _vector(hero: Instruction, pieces: Sequence[Piece], target: Any) -> int:
+    """Neighbouring elements per thread, once the device is full: as many as divide what lies together in each piece."""
+    if hero.shape.element_count // len(pieces) < resident_threads(target):
+        return 1
+    minor = hero.shape.minor_to_major[0]
+    if minor != along(hero):
+        return math.gcd(hero.shape.dimensions[minor], 4)
+    return math.gcd(4, *(size for _, size in pieces))

@@ -1,0 +1,213 @@
+"""The plan of updates in place: threads walk the update and write only that; the output is the updated buffer itself, or starts as a copy of it.
+
+Which of both it is the schedule knows (`Segment.aliases`, `Segment.own`). The region must read nothing of the buffer but what the same thread overwrites: no other thread
+may have been there before.
+Source: xla/service/gpu/ir_emission_utils.cc (CanEmitFusedDynamicUpdateSliceInPlaceForGpu), xla/backends/gpu/codegen/emitters/in_place_dynamic_update_slice.cc.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.index_map import Expression, dimensions
+from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.spec import find
+from hlo_opt.plans.limits import HEAVIEST, weight
+from hlo_opt.plans.loop import BLOCK, physical_index, resident_threads
+from hlo_opt.plans.plan import Region, Segment, above
+
+_MOST_STEPS = 20_000  # of the walk that follows indices from the update to the buffer
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Updates of the same size, with the positions of the roots that they are, and the parameters that these update.
+
+    aliases  (output, parameter)
+    """
+
+    heroes: tuple[Instruction, ...]
+    roots: tuple[int, ...]
+    aliases: tuple[tuple[int, int], ...]
+    vector: int
+
+    @property
+    def threads(self) -> int:
+        return self.heroes[0].operands[1].shape.element_count // self.vector
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return max(1, min(BLOCK, self.threads))
+
+    def segment(self, block: int) -> Segment:
+        """The segment in a launch of blocks of that size."""
+        hero = self.heroes[0]
+        return Segment(
+            "dynamic-update-slice",
+            hero.operands[1].shape.dimensions,
+            hero,
+            self.roots,
+            -(-self.threads // block),
+            vector=self.vector,
+            aliases=self.aliases,
+            own=tuple(output for output, _ in self.aliases),
+        )
+
+    def shared_bytes(self, block: int) -> int:
+        """None."""
+        return 0
+
+
+def update_of(root: Instruction) -> Instruction:
+    """The operation whose memory a root is."""
+    while _keeps_memory(root):
+        root = root.operands[0]
+    return root
+
+
+def window_index(update: Instruction, position: Expression) -> Index:
+    """The index in the update of the element at a position, in the order in which the result lies."""
+    window = update.operands[1].shape.dimensions
+    return physical_index(Shape(update.shape.type, window, update.shape.layout), position)
+
+
+def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[list[Windows], list[int]]:
+    """The updates among outputs of a region that may be made in place, those of one size together, and the positions of the other outputs."""
+    groups: dict[int, list[tuple[int, tuple[int, int]]]] = {}
+    rest: list[int] = []
+    taken: set[Instruction] = set()
+    for position in roots:
+        update = update_of(region.roots[position])
+        buffer = None if update in taken else _own_buffer(region, position, update)
+        if buffer is None:
+            rest.append(position)
+            continue
+        taken.add(update)
+        output = sum(len(list(root.shape.leaves())) for root in region.roots[:position])
+        alias = (output, region.parameters.index(buffer))
+        groups.setdefault(update.operands[1].shape.element_count, []).append((position, alias))
+    found = []
+    for members in groups.values():
+        heroes = tuple(update_of(region.roots[position]) for position, _ in members)
+        aliases = tuple(alias for _, alias in members)
+        vector = math.gcd(*(_vector(hero, target) for hero in heroes))
+        found.append(Windows(heroes, tuple(position for position, _ in members), aliases, vector))
+    return found, rest
+
+
+def _vector(update: Instruction, target: Any) -> int:
+    """Neighbouring elements per thread: several where the device is full and they are neighbours of the result at a multiple of their number."""
+    window, size = update.operands[1].shape, update.shape
+    if window.element_count < resident_threads(target) or not size.rank:
+        return 1
+    minor = size.minor_to_major[0]
+    whole = window.dimensions[minor] == size.dimensions[minor]
+    return math.gcd(size.dimensions[minor], 4) if whole else 1
+
+
+def _own_buffer(region: Region, position: int, update: Instruction) -> Instruction | None:
+    """The parameter that an output updates, if nothing of the region sees what it overwrites; else None."""
+    if update.opcode != "dynamic-update-slice":
+        return None
+    buffer = update.operands[0]
+    while _keeps_memory(buffer):
+        buffer = buffer.operands[0]
+    root = region.roots[position]
+    if buffer not in region.parameters or region.roots.count(root) > 1:
+        return None
+    if update.operands[0].shape.minor_to_major != update.shape.minor_to_major:
+        return None
+    if root.shape.dimensions == buffer.shape.dimensions and root.shape.minor_to_major != buffer.shape.minor_to_major:
+        return None
+    if any(user.opcode != "tuple" for user in _chain_users(root, update)):
+        return None
+    others = [r for n, r in enumerate(region.roots) if n != position]
+    if others and buffer in above(others):
+        return None
+    return buffer if _sees_own_only(region, update, buffer) else None
+
+
+def _chain_users(root: Instruction, update: Instruction) -> Iterator[Instruction]:
+    """What reads the update, or the other names that its memory has up to the root, but for these names."""
+    at = root
+    yield from at.users
+    while at is not update:
+        below = at.operands[0]
+        yield from (user for user in below.users if user is not at)
+        at = below
+
+
+def _keeps_memory(instruction: Instruction) -> bool:
+    """Whether the value is its operand's memory under another shape."""
+    if instruction.opcode == "bitcast":
+        return True
+    return (
+        instruction.opcode == "reshape"
+        and instruction.shape.is_row_major
+        and instruction.operands[0].shape.is_row_major
+    )
+
+
+def _sees_own_only(region: Region, update: Instruction, buffer: Instruction) -> bool:
+    """Whether every element of the buffer that an element of the update is computed from is the one that it overwrites."""
+    place, window = update.operands[:2]
+    depending = _depending_on(region, buffer)
+    if any(start in depending for start in update.operands[2:]):
+        return False
+    if window not in depending:
+        return True
+    here = dimensions(window.shape.dimensions)
+    stack: list[tuple[Instruction, Index]] = [(window, here)]
+    seen = set(stack)
+    while stack:
+        instruction, index = stack.pop()
+        if instruction.opcode == "dynamic-slice" and instruction.operands[0] is place:
+            if index != here or not _same_window(instruction, update):
+                return False
+            continue
+        if instruction is place or instruction is buffer:
+            return False
+        if len(seen) > _MOST_STEPS or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
+            return False
+        spec = find(instruction.opcode)
+        for number, operand in enumerate(instruction.operands):
+            if operand not in depending:
+                continue
+            read = None if spec is None or spec.index is None else spec.index(instruction, number)
+            if read is None or read.symbols or read.runtime:
+                return False
+            below = (operand, read.apply(index))
+            if below not in seen:
+                seen.add(below)
+                stack.append(below)
+    return True
+
+
+def _same_window(slice_: Instruction, update: Instruction) -> bool:
+    if slice_.shape.dimensions != update.operands[1].shape.dimensions:
+        return False
+    starts, others = slice_.operands[1:], update.operands[2:]
+    return len(starts) == len(others) and all(
+        a is b or _same_constant(a, b) for a, b in zip(starts, others, strict=True)
+    )
+
+
+def _same_constant(one: Instruction, other: Instruction) -> bool:
+    if one.literal is None or other.literal is None or one.shape.rank or other.shape.rank:
+        return False
+    if one.literal.is_elided or other.literal.is_elided:
+        return False
+    return one.literal.value == other.literal.value
+
+
+def _depending_on(region: Region, buffer: Instruction) -> set[Instruction]:
+    found = {buffer}
+    for instruction in region.computation.instructions:
+        if any(o in found for o in instruction.operands):
+            found.add(instruction)
+    return found

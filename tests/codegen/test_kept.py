@@ -1,0 +1,84 @@
+"""What a thread needs again in a later pass over its row stays in its registers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from hlo_opt.codegen.host_source import as_loops
+
+SOFTMAX = """HloModule m
+add {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] add(a, b)
+}}
+max {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] maximum(a, b)
+}}
+ENTRY e {{
+  p = {t}[{rows},{columns}]{{1,0}} parameter(0)
+  least = {t}[] constant(-inf)
+  m = {t}[{rows}]{{0}} reduce(p, least), dimensions={{1}}, to_apply=max
+  mb = {t}[{rows},{columns}]{{1,0}} broadcast(m), dimensions={{0}}
+  d = {t}[{rows},{columns}]{{1,0}} subtract(p, mb)
+  x = {t}[{rows},{columns}]{{1,0}} exponential(d)
+  z = {t}[] constant(0)
+  s = {t}[{rows}]{{0}} reduce(x, z), dimensions={{1}}, to_apply=add
+  sb = {t}[{rows},{columns}]{{1,0}} broadcast(s), dimensions={{0}}
+  ROOT r = {t}[{rows},{columns}]{{1,0}} divide(x, sb)
+}}
+"""
+
+
+def softmax(rows: int, columns: int, element_type: str = "f32") -> str:
+    return SOFTMAX.format(rows=rows, columns=columns, t=element_type)
+
+
+def count(source: str, pattern: str) -> int:
+    return len(re.findall(pattern, source[source.index('extern "C"') :]))
+
+
+@pytest.mark.parametrize("columns", [33, 100, 127, 128, 1000, 1001, 4096, 16384])
+def test_a_softmax_reads_its_row_once_and_takes_each_exponential_once(tool: Any, columns: int) -> None:
+    kernel = tool.kernel(softmax(3, columns))
+    assert count(kernel.source, r"in0\[") == 1
+    assert count(kernel.source, r"\bexpf\(") == 1
+    assert as_loops(kernel) is not None
+
+
+@pytest.mark.parametrize(("rows", "columns", "element_type"), [(5, 40_000, "f32"), (2, 24_000, "f64")])
+def test_a_row_that_registers_do_not_hold_is_read_again(tool: Any, rows: int, columns: int, element_type: str) -> None:
+    kernel = tool.kernel(softmax(rows, columns, element_type))
+    assert count(kernel.source, r"in0\[") == 3
+    assert "kept_" not in kernel.source
+
+
+def test_where_results_do_not_fit_what_was_read_may(tool: Any) -> None:
+    text = softmax(3, 1000).replace("ROOT r =", "r =")
+    extra = """  y = f32[3,1000]{1,0} sine(p)
+  w = f32[3,1000]{1,0} multiply(y, r)
+  v = f32[3,1000]{1,0} cosine(p)
+  u = f32[3,1000]{1,0} add(w, v)
+  ROOT o = (f32[3,1000]{1,0}, f32[3,1000]{1,0}, f32[3,1000]{1,0}) tuple(u, d, y)
+}
+"""
+    kernel = tool.kernel(text.rstrip().removesuffix("}") + extra)
+    assert count(kernel.source, r"in0\[") == 1
+    tool.agrees(text.rstrip().removesuffix("}") + extra, relative=1e-5)
+
+
+def test_softmaxes_agree(tool: Any) -> None:
+    sizes = [(3, 33), (1, 127), (5, 128), (4, 1000), (9, 1001), (2, 4096), (2, 16388), (1, 40_000)]
+    tool.all_agree([softmax(rows, columns) for rows, columns in sizes], relative=1e-5)
+    tool.all_agree([softmax(3, columns, "f64") for columns in (64, 999, 1000)], relative=1e-12)
+
+
+def test_rows_that_share_a_block(tool: Any) -> None:
+    """Threads of several rows in a block, the last row missing, and a last round that only some threads have."""
+    for rows in (1, 3, 4, 5):
+        tool.agrees(softmax(rows, 36 * 4), relative=1e-5)
