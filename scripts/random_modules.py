@@ -23,6 +23,7 @@ import functools
 import importlib
 import math
 import multiprocessing
+import random
 import re
 import sys
 import time
@@ -48,6 +49,7 @@ Outcome: TypeAlias = "list[Array] | str"
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 SECONDS = 60.0
 CHUNK = 25  # modules that Hypothesis draws in one go; a disagreement ends its chunk
+WAYS_OF_A_CHUNK = 4  # ways to fuse its modules, drawn
 SHRINKING = 30.0  # seconds spent on making a disagreement smaller
 NUDGES = 3
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float32": 3e-4, "complex64": 3e-4, "float16": 6e-3, "bfloat16": 4e-2}
@@ -428,6 +430,7 @@ def _work(number: int, count: int, seed: int, way: str, presets: Sequence[str], 
     global _judge
     if way == "fused":
         ways = [*map(Way, presets), *(wide_ways() if wide else ())]
+        ways = random.Random(seed * 100_003 + number).sample(ways, min(WAYS_OF_A_CHUNK, len(ways)))
         return chunk(number, count, seed, functools.partial(against_fused, ways), fusible=number % 2 == 1)
     if way == "host":
         return chunk(number, count, seed, functools.partial(against_host, presets), tile_edges=True)

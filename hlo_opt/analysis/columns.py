@@ -17,6 +17,8 @@ PER_THREAD = 16
 """Elements of a column that one thread folds, before the column gets more threads."""
 SECTOR_BITS = 256
 """What one memory transaction brings: a narrower tile would waste part of it."""
+PART = 32 * 1024
+"""Elements of long columns that lie side by side, or of a long row, that one block folds at least before several blocks share the work."""
 _LONG = 512  # elements of a column that are worth narrower tiles
 _ACCUMULATOR_BYTES = 32  # of a thread: with more, each thread gets fewer columns, and a block fewer threads
 
@@ -72,6 +74,11 @@ def column_tile(
     if ways * lanes * vector * accumulator_bytes > shared_bytes:
         return None
     return ColumnTile(vector, lanes, ways, blocks)
+
+
+def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
+    """Blocks that fold the same columns together: as many as fill the device, if each has enough to do."""
+    return max(1, min(2 * cores // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
 
 
 def _vector(minor: int, bits: int) -> int:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from hlo_opt.analysis.cluster import Cluster
-from hlo_opt.analysis.columns import column_tile
+from hlo_opt.analysis.cluster import Cluster, Node
+from hlo_opt.analysis.columns import PART, column_parts, column_tile
 from hlo_opt.analysis.facts import is_elementwise
 from hlo_opt.analysis.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
 from hlo_opt.analysis.reductions import WARP, ReductionForm, fast_form
@@ -38,11 +38,36 @@ def fold_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimensions 
     if any(next(r.shape.leaves()).element_count not in fits for r in cluster.roots):
         return None
     if form.is_row:
-        return _rows(form, hero)
+        found_rows = _rows(form, hero)
+        if found_rows is not None and _ends_in_one_pass(cluster, elements):
+            parts = row_parts(form.sizes[1], form.sizes[2], target.core_count)
+            return LaunchDimensions(found_rows.blocks * parts, found_rows.threads)
+        return found_rows
     bits = smallest_bits(n.shape for n in cluster.inputs.values()) or 32
     results = [leaf for other, reduce in forms if other == form for leaf in reduce.shape.leaves()]
     tile = column_tile(form.sizes, bits, sum(max(4, leaf.type.bytes) for leaf in results), target.core_count)
-    return None if tile is None else LaunchDimensions(tile.blocks, tile.threads)
+    if tile is None:
+        return None
+    parts = 1
+    if _ends_in_one_pass(cluster, elements):
+        parts = column_parts(tile, form.sizes[1], target.core_count)
+    return LaunchDimensions(tile.blocks * parts, tile.threads)
+
+
+def row_parts(rows: int, columns: int, cores: int) -> int:
+    """Blocks that fold a row of that length together: as many as fill the device, if each has enough to do."""
+    return max(1, min(2 * cores // rows, columns // PART))
+
+
+def _ends_in_one_pass(cluster: Cluster, elements: int) -> bool:
+    """Whether no reduction needs another's result, and no output of the operand's size needs one."""
+    after: set[Node] = set()
+    for node in cluster.nodes:  # operands come before users
+        if any(o in after or (o.opcode == "reduce" and not o.is_input) for o in node.operands):
+            if node.opcode == "reduce":
+                return False
+            after.add(node)
+    return not any(r in after and next(r.shape.leaves()).element_count == elements for r in cluster.roots)
 
 
 def _rows(form: ReductionForm, hero: Instruction) -> LaunchDimensions | None:

@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from hlo_opt.codegen.index_text import digit_text, index_type, render
 from hlo_opt.codegen.names import Names, identifier
@@ -15,8 +16,10 @@ from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.index_map import (
     Constant,
     Expression,
+    Product,
     Quotient,
     Remainder,
+    Sum,
     Variable,
     add,
     constant,
@@ -52,6 +55,15 @@ class _Scope:
         return made
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """A position that is `first * size + number`, `first` being the text of something that is the same for all numbers below the size."""
+
+    first: str
+    size: int
+    number: str
+
+
 class Builder:
     """See `hlo_opt.ops.lowering.KernelBuilder` for the part that lowerings use.
 
@@ -70,6 +82,7 @@ class Builder:
         self._pointers = pointers
         self._tables: dict[Instruction, str] = {}
         self._scopes = [_Scope()]
+        self._pairs: dict[str, _Pair] = {}
         self._margin = _INDENT
         self._naming = "value"
         self._depth = 0
@@ -80,7 +93,7 @@ class Builder:
         """A builder in the same state. What it writes, and the names that it takes, leave this one as it is."""
         made = copy.copy(self)
         made.names, made.lines, made.tables = self.names.copy(), [], []
-        made._numbers, made._tables = dict(self._numbers), dict(self._tables)
+        made._numbers, made._tables, made._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
         made._scopes = [scope.copy() for scope in self._scopes]
         return made
 
@@ -174,9 +187,21 @@ class Builder:
             if found is not None:
                 return found
         inner = render(expression.left, self._digit)
+        pair = self._pairs.get(inner)
+        if pair is not None and expression.divisor > pair.size and expression.divisor % pair.size == 0:
+            return self._digit_of_pair(expression, pair)
         if not re.fullmatch(r"\w+", inner):
             inner = f"({inner})"
         return self._digit_name(expression, digit_text(expression, inner))
+
+    def _digit_of_pair(self, expression: Quotient | Remainder, pair: _Pair) -> str:
+        """A digit of a thread's element by that of its vector: the compiler then sees that the elements of a vector are neighbours here too."""
+        text = f"{pair.first} {'/' if isinstance(expression, Quotient) else '%'} {expression.divisor // pair.size}"
+        if isinstance(expression, Quotient):
+            return self._digit_name(expression, text)
+        name = self._digit_name(expression, f"{text} * {pair.size} + {pair.number}")
+        self._pairs[name] = _Pair(text, pair.size, pair.number)
+        return name
 
     def _digit_name(self, expression: Expression, text: str) -> str:
         for scope in reversed(self._scopes):
@@ -207,6 +232,10 @@ class Builder:
             return expression
         name = self.names.fresh(stem)
         self.line(f"const {index_type(expression)} {name} = {self._plain(expression)};")
+        match expression:
+            case Sum(left=Product(left=Variable() as first, factor=size), right=Variable() as number):
+                if first.low >= 0 and (number.low, number.high) == (0, size - 1):
+                    self._pairs[name] = _Pair(first.name, size, number.name)
         return Variable(expression.low, expression.high, name)
 
     def index(self, text: str, low: int, high: int) -> Expression:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder, named
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
+from hlo_opt.codegen.parts import last_only, leave, meeting, reset
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
@@ -21,7 +22,8 @@ from hlo_opt.plans.plan import Plan, Segment
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a thread stands: its lane and way (`way` is empty where a column has one thread), its columns, and the condition that these are its own."""
+    """Where a thread stands: its lane and way (`way` is empty where a column has one thread), its columns, and the condition that these are its own. Where blocks share columns:
+    which ones (`tile`), and the block's part of them."""
 
     segment: Segment
     space: Space
@@ -29,6 +31,9 @@ class _Place:
     way: str
     kept: tuple[Expression, ...]
     live: str
+    tile: Expression
+    across: Expression
+    part: str
 
     @property
     def reduces(self) -> list[Instruction]:
@@ -41,6 +46,10 @@ class _Place:
     @property
     def ways(self) -> int:
         return self.segment.threads_per_row
+
+    @property
+    def tiles(self) -> int:
+        return self.segment.blocks // self.segment.parts
 
 
 def emit(
@@ -85,9 +94,15 @@ def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> 
         builder.line(f"const int {lane} = threadIdx.x{f' % {lanes}' if ways > 1 else ''};")
     tiles = -(-(minor // vector) // lanes)
     block: Expression = constant(0)
-    if segment.blocks > 1:
-        block = Variable(0, segment.blocks - 1, builder.names.fresh("tile"))
-        builder.line(f"const int {block.name} = blockIdx.x{f' - {first_block}' if first_block else ''};")
+    parts, own_block, part = segment.parts, f"blockIdx.x{f' - {first_block}' if first_block else ''}", ""
+    if parts > 1:
+        part = builder.names.fresh("part")
+        own_block = f"({own_block})" if first_block else own_block
+        builder.line(f"const int {part} = {own_block}{f' % {parts}' if segment.blocks > parts else ''};")
+        own_block = f"{own_block} / {parts}"
+    if segment.blocks > parts:
+        block = Variable(0, segment.blocks // parts - 1, builder.names.fresh("tile"))
+        builder.line(f"const int {block.name} = {own_block};")
     start, live = add(multiply(modulo(block, tiles), lanes), across), ""
     most = minor // vector - 1
     if start.high > most:  # threads without columns of their own repeat the last ones, so that all meet at barriers
@@ -101,22 +116,25 @@ def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> 
     major_part = multiply(named(builder, divide(block, tiles)), minor)
     first = add(major_part, multiply(start, vector))
     kept = tuple(add(first, constant(number)) for number in range(vector))
-    return _Place(segment, Space(major * minor, reduced, minor), lane, way, kept, live)
+    return _Place(segment, Space(major * minor, reduced, minor), lane, way, kept, live, block, across, part)
 
 
 def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], stores: Sequence[Write]) -> None:
-    size = place.space.reduced
+    size, stride = place.space.reduced, place.ways * place.segment.parts
     reduced = Variable(0, size - 1, builder.names.fresh("step"))
-    kind = "int" if size + place.ways <= 2**31 - 1 else "long long"
-    name = reduced.name
-    with builder.block(f"for ({kind} {name} = {place.way or 0}; {name} < {size}; {name} += {place.ways})"):
+    kind = "int" if size + stride <= 2**31 - 1 else "long long"
+    name, start = reduced.name, place.way or "0"
+    if place.part:
+        start = builder.names.fresh("start")
+        builder.line(f"const int {start} = {place.part} * {place.ways}{f' + {place.way}' if place.way else ''};")
+    with builder.block(f"for ({kind} {name} = {start}; {name} < {size}; {name} += {stride})"):
         values = []  # all are read before the first is folded, so that neighbours are read together
         for kept, folds in zip(place.kept, columns, strict=True):
             for fold in folds:
                 at = operand_index(fold.reduce, kept, reduced)
                 values.append((fold, [builder.value(o, at) for o in fold.operands]))
         for fold, read in values:
-            fold.take(builder, read, f"{name} < {place.ways}")
+            fold.take(builder, read, f"{name} < {stride}")
         for kept in place.kept:
             for write in stores:
                 index = root_index(place.space, place.reduces, write.root, kept, reduced)
@@ -126,30 +144,82 @@ def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], st
 
 def _close(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], *, to_all: bool) -> None:
     """Bring the threads' results together. The first thread of a column then knows them, or all of its threads."""
-    tables: dict[str, str] = {}
     folds = [fold for column in columns for fold in column]
-    if place.ways > 1:
-        for fold in folds:
-            for element_type, name in zip(fold.types, fold.accumulators, strict=True):
-                tables[name] = builder.names.numbered("partial")
-                builder.line(f"__shared__ {register_type(element_type)} {tables[name]}[{place.ways * place.lanes}];")
-                builder.assign(f"{tables[name]}[threadIdx.x]", name)
-        distance = builder.names.fresh("distance")
-        with builder.block(f"for (int {distance} = {place.ways // 2}; {distance} > 0; {distance} /= 2)"):
-            builder.line("__syncthreads();")
-            with builder.branch(f"{place.way} < {distance}"):
-                for fold in folds:
-                    builder.name_after(fold.reduce)
-                    others = [
-                        builder.bind_exact(t, f"{tables[name]}[threadIdx.x + {distance} * {place.lanes}]")
-                        for t, name in zip(fold.types, fold.accumulators, strict=True)
-                    ]
-                    fold.combine(builder, others)
-                    for name in fold.accumulators:
-                        builder.assign(f"{tables[name]}[threadIdx.x]", name)
-        if to_all:
-            builder.line("__syncthreads();")
+    tables = _tables(builder, place, folds) if place.ways > 1 else []
+    if tables:
+        _tree(builder, place, folds, tables, place.ways)
+    if place.part:
+        columns = _met(builder, place, columns, tables)
+    elif tables and to_all:
+        builder.line("__syncthreads();")
+    of_fold = iter(tables)
     for kept, column in zip(place.kept, columns, strict=True):
         for fold in column:
-            results = [f"{tables[n]}[{place.lane}]" if to_all and tables else n for n in fold.accumulators]
-            fold.finish(builder, results, kept)
+            shared = [f"{name}[{place.lane}]" for name in next(of_fold)] if tables else []
+            fold.finish(builder, shared if to_all and tables else fold.accumulators, kept)
+
+
+def _tables(builder: Builder, place: _Place, folds: Sequence[Fold]) -> list[list[str]]:
+    """Shared memory in which the threads of a column meet, for each accumulator of each fold."""
+    found = []
+    for fold in folds:
+        found.append([builder.names.numbered("partial") for _ in fold.types])
+        for element_type, name in zip(fold.types, found[-1], strict=True):
+            builder.line(f"__shared__ {register_type(element_type)} {name}[{place.ways * place.lanes}];")
+    return found
+
+
+def _tree(builder: Builder, place: _Place, folds: Sequence[Fold], tables: Sequence[Sequence[str]], count: int) -> None:
+    """Bring the results of the first `count` threads of each column together in its first thread."""
+
+    def show(fold: Fold, names: Sequence[str]) -> None:
+        for table, name in zip(names, fold.accumulators, strict=True):
+            builder.assign(f"{table}[threadIdx.x]", name)
+
+    for fold, names in zip(folds, tables, strict=True):
+        show(fold, names)
+    distance = builder.names.fresh("distance")
+    first = 1 << ((count - 1).bit_length() - 1)
+    with builder.block(f"for (int {distance} = {first}; {distance} > 0; {distance} /= 2)"):
+        builder.line("__syncthreads();")
+        more = f" && {place.way} + {distance} < {count}" if count & (count - 1) else ""
+        with builder.branch(f"{place.way} < {distance}{more}"):
+            for fold, names in zip(folds, tables, strict=True):
+                builder.name_after(fold.reduce)
+                others = [
+                    builder.bind_exact(t, f"{table}[threadIdx.x + {distance} * {place.lanes}]")
+                    for t, table in zip(fold.types, names, strict=True)
+                ]
+                fold.combine(builder, others)
+                show(fold, names)
+
+
+def _met(
+    builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], tables: Sequence[Sequence[str]]
+) -> list[list[Fold]]:
+    """Bring the parts of the block's columns together, in the block that is last: folds whose results the first thread of each column has."""
+    segment, parts, vector = place.segment, place.segment.parts, place.segment.vector
+    meet = meeting(builder, columns[0], place.tiles, place.tiles * place.lanes * vector, parts)
+    group, lane = builder.text(place.tile), add(multiply(place.tile, place.lanes), place.across)
+    firsts = [multiply(add(multiply(lane, vector), constant(number)), parts) for number in range(vector)]
+
+    def at(first: Expression, name: str) -> str:
+        return builder.text(add(first, Variable(0, parts - 1, name)))
+
+    with builder.branch(f"{place.way} == 0") if place.way else nullcontext():
+        leave(builder, meet, columns, [at(first, place.part) for first in firsts])
+    last_only(builder, meet, group)
+    reset(builder, meet, group)
+    found = [open_folds(builder, [fold.reduce for fold in column]) for column in columns]
+    number = builder.names.numbered("k")
+    with builder.block(f"for (int {number} = {place.way or 0}; {number} < {parts}; {number} += {place.ways})"):
+        for first, column_folds in zip(firsts, found, strict=True):
+            for fold, names in zip(column_folds, meet.tables, strict=True):
+                where = at(first, number)
+                builder.name_after(fold.reduce)
+                values = [builder.bind_exact(t, f"{name}[{where}]") for t, name in zip(fold.types, names, strict=True)]
+                fold.take(builder, values, f"{number} < {place.ways}")
+    count = min(parts, segment.threads_per_row)
+    if count > 1:
+        _tree(builder, place, [fold for column_folds in found for fold in column_folds], tables, count)
+    return found

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from hlo_opt.codegen.host_vectors import rejoined
+
 WARP = 32
 
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
@@ -114,7 +116,10 @@ class _Walk:
             return None
         number, size = found["name"], found["count"]
         first = re.fullmatch(rf"const {_INDEX} (\w+) = {self.name} \* {size} \+ {number};", block.body[0])
-        return None if first is None else _Vector(block.header, number, first[1], size, block.body[1:])
+        if first is None:
+            return None
+        body = [_rejoined(item, self.name, size, number, first[1]) for item in block.body[1:]]
+        return _Vector(block.header, number, first[1], size, body)
 
 
 _Node = _Stretch | _Around | str
@@ -467,6 +472,12 @@ class _Writer:
                 text = f"{text[: found.start()]}{name}_of[{index[0]}][hlo_thread]{text[end:]}"
                 start = found.start() + len(name) + len("_of[")
         return text
+
+
+def _rejoined(item: _Item, first: str, size: str, number: str, position: str) -> _Item:
+    if isinstance(item, str):
+        return rejoined(item, first, int(size), number, position)
+    return _Block(item.header, [_rejoined(i, first, size, number, position) for i in item.body])
 
 
 def _widened(declaration: str) -> str:

@@ -20,6 +20,8 @@ from hlo_opt.codegen.scalars import memory_type
 
 _MEETS = re.compile(r"\b__(?:sync|shfl|ballot|any|all|reduce)\w*\(")
 _ORDERED = re.compile(r"\batomic[A-Z]\w*\(|\b__threadfence\w*\(|\bvolatile\b")
+_OF_LAUNCH = re.compile(r"^static __device__ (?!const )", re.M)
+"""Memory in which blocks meet: one processor runs them all, and another may run the same kernel for somebody else at that time."""
 _LEAVES = re.compile(r"\breturn;")
 
 
@@ -58,6 +60,7 @@ def host_unit(kernels: Sequence[Kernel]) -> str:
         else:
             functions, segments = _cut(kernel)
             named = f"{functions}{_straight_launcher(kernel, segments)}"
+        named = _OF_LAUNCH.sub("static __thread ", named)
         parts.append(f"\nnamespace kernel_{number} {{\n{named}}}\n")
     return "".join(parts)
 

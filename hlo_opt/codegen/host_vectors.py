@@ -101,6 +101,18 @@ class Spread:
     threads: int = 0
 
 
+def rejoined(line: str, first: str, size: int, number: str, position: str) -> str:
+    """A statement with quotients and remainders of `first` as those of the position `first * size + number`, which they stand for."""
+    found = re.fullmatch(
+        rf"(?P<head> *const (?:int|long long) \w+ = ){first}(?P<digits>(?: [/%] \d+)+)(?: \* {size} \+ {number})?;",
+        line,
+    )
+    if found is None:
+        return line
+    digits = re.sub(r"\d+", lambda m: str(int(m[0]) * size), found["digits"])
+    return f"{found['head']}{position}{digits};"
+
+
 def spread_out(body: str, threads: int) -> Spread:
     """The body of a segment of so many threads, one element at a time where all that it does is a loop over neighbouring ones."""
     lines = body.splitlines()
@@ -114,8 +126,10 @@ def spread_out(body: str, threads: int) -> Spread:
     margin = lines[place][: -len(lines[place].lstrip())]
     number, size = loop["name"], int(loop["size"])
     first = re.fullmatch(
-        rf"(?P<start> *const (?:int|long long) \w+ = ){thread} \* {size} \+ {number};", lines[place + 1]
+        rf"(?P<start> *const (?:int|long long) (?P<name>\w+) = ){thread} \* {size} \+ {number};", lines[place + 1]
     )
+    if first is not None:
+        lines[place + 2 :] = [rejoined(line, thread, size, number, first["name"]) for line in lines[place + 2 :]]
     leave = [found for line in lines if (found := re.fullmatch(rf" *if \({thread} >= (\d+)\) return;", line))]
     mentions = sum(len(re.findall(rf"\b{thread}\b", line)) for line in lines)
     if first is None or lines.index(f"{margin}}}", place) != len(lines) - 1 or mentions != 2 + len(leave):

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
 from hlo_opt.codegen.kept import Keeper, keeper
+from hlo_opt.codegen.parts import last_only, leave, meeting, reset
 from hlo_opt.codegen.scalars import register_type, shuffled
 from hlo_opt.codegen.vectors import Store, each_element, store_all
 from hlo_opt.ir import Instruction, Shape
@@ -36,8 +37,10 @@ def emit(
     lane = builder.names.fresh("lane")
     builder.line(f"const int {lane} = threadIdx.x{f' % {threads}' if per_block > 1 else ''};")
     row: Expression = constant(0)
-    live = ""
-    if rows > 1:
+    live, start, part = "", lane, ""
+    if segment.parts > 1:
+        row, start, part = _part(builder, segment, lane, first_block)
+    elif rows > 1:
         row = Variable(0, rows - 1, builder.names.fresh("row"))
         kind = "int" if rows + per_block <= 2**31 - 1 else "long long"
         text = f"(blockIdx.x - {first_block})" if first_block else "blockIdx.x"
@@ -51,10 +54,10 @@ def emit(
         builder.line(f"const {kind} {row.name} = {text};")
     writes = writes_of(plan, segment, rows, targets)
     passes = len(segment.levels) + any(w.per_position and w.level for w in writes)
-    steady = [lane, *variables_of(row)]
+    steady = [lane, start, *variables_of(row)]
 
     def fold_and_store(to: Builder, keeping: Keeper) -> None:
-        _passes(to, segment, writes, lane, row, live, keeping)
+        _passes(to, segment, writes, lane, (start, part), row, live, keeping)
 
     fold_and_store(builder, keeper(builder, _rounds(segment) * segment.vector, passes, steady, fold_and_store))
     condition = " && ".join(text for text in (f"{lane} == 0", live) if text)
@@ -65,27 +68,50 @@ def emit(
                 write.emit(builder, root_index(Space(*segment.space), _reduces(segment), write.root, row, None))
 
 
+def _part(builder: Builder, segment: Segment, lane: str, first_block: int) -> tuple[Expression, str, str]:
+    """The row of a block that shares it with others, the first step of each of its threads (those of all parts walk the row side by side), and the part's number."""
+    rows, parts, threads = segment.space[0], segment.parts, segment.threads_per_row
+    block = f"(blockIdx.x - {first_block})" if first_block else "blockIdx.x"
+    part, start = builder.names.fresh("part"), builder.names.fresh("start")
+    row: Expression = constant(0)
+    if rows > 1:
+        row = Variable(0, rows - 1, builder.names.fresh("row"))
+        builder.line(f"const int {row.name} = {block} / {parts};")
+    builder.line(f"const int {part} = {block}{f' % {parts}' if rows > 1 else ''};")
+    builder.line(f"const int {start} = {part} * {threads} + {lane};")
+    return row, start, part
+
+
 def _passes(
     builder: Builder,
     segment: Segment,
     writes: Sequence[Write],
     lane: str,
+    of_part: tuple[str, str],
     row: Expression,
     live: str,
     keeping: Keeper,
 ) -> None:
+    start, part = of_part
     for level in range(len(segment.levels) + 1):
         folds = open_folds(builder, segment.levels[level]) if level < len(segment.levels) else []
         stores = [w for w in writes if w.per_position and w.level == level]
         if folds or stores:
-            _pass(builder, segment, level, folds, stores, lane, row, live, keeping)
+            _pass(builder, segment, level, folds, stores, start, row, live, keeping)
+        if segment.parts > 1 and folds:
+            folds = _met(builder, segment, folds, lane, part, row)
         for fold in folds:
             _close(builder, segment, fold, lane, row)
 
 
 def _rounds(segment: Segment) -> int:
     """Steps of the thread that has most."""
-    return math.ceil(segment.space[1] / (segment.vector * segment.threads_per_row))
+    return math.ceil(segment.space[1] / (segment.vector * _across(segment)))
+
+
+def _across(segment: Segment) -> int:
+    """Threads that fold a row, in all blocks that have parts of it."""
+    return segment.threads_per_row * segment.parts
 
 
 def _reduces(segment: Segment) -> Iterable[Instruction]:
@@ -119,7 +145,7 @@ def _pass(
             several = isinstance(part, Variable)
             slot = place if not several else f"{place} * {vector} + {to.text(part)}"
             keeping.begin(to, level, column, slot)
-            is_first = f"{step.name} < {threads}" + (f" && {to.text(part)} == 0" if several else "")
+            is_first = f"{step.name} < {_across(segment)}" + (f" && {to.text(part)} == 0" if several else "")
             _fold_column(to, folds, row, column, is_first)
             found = _stores(to, segment, stores, row, column)
             keeping.end(to, level, column, slot)
@@ -141,7 +167,7 @@ def _pass(
 def _steps(builder: Builder, segment: Segment, lane: str, numbered: bool) -> Iterator[tuple[Variable, str]]:
     """A loop over the steps of a thread: the variable of a step's place in the row, and where `numbered` that of its number among the thread's, for the
     compiler to unroll."""
-    threads, vector = segment.threads_per_row, segment.vector
+    threads, vector = _across(segment), segment.vector
     steps = segment.space[1] // vector
     rounds = _rounds(segment)
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
@@ -178,8 +204,49 @@ def _stores(
     ]
 
 
+def _met(
+    builder: Builder, segment: Segment, folds: Sequence[Fold], lane: str, part: str, row: Expression
+) -> list[Fold]:
+    """Bring the parts of a row together in the first warp of the block that is last: folds of one part per thread or some, to be closed as if the row had no others."""
+    parts = segment.parts
+    for fold in folds:
+        _fold_block(builder, segment, fold, lane)
+    rows = segment.space[0]
+    meet = meeting(builder, folds, rows, rows, parts)
+    first, group = builder.text(multiply(row, parts)), builder.text(row)
+    with builder.branch(f"{lane} == 0"):
+        leave(builder, meet, [folds], [f"{first} + {part}" if rows > 1 else part])
+    last_only(builder, meet, group)
+    reset(builder, meet, group)
+    builder.line(f"if (threadIdx.x >= {WARP}) return;")
+    found = open_folds(builder, [fold.reduce for fold in folds])
+    number = builder.names.numbered("k")
+    with builder.block(f"for (int {number} = {lane}; {number} < {parts}; {number} += {WARP})"):
+        for fold, names in zip(found, meet.tables, strict=True):
+            builder.name_after(fold.reduce)
+            at = f"{first} + {number}" if rows > 1 else number
+            values = [builder.bind_exact(t, f"{name}[{at}]") for t, name in zip(fold.types, names, strict=True)]
+            fold.take(builder, values, f"{number} < {WARP}")
+    return found
+
+
 def _close(builder: Builder, segment: Segment, fold: Fold, lane: str, row: Expression) -> None:
     """Bring the threads' results together; every thread of the row then knows the row's."""
+    kinds = [register_type(t) for t in fold.types]
+    if segment.parts > 1:
+        builder.name_after(fold.reduce)
+        lanes = min(WARP, segment.parts)
+        _fold_lanes(builder, fold, lanes, lane if lanes < WARP else "")
+    else:
+        _fold_block(builder, segment, fold, lane)
+    warps = segment.threads_per_row // WARP
+    leader = "0" if warps else f"threadIdx.x % {WARP} - {lane}"
+    results = [shuffled(kind, "__shfl_sync", name, leader) for kind, name in zip(kinds, fold.accumulators, strict=True)]
+    fold.finish(builder, results, row)
+
+
+def _fold_block(builder: Builder, segment: Segment, fold: Fold, lane: str) -> None:
+    """Bring the results of a block's threads together; the first lane of each warp then knows the row's."""
     kinds = [register_type(t) for t in fold.types]
     builder.name_after(fold.reduce)
     _fold_lanes(builder, fold, min(WARP, segment.threads_per_row), "")
@@ -199,9 +266,6 @@ def _close(builder: Builder, segment: Segment, fold: Fold, lane: str, row: Expre
             position = within if warps == WARP else f"({within} < {warps} ? {within} : 0)"
             builder.assign(name, f"{table}[{first}{position}]")
         _fold_lanes(builder, fold, warps, within)
-    leader = "0" if warps else f"threadIdx.x % {WARP} - {lane}"
-    results = [shuffled(kind, "__shfl_sync", name, leader) for kind, name in zip(kinds, fold.accumulators, strict=True)]
-    fold.finish(builder, results, row)
 
 
 def _fold_lanes(builder: Builder, fold: Fold, lanes: int, within: str) -> None:

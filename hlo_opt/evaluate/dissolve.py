@@ -107,11 +107,11 @@ def _copy(instruction: Instruction, operands: list[Instruction]) -> Instruction:
 
 def _key(instruction: Instruction, operands: list[Instruction]) -> tuple[object, ...]:
     """Equal for instructions that give the same value; like no other where that is not known."""
-    spec = find(instruction.opcode)
-    if instruction.parameter_number is not None or spec is None or spec.kind in _KEPT_APART:
-        return (object(),)
-    literal = instruction.literal
-    if literal is not None and (literal.is_elided or instruction.shape.element_count > 1):
+    literal, spec = instruction.literal, find(instruction.opcode)
+    if literal is None:
+        if instruction.parameter_number is not None or spec is None or spec.kind in _KEPT_APART:
+            return (object(),)
+    elif literal.is_elided or instruction.shape.element_count > 1:
         return (object(),)
     attributes = [
         (name, value.text if isinstance(value, Attribute) else value.computations)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Hashable, Iterator, Sequence
+from collections.abc import Container, Iterator
 
-from hlo_opt.analysis.cost import estimate_fusion
 from hlo_opt.analysis.crossings import Crossings
-from hlo_opt.analysis.facts import FREE, is_boundary_fusion, launches
-from hlo_opt.analysis.performance import Priced, joint_estimate
-from hlo_opt.analysis.signature import edge_signature, signature
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.facts import is_boundary_fusion, launches
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
-from hlo_opt.fusion.decision import CostEstimate, FusionDecision
+from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.legality import CHECKS, Edge, illegal
 from hlo_opt.fusion.outline import original_name
@@ -21,15 +17,13 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.boundaries import edges_across
+from hlo_opt.passes.costs import HANDS_ON, MemberCosts, edge_cost, joint_cost
 from hlo_opt.passes.fusion_pass import FusionPass
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.text.frames import source_location
 
 _DIRECT_ONLY = 7
 """How many of the legality checks ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a bitcast."""
-
-HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
-"""Opcodes that hand their first operand's value on, or an element of it, without a kernel."""
 
 
 def decisions(
@@ -57,7 +51,7 @@ def decisions(
         left=context.left,
     )
     seen: set[tuple[str, str]] = set()
-    costs = _MemberCosts(context.target)
+    costs = MemberCosts(context.target)
     crossings = Crossings(module)
     for computation in executed_computations(module):
         for instruction in computation.instructions:
@@ -79,7 +73,7 @@ def _fused(
     computation: Computation,
     context: PassContext,
     seen: set[tuple[str, str]],
-    costs: _MemberCosts,
+    costs: MemberCosts,
 ) -> Iterator[FusionDecision]:
     """The edges of the input that ended inside a fusion; one that was copied into several fusions is told once."""
     module = computation.module
@@ -114,7 +108,7 @@ def _joined(
     computation: Computation,
     context: PassContext,
     seen: set[tuple[str, str]],
-    costs: _MemberCosts,
+    costs: MemberCosts,
 ) -> Iterator[FusionDecision]:
     """Neighbours among the outputs of a kernel that do not read each other: siblings that became one."""
     module = computation.module
@@ -142,38 +136,6 @@ def _joined(
             consumer_kernel=fusion.name,
             relation="sibling",
         )
-
-
-class _MemberCosts:
-    """Costs of edges inside fusions. Edges whose instructions have the same signatures cost the same."""
-
-    def __init__(self, target: DeviceTarget) -> None:
-        self._target = target
-        self._signatures: dict[Instruction, Hashable] = {}
-        self._costs: dict[Hashable, CostEstimate | None] = {}
-
-    def of(self, producer: Instruction, consumer: Instruction) -> CostEstimate | None:
-        key = edge_signature(producer, consumer, self._signature(producer), self._signature(consumer))
-        if key not in self._costs:
-            above, below = (Priced(i, self._target, row_local=True) for i in (producer, consumer))
-            self._costs[key] = _cost(above, below)
-        return self._costs[key]
-
-    def beside(self, first: Instruction, second: Instruction) -> CostEstimate:
-        """Of two that do not read each other."""
-        common = tuple(second.operands.index(o) if o in second.operands else -1 for o in first.operands)
-        key = (common, self._signature(first), self._signature(second))
-        if key not in self._costs:
-            self._costs[key] = _joint_cost(*(Priced(i, self._target, row_local=True) for i in (first, second)))
-        found = self._costs[key]
-        assert found is not None
-        return found
-
-    def _signature(self, instruction: Instruction) -> Hashable:
-        found = self._signatures.get(instruction)
-        if found is None:
-            found = self._signatures[instruction] = signature(instruction)
-        return found
 
 
 def _left(
@@ -208,7 +170,7 @@ def _left(
             consumer_opcode=_member(consumer, through, reader).opcode,
             rule=rule,
             reasons=tuple(reasons),
-            cost=_edge_cost(edge, through, engine),
+            cost=edge_cost(edge, through, engine),
             producer_source=source_location(module, written) or source_location(module, producer),
             consumer_source=source_location(module, _member(consumer, through, reader))
             or source_location(module, consumer),
@@ -232,7 +194,7 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
             consumer_opcode=_root(second).opcode,
             rule=fuser.name,
             reasons=tuple(reasons),
-            cost=_joint_cost(engine.state.priced(first), engine.state.priced(second)),
+            cost=joint_cost(engine.state.priced(first), engine.state.priced(second)),
             producer_source=source_location(engine.module, first) or source_location(engine.module, _root(first)),
             consumer_source=source_location(engine.module, second) or source_location(engine.module, _root(second)),
             producer_kernel=first.name,
@@ -312,63 +274,3 @@ def _member(consumer: Instruction, edge: Edge, reader: str) -> Instruction:
             if edge.origins.get(member, member.name) == reader:
                 return member
     return consumer
-
-
-def _edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None:
-    if through.producer is not edge.producer or edge.producer.shape.is_tuple:
-        return _element_cost(edge, engine)
-    state = engine.state
-    key = (state.structure_of_both(edge.producer, edge.consumer), edge.duplicates)
-    costs = state.known.costs
-    if key not in costs:
-        costs[key] = _cost_of(state.priced(edge.producer), state.priced(edge.consumer), kept=edge.duplicates)
-    return costs[key]
-
-
-def _cost_of(producer: Priced, consumer: Priced, *, kept: bool) -> CostEstimate | None:
-    """With `kept`, others read the producer, too."""
-    found = _cost(producer, consumer)
-    if found is None or not kept:
-        return found
-    alone = producer.estimate
-    return CostEstimate(
-        found.us_unfused,
-        found.us_fused + producer.target.kernel_launch_us + alone.us,
-        found.bytes_unfused,
-        found.bytes_fused + alone.bytes,
-        kept=True,
-    )
-
-
-def _element_cost(edge: Edge, engine: Engine) -> CostEstimate:
-    """Of an edge through elements of a tuple, or bitcasts: as one kernel that keeps what others read."""
-    handed, unwritten = [], 0
-    for operand in dict.fromkeys(edge.consumer.operands):
-        value, shared = operand, operand.is_root or len(operand.users) > 1
-        while value is not edge.producer and value.operands and value.opcode in HANDS_ON:
-            value = value.operands[0]
-            shared |= value.shape.is_array and len(value.users) > 1
-        if value is edge.producer:
-            handed.append(operand)
-            unwritten += 0 if shared else operand.shape.byte_size
-    above, below = (engine.state.priced(i) for i in (edge.producer, edge.consumer))
-    return _joint_cost(above, below, handed, unwritten)
-
-
-def _joint_cost(first: Priced, second: Priced, handed: Sequence[Instruction] = (), unwritten: int = 0) -> CostEstimate:
-    """Two kernels apart, and as one that writes what both wrote (`joint_estimate`)."""
-    launch = first.target.kernel_launch_us
-    joint = joint_estimate(first, second, handed, unwritten)
-    return CostEstimate(
-        2 * launch + first.estimate.us + second.estimate.us,
-        launch + joint.us,
-        first.estimate.bytes + second.estimate.bytes,
-        joint.bytes,
-    )
-
-
-def _cost(producer: Priced, consumer: Priced) -> CostEstimate | None:
-    if producer.instruction.shape.is_tuple or producer.instruction.opcode in FREE:
-        return None
-    us_unfused, us_fused, bytes_unfused, bytes_fused = estimate_fusion(producer, [consumer])
-    return CostEstimate(us_unfused, us_fused, bytes_unfused, bytes_fused)

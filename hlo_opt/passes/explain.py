@@ -47,14 +47,20 @@ class ExplainReport:
 
     @cached_property
     def dearest(self) -> list[FusionDecision]:
-        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first."""
+        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels one edge, and
+        no siblings of which one needs the other: what lies between them would have to go first."""
         rounds = self.rounds
         priced = [
             (d.cost.us_saved * rounds.get(d.computation, 1), n, d)
             for n, d in enumerate(self.refused)
-            if d.cost is not None
+            if d.cost is not None and all(r.code != "FUS132" for r in d.reasons)
         ]
-        return [d for _, _, d in sorted(priced, key=lambda p: (-p[0], p[1]))[:DEAREST]]
+        found: dict[frozenset[str], FusionDecision] = {}
+        for _, _, decision in sorted(priced, key=lambda p: (-p[0], p[1])):
+            found.setdefault(frozenset({decision.producer_kernel, decision.consumer_kernel}), decision)
+            if len(found) == DEAREST:
+                break
+        return list(found.values())
 
 
 def explain_module(

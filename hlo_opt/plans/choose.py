@@ -118,9 +118,11 @@ def _folds(region: Region, roots: Sequence[int], target: Any, room: int) -> tupl
     parts: list[Part] = []
     found, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))
     for folded in found:
-        part: Part | None = row_reduction.of(folded)
+        part: Part | None
         if folded.space.minor > 1:
             part = column_reduction.of(region, folded, target, room)
+        else:
+            part = row_reduction.of(region, folded, target)
         if part is None:
             rest = sorted([*rest, *folded.roots])
         else:

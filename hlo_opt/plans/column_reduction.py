@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.analysis.columns import SHARED_BYTES, ColumnTile, column_tile
+from hlo_opt.analysis.columns import SHARED_BYTES, ColumnTile, column_parts, column_tile
 from hlo_opt.analysis.geometry import smallest_bits
 from hlo_opt.analysis.reductions import fast_form
 from hlo_opt.ir import Instruction
-from hlo_opt.plans.folding import Folded, Levels, Space
+from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
 from hlo_opt.plans.loop import cores_of
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.row_reduction import may_be_reordered
@@ -35,6 +35,7 @@ class Columns:
     tile: ColumnTile
     levels: Levels
     roots: tuple[int, ...]
+    parts: int = 1
 
     @property
     def block(self) -> int:
@@ -48,7 +49,8 @@ class Columns:
             (self.space.kept // self.space.minor, self.space.reduced, self.space.minor),
             self.levels[0][0],
             self.roots,
-            self.tile.blocks,
+            self.tile.blocks * self.parts,
+            parts=self.parts,
             vector=self.tile.vector,
             threads_per_row=self.tile.ways,
             rows_per_block=self.tile.lanes,
@@ -57,9 +59,10 @@ class Columns:
 
     def shared_bytes(self, block: int) -> int:
         """Bytes in which the threads of a column meet."""
+        seen = 4 * (self.parts > 1)
         if self.tile.ways == 1:
-            return 0
-        return self.tile.threads * self.tile.vector * _accumulator_bytes(self.levels)
+            return seen
+        return self.tile.threads * self.tile.vector * _accumulator_bytes(self.levels) + seen
 
 
 def of(region: Region, folded: Folded, target: Any = None, shared_bytes: int = SHARED_BYTES) -> Columns | None:
@@ -68,7 +71,10 @@ def of(region: Region, folded: Folded, target: Any = None, shared_bytes: int = S
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
     tile = column_tile(sizes, bits, _accumulator_bytes(folded.levels), cores_of(target), shared_bytes)
-    return None if tile is None else Columns(space, tile, folded.levels, folded.roots)
+    if tile is None:
+        return None
+    parts = column_parts(tile, space.reduced, cores_of(target)) if ends_in_one_pass(region, folded) else 1
+    return Columns(space, tile, folded.levels, folded.roots, parts)
 
 
 def _accumulator_bytes(levels: Levels) -> int:

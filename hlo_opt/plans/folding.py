@@ -85,6 +85,18 @@ class Folded:
     roots: tuple[int, ...]
 
 
+def ends_in_one_pass(region: Region, folded: Folded) -> bool:
+    """Whether threads need no result before all of them have walked the space: no reduce needs another's, and no output of the whole space needs one."""
+    if len(folded.levels) > 1:
+        return False
+    whole = [
+        region.roots[n]
+        for n in folded.roots
+        if next(region.roots[n].shape.leaves()).element_count == folded.space.elements
+    ]
+    return folded.space.reduced > 1 and above(whole).isdisjoint(folded.levels[0])
+
+
 def match(
     region: Region, roots: Sequence[int], space_of: Callable[[Instruction], Space | None]
 ) -> tuple[list[Folded], list[int]]:

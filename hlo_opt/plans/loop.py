@@ -16,6 +16,8 @@ from hlo_opt.ir.index_map import Expression, delinearize
 from hlo_opt.plans.plan import Region, Segment
 
 BLOCK = 128
+WIDEST_ACCESS = 16
+"""Bytes that one instruction of a thread loads or stores at most."""
 _CORES = 132  # of an H100 SXM, when no target says otherwise
 _RESIDENT_THREADS = _CORES * 2048
 
@@ -67,9 +69,19 @@ def match(region: Region, roots: Sequence[int], target: Any = None) -> list[Elem
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
     found = []
     for elements, positions in groups.items():
-        vector = math.gcd(elements, 4) if elements >= resident_threads(target) else 1
+        vector = _vector(region, positions, elements, resident_threads(target))
         found.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
     return found
+
+
+def _vector(region: Region, positions: Sequence[int], elements: int, resident: int) -> int:
+    """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all that is read and written is narrow."""
+    moved = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
+    moved += [shape for shape in region.inputs if shape.is_array and shape.element_count >= elements]
+    vector = max(4, WIDEST_ACCESS // max(shape.type.bytes for shape in moved))
+    while vector > 4 and (elements % vector or 4 * elements < vector * resident):
+        vector //= 2
+    return math.gcd(elements, vector) if elements >= resident else 1
 
 
 def physical_index(shape: Shape, position: Expression) -> tuple[Expression, ...]:

@@ -49,6 +49,7 @@ class Segment:
     blocks       how many of the launch's blocks are its own; segments follow each other in the order of blocks
     vector       consecutive elements per thread
     levels       reduction: the reduces, those of a level needing only results of earlier levels
+    parts        reduction: blocks that fold one result together; the last of them to be done brings their results together and writes
     tiled        tiled transpose: the transposes that go through shared memory
     aliases      (output, parameter), both as numbers: before the launch the output holds the parameter's elements
     own          outputs among these that may take the parameter's own memory: nothing else reads it
@@ -65,6 +66,7 @@ class Segment:
     threads_per_row: int = 1
     rows_per_block: int = 1
     levels: tuple[tuple[Instruction, ...], ...] = ()
+    parts: int = 1
     tiled: tuple[Instruction, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
     own: tuple[int, ...] = ()

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from hlo_opt.analysis.geometry import round_up
-from hlo_opt.analysis.own_launch import MOST_THREADS, ROW_PER_THREAD, SHORT_ROW_BLOCK, short_row_vector
+from hlo_opt.analysis.own_launch import MOST_THREADS, ROW_PER_THREAD, SHORT_ROW_BLOCK, row_parts, short_row_vector
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.reducers import monoid
-from hlo_opt.plans.folding import Folded, Levels, Space
-from hlo_opt.plans.plan import Segment
+from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
+from hlo_opt.plans.loop import WIDEST_ACCESS, cores_of
+from hlo_opt.plans.plan import Region, Segment
 
 WARP = 32
-WIDEST_ACCESS = 16
-"""Bytes that one instruction of a thread loads or stores at most."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -54,6 +54,7 @@ class Rows:
     columns: int
     levels: Levels
     roots: tuple[int, ...]
+    parts: int = 1
 
     @property
     def vector(self) -> int:
@@ -94,7 +95,8 @@ class Rows:
             (self.rows, self.columns),
             self.levels[0][0],
             self.roots,
-            math.ceil(self.rows / rows_per_block),
+            math.ceil(self.rows / rows_per_block) * self.parts,
+            parts=self.parts,
             vector=self.vector,
             threads_per_row=self.threads,
             rows_per_block=rows_per_block,
@@ -107,9 +109,11 @@ class Rows:
             return 0
         leaves = [leaf for level in self.levels for r in level for leaf in r.shape.leaves()]
         warps = self._rows_per_block(block) * self.threads // WARP
-        return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps
+        return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps + 4 * (self.parts > 1)
 
 
-def of(folded: Folded) -> Rows:
+def of(region: Region, folded: Folded, target: Any = None) -> Rows:
     """The row reduction that folds this."""
-    return Rows(folded.space.kept, folded.space.reduced, folded.levels, folded.roots)
+    rows, columns = folded.space.kept, folded.space.reduced
+    parts = row_parts(rows, columns, cores_of(target)) if ends_in_one_pass(region, folded) else 1
+    return Rows(rows, columns, folded.levels, folded.roots, parts)

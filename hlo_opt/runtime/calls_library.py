@@ -171,22 +171,13 @@ def _solved(t: ElementType) -> bool:
 
 def alone(instruction: Instruction) -> Call | None:
     """A collective of one device gives back what it gets."""
-    return copied(instruction) if _is_alone(instruction) else None
+    return copied(instruction) if is_alone(instruction) else None
 
 
-def _is_alone(instruction: Instruction) -> bool:
+def is_alone(instruction: Instruction) -> bool:
+    """Whether the module runs on one device."""
     module = instruction.computation.module
     return module is not None and counts(module) == (1, 1)
-
-
-def is_misnamed(instruction: Instruction) -> bool:
-    """Whether an all-reduce of one device says that its operand, which it gives back, is of another float type. XLA reads such a module, and on XLA:CPU the
-    result is of the operand's type."""
-    if instruction.opcode != "all-reduce" or len(instruction.operands) != 1 or not _is_alone(instruction):
-        return False
-    said, given = instruction.shape, instruction.operands[0].shape
-    floats = said.is_array and given.is_array and said.type.is_float and given.type.is_float
-    return floats and said.type != given.type and said.dimensions == given.dimensions
 
 
 def copied(instruction: Instruction) -> Call | None:

@@ -36,6 +36,9 @@ class HostDevice:
     def copy(self, memory: Array) -> Array:
         return memory.copy()
 
+    def same(self, left: Array, right: Array) -> bool:
+        return np.array_equal(left.view(np.uint8), right.view(np.uint8))
+
     def view(self, memory: Array, shape: Shape) -> Array:
         return memory.view(shape.type.dtype)
 

@@ -27,7 +27,7 @@ from hlo_opt.ops.control_numpy import elided
 from hlo_opt.ops.custom_calls import find_custom_call
 from hlo_opt.runtime.branches_inside import with_selects
 from hlo_opt.runtime.calls import call_of
-from hlo_opt.runtime.calls_library import is_misnamed
+from hlo_opt.runtime.calls_library import is_alone
 from hlo_opt.runtime.donation import with_donations
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
@@ -145,7 +145,7 @@ class RoutineBuilder:
     def place(self, i: Instruction) -> Buffers:
         """The buffers of an instruction's value, with the steps that fill them, if it needs any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
-        if i.opcode in _FORWARDED or is_misnamed(i):
+        if i.opcode in _FORWARDED or self.is_misnamed(i, operands):
             return operands
         if i.opcode == "get-tuple-element":
             return self.element(i)
@@ -168,6 +168,13 @@ class RoutineBuilder:
                 computations = [c for value in branches_of(i) for c in value.computations]
                 return self.branch(i, operands, selector[0], computations, arguments)
         return self.compute(i, operands)
+
+    def is_misnamed(self, i: Instruction, operands: Buffers) -> bool:
+        """Whether an all-reduce of one device, which gives back what it gets, says that this is of another type. XLA reads such a module, and on XLA:CPU the
+        result has the operand's type."""
+        if i.opcode != "all-reduce" or not is_alone(i):
+            return False
+        return [self.shapes[b].element_type for b in operands] != [leaf.element_type for leaf in i.shape.leaves()]
 
     def element(self, i: Instruction) -> Buffers:
         return self.part(i, i.attribute("index", int))

@@ -13,11 +13,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir import Computation, ElementType, Instruction, Module, Shape, edit
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ops.dynamic import is_dynamic, takes_dynamic
 from hlo_opt.ops.gather_dimensions import gather_dimensions, scatter_dimensions
 from hlo_opt.ops.movement import padding_dimensions
+from hlo_opt.ops.numeric import integer_limits
+from hlo_opt.ops.reducers import monoid
 from hlo_opt.ops.reduction import reduced
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.runtime.static_writer import Writer
@@ -243,12 +245,22 @@ class _Rewriter:
     def reduce(self, i: Instruction, operands: list[_Value]) -> _Value:
         half, gone = len(operands) // 2, reduced(i)
         inits = [v.data for v in operands[half:]]
-        given = [self.masked(v, gone, init) for v, init in zip(operands[:half], inits, strict=True)]
+        nothing = self.identity(i) or inits
+        given = [self.masked(v, gone, n) for v, n in zip(operands[:half], nothing, strict=True)]
         kept = [d for d in range(given[0].shape.rank) if d not in gone]
         sizes = {to: operands[0].sizes[d] for to, d in enumerate(kept) if d in operands[0].sizes}
         if sizes and not self.shapes[i].is_array:
             raise _UnsupportedError
         return _Value(self.same(i, [*given, *inits]), sizes)
+
+    def identity(self, i: Instruction) -> list[Instruction] | None:
+        """What the reducer leaves every value with; None where nobody knows (XLA takes the init values for it)."""
+        if not i.shape.is_array:
+            return None
+        name, element_type = monoid(i.called_by("to_apply")), self.shapes[i].type
+        if name is None or element_type.is_complex:
+            return None
+        return [self.write.scalar(element_type, _identity(name, element_type))]
 
     def broadcast(self, i: Instruction, operands: list[_Value]) -> _Value:
         to = i.ints("dimensions")
@@ -331,6 +343,17 @@ _OPERATIONS: Mapping[str, Callable[[_Rewriter, Instruction, list[_Value]], _Valu
     "set-dimension-size": _Rewriter.set_size,
     "transpose": _Rewriter.transpose,
 }
+
+
+def _identity(name: str, element_type: ElementType) -> float:
+    if name in ("maximum", "minimum") and element_type.is_float:
+        return -math.inf if name == "maximum" else math.inf
+    if name in ("maximum", "minimum") and element_type.is_integer:
+        low, high = integer_limits(element_type)
+        return low if name == "maximum" else high
+    if name == "and" and element_type.is_integer:
+        return -1 if element_type.kind == "signed" else integer_limits(element_type)[1]
+    return int(name == "multiply" or (name in ("and", "minimum") and element_type.kind == "pred"))
 
 
 def takes_dynamic_before(i: Instruction, shapes: Mapping[Instruction, Shape]) -> bool:

@@ -16,14 +16,14 @@ class Writer:
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
-        self._scalars: dict[tuple[ElementType, int], Instruction] = {}
+        self._scalars: dict[tuple[ElementType, float], Instruction] = {}
 
     def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
         """Append an operation."""
         made = {name: Attribute.of(value) for name, value in attributes.items()}
         return edit.create(self.computation, opcode, opcode, shape, operands, made)
 
-    def scalar(self, element_type: ElementType, value: int) -> Instruction:
+    def scalar(self, element_type: ElementType, value: float) -> Instruction:
         """A constant; each value once."""
         found = self._scalars.get((element_type, value))
         if found is None:

@@ -113,8 +113,8 @@ def test_shared_values_are_computed_once(tool: Any) -> None:
 
 def test_wide_arrays_use_64_bit_indices_only_where_needed(tool: Any) -> None:
     big = tool.kernel(chain(["negate({})"], "s8[70000,70000]{1,0}"))
-    assert "const long long linear = (long long)thread * 4 + s0;" in big.source
-    assert big.launch.grid * big.launch.block * 4 >= 70000**2
+    assert "const long long linear = (long long)thread * 16 + s0;" in big.source
+    assert big.launch.grid * big.launch.block * 16 >= 70000**2
     assert "long long" not in tool.kernel(chain(["negate({})"], "s8[7000,7000]{1,0}")).source
 
 
@@ -211,7 +211,7 @@ ENTRY e {
 def test_nvrtc_joins_the_loads_of_a_thread(tool: Any) -> None:
     """Up to 16 bytes at a time, because the kernel promises how its buffers are aligned."""
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
-    for element_type, width in (("f32", "v4.f32"), ("s8", "v4.u8"), ("f64", "v2.f64")):
+    for element_type, width in (("f32", "v4.f32"), ("s8", "v4.u16"), ("f64", "v2.f64")):
         shape = f"{element_type}[1048576]{{0}}"
         kernel = tool.kernel(chain(["negate({0})"], shape))
         program = nvrtc.createProgram(kernel.source, "k.cu", (), ())

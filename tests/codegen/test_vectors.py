@@ -114,3 +114,70 @@ out0[linear] = made0;
 const int after = 0;
 """
     assert re.sub(r"(?m)^ +", "", one_loop(body)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("element_type", "vector"), [("f64", 4), ("f32", 4), ("bf16", 8), ("f16", 8), ("s8", 16), ("pred", 16)]
+)
+def test_a_thread_takes_16_bytes(tool: Any, element_type: str, vector: int) -> None:
+    body = (
+        "  p = {t} parameter(0)\n  ROOT m = {t} not(p)\n"
+        if element_type in ("s8", "pred")
+        else "  p = {t} parameter(0)\n  ROOT m = {t} negate(p)\n"
+    )
+    large = 1 << 21
+    assert tool.plan(module(element_type, body, large)).segments[0].vector == vector
+    assert tool.plan(module(element_type, body, large + 4)).segments[0].vector == 4
+    assert tool.plan(module(element_type, body, large + 1)).segments[0].vector == 1
+    assert tool.plan(module(element_type, body, 1000)).segments[0].vector == 1
+
+
+def test_a_wide_operand_keeps_threads_at_four(tool: Any) -> None:
+    body = (
+        "  p = {t} parameter(0)\n  q = f32[2097152]{{0}} parameter(1)\n  c = {t} convert(q)\n  ROOT m = {t} add(p, c)\n"
+    )
+    assert tool.plan(module("bf16", body, 1 << 21)).segments[0].vector == 4
+
+
+BROADCASTS = """HloModule m
+ENTRY e {
+  p = f32[4096,768]{1,0} parameter(0)
+  q = f32[768]{0} parameter(1)
+  r = f32[4096]{0} parameter(2)
+  b = f32[4096,768]{1,0} broadcast(q), dimensions={1}
+  d = f32[4096,768]{1,0} broadcast(r), dimensions={0}
+  a = f32[4096,768]{1,0} add(p, b)
+  m = f32[4096,768]{1,0} maximum(a, d)
+  g = f32[4096,12,64]{2,1,0} reshape(m)
+  v = f32[64,12]{0,1} parameter(3)
+  vb = f32[4096,12,64]{2,1,0} broadcast(v), dimensions={2,1}
+  ROOT z = f32[4096,12,64]{2,1,0} multiply(g, vb)
+}
+"""
+
+
+def test_what_repeats_along_rows_is_read_in_vectors_too(tool: Any) -> None:
+    kernel = tool.kernel(BROADCASTS)
+    assert "const int i0 = thread % 192 * 4 + s0;" in kernel.source and "= thread / 192;" in kernel.source
+    assert accesses(kernel.source) == {"ld.global.v4.f32", "ld.global.f32", "st.global.v4.f32"}
+    tool.agrees(BROADCASTS)
+
+
+@pytest.mark.parametrize("sizes", [(2048, 96, 8), (1031, 32, 12), (3001, 5, 20), (700, 400, 3)])
+def test_digits_of_vectors_agree(tool: Any, sizes: tuple[int, int, int]) -> None:
+    a, b, c = sizes
+    tool.agrees(
+        f"""HloModule m
+ENTRY e {{
+  p = s32[{a},{b},{c}]{{2,1,0}} parameter(0)
+  q = s32[{b},{c}]{{0,1}} parameter(1)
+  r = s32[{a},{c}]{{1,0}} parameter(2)
+  x = s32[{a},{b},{c}]{{2,1,0}} broadcast(q), dimensions={{1,2}}
+  y = s32[{a},{b},{c}]{{2,1,0}} broadcast(r), dimensions={{0,2}}
+  t = s32[{b},{a},{c}]{{2,0,1}} transpose(p), dimensions={{1,0,2}}
+  u = s32[{a},{b},{c}]{{2,1,0}} transpose(t), dimensions={{1,0,2}}
+  s = s32[{a},{b},{c}]{{2,1,0}} add(u, x)
+  ROOT o = s32[{a},{b},{c}]{{2,1,0}} multiply(s, y)
+}}
+"""
+    )

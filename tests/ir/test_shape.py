@@ -37,3 +37,12 @@ def test_layouts_do_not_count_among_values():
 def test_every_numpy_type_exists_and_has_the_width(name: str):
     element_type = ELEMENT_TYPES[name]
     assert element_type.dtype.itemsize == element_type.bytes
+
+
+def test_a_layout_that_is_not_written_is_row_major():
+    bare, rows = Shape(F32, (2, 3)), Shape(F32, (2, 3), Layout((1, 0)))
+    assert bare.same_bytes(rows) and not bare.same_bytes(Shape(F32, (2, 3), Layout((0, 1))))
+    assert Shape.tuple_of(bare, array(S32)).same_bytes(Shape.tuple_of(rows, array(S32)))
+    assert Shape(F32, (2, 3), Layout(None, "S(1)")).same_bytes(Shape(F32, (2, 3), Layout((1, 0), "S(1)")))
+    assert not rows.same_bytes(Shape(F32, (2, 3), Layout((1, 0), "S(1)")))
+    assert array(F32).same_bytes(Shape(F32)) and not bare.same_bytes(Shape(S32, (2, 3)))

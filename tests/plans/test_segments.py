@@ -140,4 +140,4 @@ ENTRY e {
     )
     found = plan(region_of(module, module.entry.root))
     assert not isinstance(found, Reason)
-    assert [s.blocks for s in found.segments] == [1, 3]
+    assert [(s.kind, s.blocks) for s in found.segments] == [("loop", 3), ("concatenate", 1)]

@@ -1,0 +1,172 @@
+"""Reductions that several blocks share: which are, that they give what one block gives, and again at the next launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis.cluster import cluster_of
+from hlo_opt.analysis.own_launch import fold_dimensions
+from hlo_opt.analysis.targets import target
+from hlo_opt.codegen import emit_kernel
+from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.runtime.host import has_compiler
+
+H100 = target("h100_sxm")
+COMBINERS = """HloModule m
+
+add {
+  x = KIND[] parameter(0)
+  y = KIND[] parameter(1)
+  ROOT z = KIND[] add(x, y)
+}
+
+most {
+  x = KIND[] parameter(0)
+  y = KIND[] parameter(1)
+  ROOT z = KIND[] maximum(x, y)
+}
+
+best {
+  a = KIND[] parameter(0)
+  i = s32[] parameter(1)
+  b = KIND[] parameter(2)
+  j = s32[] parameter(3)
+  g = pred[] compare(a, b), direction=GT
+  e = pred[] compare(a, b), direction=EQ
+  l = pred[] compare(i, j), direction=LT
+  f = pred[] and(e, l)
+  t = pred[] or(g, f)
+  v = KIND[] select(t, a, b)
+  k = s32[] select(t, i, j)
+  ROOT r = (KIND[], s32[]) tuple(v, k)
+}
+
+"""
+SUM = """ENTRY e {
+  p = KIND[A,R,C] parameter(0)
+  z = KIND[] constant(INIT)
+  n = KIND[A,R,C] negate(p)
+  s = KIND[A,C] reduce(n, z), dimensions={1}, to_apply=add
+  t = KIND[A,C] reduce(n, z), dimensions={1}, to_apply=most
+  u = KIND[A,C] subtract(s, t)
+  ROOT r = (KIND[A,C], KIND[A,R,C]) tuple(u, n)
+}
+"""
+ARGMAX = """ENTRY e {
+  p = KIND[A,R,C] parameter(0)
+  w = KIND[] constant(-7)
+  i = s32[] constant(0)
+  n = s32[A,R,C] iota(), iota_dimension=1
+  ROOT s = (KIND[A,C], s32[A,C]) reduce(p, n, w, i), dimensions={1}, to_apply=best
+}
+"""
+
+
+def text(body: str, a: int, r: int, c: int, *, kind: str = "f32", init: int = 0) -> str:
+    """A module with sizes filled in: rows where `c` is 1, else columns."""
+    made = COMBINERS + body
+    for old, new in (("[A,R,C]", f"[{a},{r},{c}]"), ("[A,C]", f"[{a},{c}]"), ("KIND", kind), ("INIT", str(init))):
+        made = made.replace(old, new)
+    return made
+
+
+def planned(tool: Any, module: str) -> Plan:
+    found: Plan = tool.plan(module)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind", "parts"),
+    [
+        ((1, 1 << 26, 1), "row-reduction", 264),
+        ((3, 1 << 20, 1), "row-reduction", 32),
+        ((200, 1 << 20, 1), "row-reduction", 1),
+        ((1, 65535, 1), "row-reduction", 1),
+        ((1, 65536, 1), "row-reduction", 2),
+        ((1, 1 << 20, 64), "column-reduction", 33),
+        ((1, 4096, 4096), "column-reduction", 1),
+        ((140, 64, 66), "column-reduction", 1),
+    ],
+)
+def test_which_are_shared(tool: Any, sizes: tuple[int, int, int], kind: str, parts: int) -> None:
+    found = planned(tool, text(ARGMAX if kind == "" else SUM, *sizes))
+    (segment,) = found.segments
+    assert (segment.kind, segment.parts, found.launch.grid % parts) == (kind, parts, 0)
+
+
+def test_results_that_all_threads_need_are_not(tool: Any) -> None:
+    body = """ENTRY e {
+  p = KIND[A,R,C] parameter(0)
+  z = KIND[] constant(INIT)
+  s = KIND[A,C] reduce(p, z), dimensions={1}, to_apply=most
+  b = KIND[A,R,C] broadcast(s), dimensions={0,2}
+  ROOT d = KIND[A,R,C] subtract(p, b)
+}
+"""
+    (segment,) = planned(tool, text(body, 1, 1 << 20, 1)).segments
+    assert segment.parts == 1
+    last = "  ROOT t = KIND[A,C] reduce(d, z), dimensions={1}, to_apply=add\n"
+    two = body.replace("ROOT d", "d").replace("\n}\n", f"\n{last}}}\n")
+    (segment,) = planned(tool, text(two, 1, 1 << 20, 1)).segments
+    assert (segment.parts, len(segment.levels)) == (1, 2)
+
+
+SIZES = [
+    (1, 65536, 1),
+    (1, 98304, 1),
+    (1, 262147, 1),
+    (3, 131101, 1),
+    (2, 40000, 3),
+    (1, 33000, 7),
+    (1, 9001, 40),
+    (1, 70001, 2),
+]
+
+
+def test_they_agree(tool: Any) -> None:
+    texts = [text(SUM, *sizes, init=init) for sizes in SIZES for init in (0, 3)]
+    texts += [text(ARGMAX, *sizes) for sizes in SIZES]
+    texts += [
+        text(SUM, *sizes, kind=kind) for sizes in ((1, 131072, 1), (1, 20000, 8)) for kind in ("s32", "f64", "u16")
+    ]
+    assert sum(any(s.parts > 1 for s in planned(tool, t).segments) for t in texts) >= len(texts) - 4
+    tool.all_agree(texts)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+def test_every_launch_begins_at_zero(tool: Any) -> None:
+    module = hlo_opt.parse(text(SUM, 2, 70000, 1))
+    executable = hlo_opt.compile(module, backend="host")
+    for seed in range(3):
+        given = np.random.default_rng(seed).integers(-4, 4, (2, 70000, 1)).astype(np.float32)
+        got = executable(given)
+        np.testing.assert_array_equal(got[0], (-given).sum(1) - (-given).max(1))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1 << 22, 1), (5, 1 << 18, 1), (1, 1 << 17, 40), (2, 8192, 512)])
+def test_the_cost_model_assumes_their_launch(sizes: tuple[int, int, int]) -> None:
+    a, r, c = sizes
+    module = hlo_opt.parse(
+        f"HloModule m\n\nadd {{\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, y)\n}}\n\n"
+        f"fused {{\n  p = f32[{a},{r},{c}] parameter(0)\n  z = f32[] constant(0)\n"
+        f"  ROOT s = f32[{a},{c}] reduce(p, z), dimensions={{1}}, to_apply=add\n}}\n\n"
+        f"ENTRY e {{\n  p = f32[{a},{r},{c}] parameter(0)\n  ROOT f = f32[{a},{c}] fusion(p), kind=kInput, calls=fused\n}}\n"
+    )
+    found = plan(region_of(module, module.entry.root), H100)
+    assert isinstance(found, Plan) and found.segments[0].parts > 1
+    assumed = fold_dimensions(cluster_of(module.entry.root), H100)
+    assert assumed is not None and (assumed.blocks, assumed.threads) == (found.launch.grid, found.launch.block)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])
+def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
+    nvrtc = pytest.importorskip("cupy.cuda").nvrtc
+    for body, kind in ((SUM, "f32"), (SUM, "s8"), (ARGMAX, "bf16"), (SUM, "f64")):
+        for sizes in ((1, 1 << 20, 1), (2, 8192, 512)):
+            found = planned(tool, text(body, *sizes, kind=kind))
+            program = nvrtc.createProgram(emit_kernel(found).source, "k.cu", (), ())
+            nvrtc.compileProgram(program, (f"-arch={architecture}", "-fmad=false"))

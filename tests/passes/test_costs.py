@@ -1,0 +1,103 @@
+"""Every edge that one kernel could hold is priced both ways: siblings, elements of a tuple and what goes through a bitcast too."""
+
+import pytest
+
+import hlo_opt
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.passes.explain import explain_module
+
+SIBLINGS = """HloModule m
+
+ENTRY e {
+  p = f32[4096]{0} parameter(0)
+  n = f32[4096]{0} negate(p)
+  t = f32[4096]{0} tanh(p)
+  ROOT r = (f32[4096]{0}, f32[4096]{0}) tuple(n, t)
+}
+"""
+
+PAIR = """HloModule m
+
+both {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = f32[] parameter(2)
+  d = f32[] parameter(3)
+  s = f32[] add(a, c)
+  m = f32[] maximum(b, d)
+  ROOT r = (f32[], f32[]) tuple(s, m)
+}
+
+ENTRY e {
+  p = f32[64,64]{1,0} parameter(0)
+  zero = f32[] constant(0)
+  pair = (f32[64]{0}, f32[64]{0}) reduce(p, p, zero, zero), dimensions={1}, to_apply=both
+  sum = f32[64]{0} get-tuple-element(pair), index=0
+  most = f32[64]{0} get-tuple-element(pair), index=1
+  n = f32[64]{0} negate(sum)
+  t = f32[64]{0} tanh(OTHER)
+  ROOT r = (f32[64]{0}, f32[64]{0}) tuple(n, t)
+}
+"""
+
+BITCAST = """HloModule m
+
+ENTRY e {
+  p = f32[64,64]{1,0} parameter(0)
+  d = f32[64,64]{1,0} dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  b = f32[4096]{0} bitcast(d)
+  ROOT n = f32[4096]{0} custom-call(b), custom_call_target="library"
+}
+"""
+
+
+def edges(text: str, passes: str) -> dict[tuple[str, str], FusionDecision]:
+    found = explain_module(hlo_opt.parse(text), passes=passes, simplify="never")
+    assert all(d.cost is not None for d in found.decisions)
+    return {(d.producer, d.consumer): d for d in found.decisions}
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_siblings_save_a_launch_and_what_both_read(joins: bool):
+    decision = edges(SIBLINGS, f"multi-output-fusion{{plain-siblings={str(joins).lower()}}}")["n", "t"]
+    assert decision.fused is joins
+    cost = decision.cost
+    assert cost is not None and cost.bytes_saved == 4 * 4096 and cost.bytes_unfused == 4 * 4 * 4096
+    assert 1.0 <= cost.us_saved < 1.1  # a launch takes 1 us
+
+
+@pytest.mark.parametrize(("other", "saved"), [("most", 2 * 4 * 64), ("sum", 4 * 64)])
+def test_an_element_that_nobody_else_reads_is_not_written_either(other: str, saved: int):
+    decision = edges(PAIR.replace("OTHER", other), "instruction-fusion")["pair", "n"]
+    assert decision.cost is not None and decision.cost.bytes_saved == saved
+
+
+def test_an_edge_through_a_bitcast_is_priced():
+    cost = edges(BITCAST, "instruction-fusion")["d", "n"].cost
+    assert cost is not None and cost.bytes_saved == 2 * 4 * 4096
+
+
+TWO_WAYS = """HloModule m
+
+ENTRY e {
+  p = f32[4096]{0} parameter(0)
+  n = f32[4096]{0} negate(p)
+  d = f32[4096]{0} custom-call(n), custom_call_target="library"
+  s = f32[4096]{0} add(p, d)
+  pair = (f32[4096]{0}, f32[4096]{0}) custom-call(s), custom_call_target="library"
+  left = f32[4096]{0} get-tuple-element(pair), index=0
+  right = f32[4096]{0} get-tuple-element(pair), index=1
+  product = f32[4096]{0} multiply(left, right)
+  ROOT r = (f32[4096]{0}, f32[4096]{0}) tuple(n, product)
+}
+"""
+
+
+def test_the_dearest_are_pairs_of_kernels_that_could_be_one():
+    """`n` and `s` read the same, but `s` needs `n`: no kernel holds both. `product` reads two results of one call: that is one pair."""
+    found = explain_module(
+        hlo_opt.parse(TWO_WAYS), passes="instruction-fusion, multi-output-fusion{plain-siblings=true}", simplify="never"
+    )
+    assert ("n", "s") in {(d.producer, d.consumer) for d in found.refused}
+    dearest = [(d.producer_kernel, d.consumer_kernel) for d in found.dearest]
+    assert sorted(dearest) == [("d", "s"), ("n", "d"), ("pair", "product"), ("s", "pair")]
