@@ -278,6 +278,7 @@ def switch_off(cases: Sequence[Case], simplify: str, table: Table, *, each: bool
     groups: dict[tuple[Path, str], list[Case]] = defaultdict(list)
     for case in cases:
         groups[case.path, case.preset].append(case)
+    told = 0
     for (path, preset), group in sorted(groups.items(), key=lambda item: (str(item[0][0]), item[0][1])):
         module = parse(path.read_text(encoding="utf-8"))
         asked: dict[frozenset[str], list[Case]] = defaultdict(list)
@@ -292,6 +293,14 @@ def switch_off(cases: Sequence[Case], simplify: str, table: Table, *, each: bool
                 _try(case, off, after, table)
             if progress:
                 print(f"{path.name} {preset} without {' '.join(sorted(off))}: {len(asked[off])}", file=sys.stderr)
+                told = _tell(table.faults, told)
+
+
+def _tell(faults: Sequence[str], told: int) -> int:
+    """Show what is untrue as soon as it is found. Returns how many faults are told now."""
+    for fault in faults[told:]:
+        print(f"  {fault}", file=sys.stderr)
+    return len(faults)
 
 
 def _try(case: Case, off: frozenset[str], after: Fused, table: Table) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 
 from hlo_opt.analysis.cluster import Cluster, Node
-from hlo_opt.analysis.columns import PART, column_parts, column_tile
+from hlo_opt.analysis.columns import PART, SHARED_BYTES, column_parts, column_tile
 from hlo_opt.analysis.facts import is_elementwise
 from hlo_opt.analysis.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
 from hlo_opt.analysis.reductions import WARP, ReductionForm, fast_form
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.transposes import moves_minor, tile_counts, tiled_move
+from hlo_opt.analysis.transposes import moves_minor, packing, tile_counts, tiled_move
 from hlo_opt.ir import Instruction
 
 SHORT_ROW_BLOCK = 256
@@ -92,7 +92,7 @@ def short_row_vector(reduce: Instruction, columns: int) -> int:
     return min(vector, max(1, 128 // max(bits))) if max(bits) >= 32 else vector
 
 
-def move_dimensions(cluster: Cluster) -> LaunchDimensions | None:
+def move_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimensions | None:
     """The launch of our tiled-transpose kernels, in which everything that moves the fastest dimension goes through tiles; None for other clusters."""
     movers = [n for n in cluster.members if n.opcode in ("transpose", "copy") and moves_minor(n.instruction)]
     found = {tiled_move(n.instruction) for n in movers}
@@ -109,4 +109,6 @@ def move_dimensions(cluster: Cluster) -> LaunchDimensions | None:
             if node.opcode not in _PASSES_ON and not is_elementwise(node.instruction):
                 return None
             below.add(node)
-    return LaunchDimensions(math.prod(tile_counts(*frame)), TRANSPOSE_BLOCK)
+    bits = max(bits_of(n.shape) for n in movers)
+    vector = packing(*frame, bits, len(movers), target.core_count, SHARED_BYTES)
+    return LaunchDimensions(math.prod(tile_counts(*frame, vector)), TRANSPOSE_BLOCK)

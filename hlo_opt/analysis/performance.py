@@ -61,7 +61,7 @@ def launch_form(
     emitter, hero = emitter_of(cluster)
     launch = fold_dimensions(cluster, target) if row_local else None
     if row_local and launch is None and movers:
-        launch = move_dimensions(cluster)
+        launch = move_dimensions(cluster, target)
         if launch is not None:
             return LaunchForm(launch, True)
     jumps = movers and emitter != "transpose"

@@ -5,6 +5,7 @@ Source: xla/service/gpu/reduction_utils.cc.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction
@@ -47,10 +48,17 @@ class ReductionForm:
 def reduction_form(reduce: Instruction) -> ReductionForm | None:
     """The normal form of a reduce's first operand, or None where neither the kept nor the reduced dimensions lie together."""
     shape = reduce.operands[0].shape
-    reduced = set(reduce.ints("dimensions"))
+    return _form(shape.dimensions, shape.minor_to_major, reduce.ints("dimensions"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _form(
+    dimensions: tuple[int, ...], minor_to_major: tuple[int, ...], reduced: tuple[int, ...]
+) -> ReductionForm | None:
+    """Remembered, for rules ask about the same reductions again and again."""
     groups: list[tuple[bool, int]] = []
-    for dimension in reversed(shape.minor_to_major):
-        size = shape.dimensions[dimension]
+    for dimension in reversed(minor_to_major):
+        size = dimensions[dimension]
         if size == 1:
             continue
         is_reduced = dimension in reduced

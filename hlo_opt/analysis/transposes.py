@@ -132,14 +132,34 @@ def _tile_bytes(sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int)
     return None
 
 
-def tile_counts(sizes: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
-    """Tiles along each dimension of an operand of these sizes: 32 elements of the fastest dimension that moves and of the one that changes places with it."""
+def tile_counts(sizes: tuple[int, ...], permutation: tuple[int, ...], vector: int = 1) -> tuple[int, ...]:
+    """Tiles along each dimension of an operand of these sizes: 32 times `vector` elements of the fastest dimension that moves and of the one that changes places with it."""
     stays = permutation[-1] == len(sizes) - 1
     near = len(sizes) - 1 - stays
-    whole = {near: TILE, permutation[near]: TILE}
+    whole = {near: TILE * vector, permutation[near]: TILE * vector}
     if stays:
         whole[len(sizes) - 1] = sizes[-1]
     return tuple(-(-size // whole.get(d, 1)) for d, size in enumerate(sizes))
+
+
+def packing(
+    sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int, count: int, cores: int, shared_bytes: int
+) -> int:
+    """Neighbouring elements that a thread of our kernels moves together, for so many transposes of elements of at most so many bits: a bank's, if rows on both sides divide
+    into them, and the larger tiles fill the device and find room."""
+    near = len(sizes) - 1
+    if permutation[-1] == near:
+        return 1
+    far = permutation[near]
+    vector = max(1, BANK_BITS // max(8, bits))
+    while vector > 1:
+        side = TILE * vector
+        fits = count * side * (side + 1) * max(8, bits) // 8 <= shared_bytes
+        even = not sizes[near] % vector and not sizes[far] % vector and min(sizes[near], sizes[far]) >= side
+        if fits and even and math.prod(tile_counts(sizes, permutation, vector)) >= cores:
+            break
+        vector //= 2
+    return vector
 
 
 def _packed(

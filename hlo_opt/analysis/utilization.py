@@ -19,6 +19,10 @@ IMMEDIATE_ELEMENTS = 8
 """Constants of at most so many elements are part of the code and cost no read."""
 
 
+OWN_VECTOR = 4
+"""Neighbouring elements that a thread of our kernels computes, at least, once a kernel is large: what they have in common it computes once."""
+
+
 class ExactSum:
     """A sum of floats that does not depend on the order of what is added (Shewchuk's partial sums, as `math.fsum`), so that what is kept up while a
     kernel grows equals what is computed at once."""
@@ -151,6 +155,8 @@ class ClusterUsage(Usage):
                 elements = operand.shape.element_count
                 # an update that ends the kernel is made in place: it does not read what it leaves alone
                 part = 0.0 if in_place and number == 0 else share * use.accesses.utilization[number]
+                if use.repeats and self._row_local and part > 1.0:
+                    part = max(1.0, part / OWN_VECTOR)
                 count = used[operand] = used.get(operand, 0) + (math.ceil(part * elements) if elements else 0)
                 utilizations[operand] = count / elements if elements else 0.0
                 emitted_roots[operand] = emitted_roots.get(operand, 0) + emitted
@@ -240,6 +246,7 @@ class Use:
     is_shared_fold: bool
     updates: bool
     constant_bytes: int
+    repeats: bool
 
 
 def use_of(instruction: Instruction, capability: int) -> Use:
@@ -252,7 +259,15 @@ def use_of(instruction: Instruction, capability: int) -> Use:
         form is not None,
         opcode == "dynamic-update-slice",
         byte_size(instruction.shape) if is_large else 0,
+        opcode == "broadcast" and _repeats_neighbours(instruction),
     )
+
+
+def _repeats_neighbours(broadcast: Instruction) -> bool:
+    """Whether elements that lie next to each other in memory are the same one of the operand."""
+    shape = broadcast.shape
+    minor = next((d for d in shape.minor_to_major if shape.dimensions[d] > 1), None)
+    return minor is not None and minor not in broadcast.ints("dimensions")
 
 
 def _passes_on(instruction: Instruction) -> bool:

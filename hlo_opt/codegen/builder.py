@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.index_text import digit_text, index_type, render
 from hlo_opt.codegen.names import Names, identifier
-from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, rounded, stored
+from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, rounded, stored, zero
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.index_map import (
@@ -33,6 +33,9 @@ from hlo_opt.plans.limits import DEEPEST, HEAVIEST, weight
 _ATOM = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|[0-9][0-9a-zA-Z.]*|\([0-9a-zA-Z.-]*\)")
 
 _INDENT = "  "
+
+MOST_UNROLLED = 16
+"""Rounds of a loop that NVRTC may unroll as it likes. It would unroll hundreds, and spill what it has loaded ahead."""
 
 Key = tuple[Instruction, int | None, Index]
 
@@ -139,6 +142,8 @@ class Builder:
                 yield counter
             return
         kind = index_type(Variable(0, extent, name))
+        if extent > MOST_UNROLLED and not (self.lines and self.lines[-1].endswith("#pragma unroll")):
+            self.pragma("unroll 4")
         with self.block(f"for ({kind} {name} = 0; {name} < {extent}; ++{name})"):
             yield counter
 
@@ -404,6 +409,10 @@ class Builder:
             if not isinstance(made, str) or _ATOM.fullmatch(made):
                 return made
             return self.bind(instruction.shape.type, made)
+        if instruction.opcode in ("fusion", "call") and not any(o.shape.rank for o in instruction.operands):
+            inner = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")  # inside a reducer
+            made = self.apply(inner, [self.value(o, ()) for o in instruction.operands])
+            return made[0] if instruction.shape.is_array else made
         raise BackendError(f"no CUDA lowering for {instruction.shape} {instruction.opcode}", code="HLO503")
 
     def _number(self, instruction: Instruction) -> int:
@@ -411,6 +420,8 @@ class Builder:
 
     def _load(self, parameter: Instruction, index: Index) -> str:
         shape = parameter.shape
+        if not shape.element_count:  # a gather of no rows: every place would lie outside
+            return zero(shape.type)
         return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
 
     def where(self, parameter: Instruction, index: Index) -> str:

@@ -10,6 +10,7 @@ from hlo_opt.codegen import (
     column_reduction,
     concatenate,
     dynamic_update_slice,
+    gather,
     loop,
     row_reduction,
     scatter,
@@ -34,6 +35,7 @@ EMITTERS: Mapping[str, Emitter] = {
     "column-reduction": column_reduction.emit,
     "tiled-transpose": tiled_transpose.emit,
     "concatenate": concatenate.emit,
+    "gather": gather.emit,
     "dynamic-update-slice": dynamic_update_slice.emit,
     "scatter": scatter.emit,
 }

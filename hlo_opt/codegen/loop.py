@@ -29,8 +29,10 @@ def elements_of_thread(
     first_block: int,
     elements: int,
     compute: Callable[[Builder, Expression], Sequence[Store]],
+    before: Callable[[Expression], None] | None = None,
 ) -> None:
-    """The statements of a thread that computes `segment.vector` consecutive ones of so many elements, each by its position."""
+    """The statements of a thread that computes `segment.vector` consecutive ones of so many elements, each by its position. `before` writes what comes first, given the
+    thread's number."""
     threads, block = elements // segment.vector, plan.launch.block
     position: Expression = constant(0)
     if segment.blocks * block > 1:
@@ -42,6 +44,8 @@ def elements_of_thread(
         if segment.blocks * block != threads:
             builder.line(f"if ({counter.name} >= {threads}) return;")
         position = counter
+    if before is not None:
+        before(position)
     if segment.vector == 1:
         for store in compute(builder, position):
             store.emit(builder)

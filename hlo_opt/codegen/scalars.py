@@ -67,6 +67,13 @@ def literal(element_type: ElementType, value: Any) -> str:
     return _real(kind, value)
 
 
+def zero(element_type: ElementType) -> str:
+    """The C++ constant 0 of an element type's compute type."""
+    import numpy as np
+
+    return literal(element_type, np.complex128(0) if element_type.is_complex else np.float64(0))
+
+
 def _real(kind: str, value: Any) -> str:
     import numpy as np
 

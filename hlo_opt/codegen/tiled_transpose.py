@@ -21,7 +21,7 @@ def emit(
     """A block moves one tile of each transpose."""
     description = tiled_move(segment.hero)
     assert description is not None
-    frame = Frame.of(description)
+    frame = Frame.of(description, segment.vector)
     if plan.launch.block > BLOCK:  # threads that another segment needs; barriers do not wait for what has returned
         builder.line(f"if (threadIdx.x >= {BLOCK}) return;")
     corner = _corner(builder, segment, frame, first_block)
@@ -52,55 +52,78 @@ def _move(
     line, lane = thread
     zero: Expression = constant(0)
     tables: dict[Instruction, str] = {}
+    cells = frame.side * (frame.side + 1) * frame.width
     for transpose in segment.tiled:
         tables[transpose] = builder.names.numbered("tile")
         kind = memory_type(transpose.shape.type)
-        builder.line(f"__shared__ {kind} {tables[transpose]}[{TILE * (TILE + 1) * frame.width}];")
+        builder.line(f"__shared__ {kind} {tables[transpose]}[{cells}];")
     after = {n: writes_after(plan.region.roots[n], segment.tiled, frame) for n in segment.roots}
 
-    def fill(at: Sequence[Expression], cell: str) -> None:
-        place = frame.given(at)
-        for transpose, table in tables.items():
-            operand = transpose.operands[0]
-            value = builder.value(operand, physical_index(operand.shape, place))
-            builder.assign(f"{table}[{cell}]", stored(transpose.shape.type, value))
-        _write([n for n in segment.roots if not after[n]], place)
+    def fill(places: Sequence[Sequence[Expression]], cells: Sequence[str]) -> None:
+        found = []
+        for at, cell in zip(places, cells, strict=True):
+            place = frame.given(at)
+            for transpose, table in tables.items():
+                operand = transpose.operands[0]
+                value = builder.value(operand, physical_index(operand.shape, place))
+                found.append((f"{table}[{cell}]", stored(transpose.shape.type, value)))
+        for target, value in found:
+            builder.assign(target, value)
+        _write([n for n in segment.roots if not after[n]], [frame.given(at) for at in places])
 
-    def drain(at: Sequence[Expression], cell: str) -> None:
-        place = frame.made(at)
-        for transpose, table in tables.items():
-            builder.name_after(transpose)
-            text = loaded(transpose.shape.type, f"{table}[{cell}]")
-            name = builder.bind_exact(transpose.shape.type, text)
-            builder.provide(transpose, None, physical_index(transpose.shape, place), name)
-        _write([n for n in segment.roots if after[n]], place)
+    def drain(places: Sequence[Sequence[Expression]], cells: Sequence[str]) -> None:
+        for at, cell in zip(places, cells, strict=True):
+            place = frame.made(at)
+            for transpose, table in tables.items():
+                builder.name_after(transpose)
+                text = loaded(transpose.shape.type, f"{table}[{cell}]")
+                name = builder.bind_exact(transpose.shape.type, text)
+                builder.provide(transpose, None, physical_index(transpose.shape, place), name)
+        _write([n for n in segment.roots if after[n]], [frame.made(at) for at in places])
 
-    def _write(numbers: Sequence[int], place: Expression) -> None:
+    def _write(numbers: Sequence[int], places: Sequence[Expression]) -> None:
         for number in numbers:
             root, (pointer, shape) = plan.region.roots[number], targets[number][0]
-            index = physical_index(shape, place)
-            value = builder.element(root, 0, index) if root.shape.is_tuple else builder.value(root, index)
-            builder.store(pointer, shape, index, value)
+            indices = [physical_index(shape, place) for place in places]
+            values = [
+                builder.element(root, 0, index) if root.shape.is_tuple else builder.value(root, index)
+                for index in indices
+            ]
+            if frame.vector == 1:
+                builder.store(pointer, shape, indices[0], values[0])
+                continue
+            made = [
+                builder.names.numbered("made") for _ in values
+            ]  # all before the first is written: they move together
+            for name, value in zip(made, values, strict=True):
+                builder.line(f"const {memory_type(shape.type)} {name} = {stored(shape.type, value)};")
+            for name, index in zip(made, indices, strict=True):
+                builder.assign(f"{pointer}[{builder.address(shape, index)}]", name)
 
+    side, vector = frame.side, frame.vector
     for along, work in ((frame.near, fill), (frame.far, drain)):
         across = frame.far if along == frame.near else frame.near
         if work is drain:
             builder.line("__syncthreads();")
         builder.pragma("unroll")
-        with builder.loop(TILE * TILE * frame.width // BLOCK) as step:
+        with builder.loop(side * side * frame.width // (BLOCK * vector)) as step:
             row = add(multiply(step, BLOCK // TILE), line)
-            column, kept = lane, zero
+            column, kept = multiply(lane, vector), zero
             if frame.width > 1:
                 element = add(multiply(row, TILE), lane)
                 row = divide(element, TILE * frame.width)
                 column = divide(modulo(element, TILE * frame.width), frame.width)
                 kept = modulo(element, frame.width)
             inside = {along: column, across: row}
-            at, conditions = _position(builder, frame, corner, inside, kept)
+            at, conditions = _position(builder, frame, corner, inside, kept, along)
             near, far = inside[frame.near], inside[frame.far]
-            cell = add(multiply(far, (TILE + 1) * frame.width), add(multiply(near, frame.width), kept))
+            cell = add(multiply(far, (side + 1) * frame.width), add(multiply(near, frame.width), kept))
+            apart = 1 if along == frame.near else side + 1  # cells of a thread's elements
             with builder.branch(" && ".join(conditions)) if conditions else nullcontext():
-                work(at, builder.text(cell))
+                places = [
+                    [add(e, constant(k)) if d == along and k else e for d, e in enumerate(at)] for k in range(vector)
+                ]
+                work(places, [builder.text(add(cell, constant(k * apart))) for k in range(vector)])
 
 
 def _corner(builder: Builder, segment: Segment, frame: Frame, first_block: int) -> list[Expression]:
@@ -113,17 +136,23 @@ def _corner(builder: Builder, segment: Segment, frame: Frame, first_block: int) 
 
 
 def _position(
-    builder: Builder, frame: Frame, corner: Sequence[Expression], inside: dict[int, Expression], kept: Expression
+    builder: Builder,
+    frame: Frame,
+    corner: Sequence[Expression],
+    inside: dict[int, Expression],
+    kept: Expression,
+    along: int,
 ) -> tuple[list[Expression], list[str]]:
-    """The position of an element of the tile, a variable per dimension, and the conditions that it is one of the operand's."""
+    """The position of an element of the tile, or of the first of a thread's elements along a dimension, a variable per dimension, and the conditions that they are the
+    operand's."""
     at, conditions = [], []
     for d, size in enumerate(frame.sizes):
         if d not in inside:
             at.append(kept if frame.width > 1 and d == len(frame.sizes) - 1 else corner[d])
             continue
-        here = builder.declare_index("at", add(multiply(corner[d], TILE), inside[d]))
-        if size % TILE and isinstance(here, Variable):
+        here = builder.declare_index("at", add(multiply(corner[d], frame.side), inside[d]))
+        if size % frame.side and isinstance(here, Variable):
             conditions.append(f"{here.name} < {size}")
-            here = Variable(0, size - 1, here.name)
+            here = Variable(0, size - (frame.vector if d == along else 1), here.name)
         at.append(here)
     return at, conditions

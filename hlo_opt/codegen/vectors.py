@@ -135,6 +135,7 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
         for parameter, index in loads
         if any(position.name in variables_of(e) for e in index) and is_outer(index)
     ]
-    called = {found[1] for line in trial.lines[start:] for found in _CALLS.finditer(line)}
+    lines = [*trial.lines[start:], *(stored(store.shape.type, store.value) for store in stores)]
+    called = {found[1] for line in lines for found in _CALLS.finditer(line)}
     is_plain = called <= _PLAIN or not all(is_outer(store.index) for store in stores)
     return _Foreseen(position, reads, stores, is_plain)

@@ -7,11 +7,11 @@ Graphs, 2006; XLA builds its reachability map anew after every fusion, xla/hlo/i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from hlo_opt.ir import Computation, Instruction
 
-Neighbours = Callable[[Instruction], Iterator[Instruction]]
+Neighbours = Callable[[Instruction], Iterable[Instruction]]
 Within = Callable[[int], bool]
 
 
@@ -20,7 +20,7 @@ class Order:
 
     def __init__(self, computation: Computation, order: Iterable[Instruction]) -> None:
         """`order` has operands before users."""
-        self._place = {instruction: number for number, instruction in enumerate(order)}
+        self._place = {i: number for number, i in enumerate(order) if i.opcode != "get-tuple-element"}
         self._successors: dict[Instruction, list[Instruction]] = {}
         for instruction in computation.instructions:
             for needed in instruction.control_predecessors:
@@ -92,13 +92,13 @@ class Order:
                     stack.append(near)
         return seen
 
-    def _users(self, instruction: Instruction) -> Iterator[Instruction]:
-        yield from instruction.users
-        yield from self._successors.get(instruction, ())
+    def _users(self, instruction: Instruction) -> Iterable[Instruction]:
+        successors = self._successors.get(instruction)
+        return instruction.users if successors is None else (*instruction.users, *successors)
 
-    def _needs(self, instruction: Instruction) -> Iterator[Instruction]:
-        yield from instruction.operands
-        yield from instruction.control_predecessors
+    def _needs(self, instruction: Instruction) -> Iterable[Instruction]:
+        waits = instruction.control_predecessors
+        return (*instruction.operands, *waits) if waits else instruction.operands
 
 
 class Group:

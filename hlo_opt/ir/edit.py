@@ -195,8 +195,10 @@ def splice(inner: Computation, computation: Computation, arguments: list[Instruc
 
 
 def sort(computation: Computation) -> None:
-    """Put operands (and control predecessors) before users again, otherwise keeping the order that there is."""
+    """Put operands (and control predecessors) before users again, otherwise keeping the order that there is. Raises AssertionError for an instruction that
+    needs itself: what was edited wrongly must not run on for ever."""
     done: set[Instruction] = set()
+    entered: set[Instruction] = set()
     order: list[Instruction] = []
     for start in list(computation._instructions):
         stack = [(start, False)]
@@ -209,6 +211,9 @@ def sort(computation: Computation) -> None:
                 continue
             if instruction in done:
                 continue
+            if instruction in entered:
+                raise AssertionError(f"{instruction.name} needs its own result")
+            entered.add(instruction)
             stack.append((instruction, True))
             for needed in (*reversed(instruction.control_predecessors), *reversed(instruction.operands)):
                 if needed not in done:

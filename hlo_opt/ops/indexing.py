@@ -187,10 +187,10 @@ def index_gather(instruction: Instruction, number: int) -> IndexMap:
     return IndexMap(_gather_parts(instruction, out, starts)[1], runtime=(1,) * len(g.start_index_map))
 
 
-def lower_gather(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index) -> dict[int, Expression]:
+    """Where the slice begins that a position in the batch dimensions takes, by operand dimension."""
     g = gather_dimensions(instruction)
     source, indices = instruction.operands
-    batch = tuple(e for d, e in enumerate(index) if d not in g.offset_dims)
     starts = _batching_starts(g.batching, batch, g.index_vector_dim)
     for k, d in enumerate(g.start_index_map):
         room = source.shape.dimensions[d] - g.slice_sizes[d]
@@ -201,7 +201,19 @@ def lower_gather(builder: KernelBuilder, instruction: Instruction, index: Index)
         if g.index_vector_dim < indices.shape.rank:
             at = (*batch[: g.index_vector_dim], constant(k), *batch[g.index_vector_dim :])
         starts[d] = builder.index(builder.value(indices, at), 0, room)
-    return builder.value(source, _gather_parts(instruction, index, starts)[1])
+    return starts
+
+
+def gathered_index(instruction: Instruction, index: Index, starts: dict[int, Expression]) -> Index:
+    """The operand's index of a gather's element, for these starts."""
+    return _gather_parts(instruction, index, starts)[1]
+
+
+def lower_gather(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+    offsets = gather_dimensions(instruction).offset_dims
+    batch = tuple(e for d, e in enumerate(index) if d not in offsets)
+    starts = gather_starts(builder, instruction, batch)
+    return builder.value(instruction.operands[0], gathered_index(instruction, index, starts))
 
 
 def infer_scatter(instruction: Instruction) -> Shape:

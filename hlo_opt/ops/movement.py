@@ -5,6 +5,8 @@ Semantics: xla/hlo/evaluator/hlo_evaluator.cc and xla/service/shape_inference.cc
 
 from __future__ import annotations
 
+import functools
+
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
@@ -73,14 +75,25 @@ def index_bitcast(instruction: Instruction, number: int) -> IndexMap | None:
     shape, source = instruction.shape, instruction.operands[0].shape
     if not source.is_array or shape.element_count != source.element_count:
         return None
-    out = dimensions(shape.dimensions)
-    order, source_order = shape.minor_to_major[::-1], source.minor_to_major[::-1]
+    return _through_memory(shape.dimensions, shape.minor_to_major, source.dimensions, source.minor_to_major)
+
+
+@functools.lru_cache(maxsize=4096)
+def _through_memory(
+    sizes: tuple[int, ...],
+    minor_to_major: tuple[int, ...],
+    source_sizes: tuple[int, ...],
+    source_minor_to_major: tuple[int, ...],
+) -> IndexMap:
+    """Remembered, for rules ask about the same few bitcasts again and again."""
+    out = dimensions(sizes)
+    order, source_order = minor_to_major[::-1], source_minor_to_major[::-1]
     physical = regroup(
         tuple(out[d] for d in order),
-        tuple(shape.dimensions[d] for d in order),
-        tuple(source.dimensions[d] for d in source_order),
+        tuple(sizes[d] for d in order),
+        tuple(source_sizes[d] for d in source_order),
     )
-    logical: list[Expression] = [constant(0)] * source.rank
+    logical: list[Expression] = [constant(0)] * len(source_sizes)
     for d, expression in zip(source_order, physical, strict=True):
         logical[d] = expression
     return IndexMap(tuple(logical))

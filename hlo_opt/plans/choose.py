@@ -15,6 +15,7 @@ from hlo_opt.plans import (
     concatenate,
     dynamic_update_slice,
     folding,
+    gather,
     loop,
     row_reduction,
     scatter,
@@ -55,6 +56,7 @@ _ORDER: tuple[type, ...] = (
     Tiles,
     Elements,
     concatenate.Pieces,
+    gather.Slices,
     dynamic_update_slice.Windows,
     scatter.Updates,
 )
@@ -103,7 +105,8 @@ def _arrange(region: Region, target: Any) -> Plan:
             parts += found
             room -= sum(part.shared_bytes(part.block) for part in found)
         pieces, rest = concatenate.match(region, rest, target)
-        parts += [*pieces, *loop.match(region, rest, target)]
+        slices, rest = gather.match(region, rest, target)
+        parts += [*pieces, *slices, *loop.match(region, rest, target)]
     parts.sort(key=lambda part: _ORDER.index(type(part)))
     block = max([1, *(part.block for part in parts)])
     if any(isinstance(part, Rows) for part in parts):

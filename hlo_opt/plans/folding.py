@@ -199,7 +199,7 @@ class _Walk:
 def _depending_on(region: Region, heroes: set[Instruction]) -> set[Instruction]:
     found = set(heroes)
     for instruction in region.computation.instructions:
-        if any(o in found for o in instruction.operands):
+        if not found.isdisjoint(instruction.operands):
             found.add(instruction)
     return found
 

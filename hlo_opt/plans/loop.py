@@ -69,12 +69,12 @@ def match(region: Region, roots: Sequence[int], target: Any = None) -> list[Elem
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
     found = []
     for elements, positions in groups.items():
-        vector = _vector(region, positions, elements, resident_threads(target))
+        vector = elements_per_thread(region, positions, elements, resident_threads(target))
         found.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
     return found
 
 
-def _vector(region: Region, positions: Sequence[int], elements: int, resident: int) -> int:
+def elements_per_thread(region: Region, positions: Sequence[int], elements: int, resident: int) -> int:
     """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all that is read and written is narrow."""
     moved = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
     moved += [shape for shape in region.inputs if shape.is_array and shape.element_count >= elements]

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hlo_opt.analysis.columns import SHARED_BYTES
 from hlo_opt.analysis.own_launch import TRANSPOSE_BLOCK
-from hlo_opt.analysis.transposes import TILE, TiledTranspose, tile_counts, tiled_move
+from hlo_opt.analysis.transposes import TILE, TiledTranspose, packing, tile_counts, tiled_move
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, linearize, variable
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
-from hlo_opt.plans.loop import physical_index
+from hlo_opt.plans.loop import cores_of, physical_index
 from hlo_opt.plans.plan import Region, Segment, above
 
 BLOCK = TRANSPOSE_BLOCK
@@ -33,14 +33,21 @@ class Frame:
     near   the operand's dimension whose neighbours lie together
     far    the one that changes places with it
     width  elements that stay together: 1 unless the fastest dimension stays where it is
+    vector neighbouring elements that a thread moves together: narrow ones, as many as a bank of shared memory holds
     """
 
     sizes: tuple[int, ...]
     permutation: tuple[int, ...]
+    vector: int = 1
 
     @staticmethod
-    def of(found: TiledTranspose) -> Frame:
-        return Frame(found.operand_sizes, found.permutation)
+    def of(found: TiledTranspose, vector: int = 1) -> Frame:
+        return Frame(found.operand_sizes, found.permutation, vector)
+
+    @property
+    def side(self) -> int:
+        """Elements of a tile along each of the two dimensions."""
+        return TILE * self.vector
 
     @property
     def _stays(self) -> bool:
@@ -61,7 +68,7 @@ class Frame:
     @property
     def tiles(self) -> tuple[int, ...]:
         """Tiles along each dimension of the operand."""
-        return tile_counts(self.sizes, self.permutation)
+        return tile_counts(self.sizes, self.permutation, self.vector)
 
     def given(self, at: Sequence[Expression]) -> Expression:
         """The place in the operand's memory of a position."""
@@ -88,7 +95,10 @@ class Tiles:
     def segment(self, block: int) -> Segment:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         blocks = math.prod(self.frame.tiles)
-        return Segment("tiled-transpose", self.frame.sizes, self.tiled[0], self.roots, blocks, tiled=self.tiled)
+        frame = self.frame
+        return Segment(
+            "tiled-transpose", frame.sizes, self.tiled[0], self.roots, blocks, vector=frame.vector, tiled=self.tiled
+        )
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the tiles."""
@@ -97,7 +107,7 @@ class Tiles:
 
 def tile_bytes(frame: Frame, transpose: Instruction) -> int:
     """Bytes of a tile, one column more than it needs so that neither rows nor columns meet in a bank."""
-    return TILE * (TILE + 1) * frame.width * transpose.shape.type.bytes
+    return frame.side * (frame.side + 1) * frame.width * transpose.shape.type.bytes
 
 
 def match(
@@ -111,7 +121,7 @@ def match(
             frames.setdefault(Frame.of(description), []).append(instruction)
     found, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
-        tiles = _cover(region, rest, frame, frames[frame], shared_bytes)
+        tiles = _cover(region, rest, frame, frames[frame], shared_bytes, cores_of(target))
         if tiles is not None:
             found.append(tiles)
             rest = [n for n in rest if n not in tiles.roots]
@@ -120,7 +130,7 @@ def match(
 
 
 def _cover(
-    region: Region, roots: Sequence[int], frame: Frame, transposes: Sequence[Instruction], room: int
+    region: Region, roots: Sequence[int], frame: Frame, transposes: Sequence[Instruction], room: int, cores: int
 ) -> Tiles | None:
     at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
     needs: dict[int, set[Instruction]] = {}
@@ -129,6 +139,7 @@ def _cover(
         if len(shapes) == 1 and shapes[0].element_count == math.prod(frame.sizes):
             needs[number] = read_at(region.roots[number], transposes, frame.made(at))
     tiled: list[Instruction] = []
+    whole_room = room
     for transpose in transposes:
         size = tile_bytes(frame, transpose)
         if size <= room and any(transpose in read for read in needs.values()):
@@ -136,6 +147,8 @@ def _cover(
             room -= size
     if not tiled:
         return None
+    bits = 8 * max(t.shape.type.bytes for t in tiled)
+    frame = replace(frame, vector=packing(frame.sizes, frame.permutation, bits, len(tiled), cores, whole_room))
     chosen = set(tiled)
     beside = above([t.operands[0] for t in tiled]) - chosen
     covered = [

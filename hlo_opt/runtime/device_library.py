@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlo_opt.runtime.device_arrays import copy_call, flat, logical, narrowed, operand, widened
+from hlo_opt.runtime.device_collectives import exchange_call
 from hlo_opt.runtime.device_linear import cholesky_call, fft_call, triangular_solve_call
 from hlo_opt.runtime.device_order import computed, sort_call, sort_fusion_call, sorting_key, top_call
 from hlo_opt.runtime.device_products import (
@@ -32,6 +33,7 @@ __all__ = [
     "copy_call",
     "dot",
     "dot_call",
+    "exchange_call",
     "fft_call",
     "flat",
     "gemm",

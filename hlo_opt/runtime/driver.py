@@ -13,8 +13,9 @@ import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Literal, Shape
-from hlo_opt.runtime.calls import call_of, texts_of
-from hlo_opt.runtime.driver_prelude import EPILOGUE, PRELUDE, RESERVED
+from hlo_opt.runtime.calls import texts_of
+from hlo_opt.runtime.calls_collective import driver_call, exchange_of
+from hlo_opt.runtime.driver_prelude import CONNECTED, EPILOGUE, MEANING, PRELUDE, RESERVED
 from hlo_opt.runtime.memory import Array, physical, raw_dtype
 from hlo_opt.runtime.names import Namespace
 from hlo_opt.runtime.schedule import Schedule, literal_array
@@ -34,6 +35,7 @@ from hlo_opt.runtime.steps import (
 
 _INLINE_BYTES = 128  # longer constants go to constants.npz
 _DEEPEST = 200  # control flow inside control flow; Python stops at about 1,000 nested calls
+_WHICH_DEVICE = frozenset({"partition-id", "replica-id"})
 
 
 @dataclass
@@ -55,8 +57,11 @@ def driver_of(schedule: Schedule, files: Mapping[str, str]) -> Driver:
 
 def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
     lacking: dict[str, list[str]] = {}
+    if any(exchange_of(step.instruction) for _, step in schedule.steps() if isinstance(step, LibraryStep)):
+        for i in (i for c in schedule.module.computations for i in c.instructions if i.opcode in _WHICH_DEVICE):
+            lacking.setdefault(i.opcode, []).append(i.name)  # a kernel knows of one device only
     for _, step in schedule.steps():
-        if isinstance(step, LibraryStep) and step.kind != "empty" and call_of(step.instruction) is None:
+        if isinstance(step, LibraryStep) and step.kind != "empty" and driver_call(step.instruction) is None:
             lacking.setdefault(step.call, []).append(step.instruction.name)
     if lacking:
         listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
@@ -102,14 +107,21 @@ class _Writer:
             self.functions[key] = self.globals.take(f"computation_{key.computation.name}")
         bodies = ["\n".join(self.function(key)) for key in keys]
         library = "\n\n\n".join(self.library_functions())
+        exchanges = any(exchange_of(s.instruction) for _, s in self.schedule.steps() if isinstance(s, LibraryStep))
         parts = [
             PRELUDE.format(
                 module=ascii(self.schedule.module.name), imports="from typing import Any\n" if library else ""
             ),
+            "COMMUNICATOR = []" if exchanges else "",
             library,
             self.tables(),
             *bodies,
-            EPILOGUE.format(entry=self.functions[keys[-1]]),
+            EPILOGUE.format(
+                entry=self.functions[keys[-1]],
+                communicator=", communicator=None" if exchanges else "",
+                meaning=MEANING if exchanges else "",
+                connected=CONNECTED if exchanges else "",
+            ),
         ]
         self.driver.text = "\n\n\n".join(p.strip("\n") for p in parts if p) + "\n"
         return self.driver
@@ -117,7 +129,7 @@ class _Writer:
     def library_functions(self) -> list[str]:
         """The texts of what the driver needs of `device_library`."""
         steps = [s for routine in self.schedule.routines.values() for s in routine.steps]
-        calls = [call_of(s.instruction) for s in steps if isinstance(s, LibraryStep) and s.kind == "library"]
+        calls = [driver_call(s.instruction) for s in steps if isinstance(s, LibraryStep) and s.kind != "empty"]
         moves = ["logical", "flat"] if any(isinstance(s, RelayoutStep) for s in steps) else []
         return texts_of(sorted({c.function for c in calls if c is not None}) + moves)
 
@@ -191,7 +203,7 @@ class _Writer:
                 yield from self.branch(routine, step, names, outputs)
 
     def library(self, step: LibraryStep, inputs: list[str], outputs: list[str]) -> Iterator[str]:
-        call = call_of(step.instruction)
+        call = driver_call(step.instruction)
         assert call is not None, step.instruction.name
         yield f"{_tuple(outputs)} = {call.function}("
         yield "    cupy,"

@@ -77,9 +77,9 @@ def download(buffer, dimensions, minor_to_major, dtype, hlo_type):
 '''
 
 EPILOGUE = '''\
-def run(*arrays):
-    """The module's outputs, a list of NumPy arrays, for its inputs."""
-    wanted = [spec for spec in INPUTS if spec is not None]
+def run(*arrays{communicator}):
+    """The module's outputs, a list of NumPy arrays, for its inputs.{meaning}"""
+{connected}    wanted = [spec for spec in INPUTS if spec is not None]
     if len(arrays) != len(wanted):
         raise TypeError(f"expected {{len(wanted)}} arrays, got {{len(arrays)}}")
     given = iter(arrays)
@@ -103,6 +103,10 @@ if __name__ == "__main__":
         numpy.savez(sys.argv[2], **{{f"out{{number}}": array for number, array in enumerate(outputs)}})
 '''
 
+MEANING = """ The module runs on several devices: start a process for each, and give
+    each what `cupyx.distributed.init_process_group(devices, rank)` returned there, and its own arrays."""
+CONNECTED = "    COMMUNICATOR[:] = [] if communicator is None else [communicator]\n"
+
 RESERVED = frozenset(
     {
         *(
@@ -118,7 +122,7 @@ RESERVED = frozenset(
             "download",
             "run",
         ),
-        *("KERNELS", "CONSTANTS", "INPUTS", "OUTPUTS", "state", "Any"),
+        *("KERNELS", "CONSTANTS", "INPUTS", "OUTPUTS", "COMMUNICATOR", "state", "Any"),
         *device_library.__all__,
     }
 )

@@ -73,7 +73,10 @@ class KernelSet:
     def _part(self, made: Plan, positions: list[tuple[int, ...]]) -> Part:
         kernel = emit_kernel(made)
         first = self._by_symbol.setdefault(kernel.symbol, kernel)
-        kernel = replace(kernel, source=first.source)  # equal texts may read arrays of other dimensions
+        if (kernel.inputs, kernel.outputs) == (first.inputs, first.outputs):
+            kernel = first
+        else:  # equal texts may read arrays of other dimensions
+            kernel = replace(kernel, source=first.source)
         return Part(kernel, tuple(leaf for leaves in positions for leaf in leaves))
 
     def distinct(self) -> tuple[Kernel, ...]:

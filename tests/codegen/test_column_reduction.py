@@ -65,7 +65,7 @@ def test_how_columns_are_divided(tool: Any) -> None:
 
     assert tile(1, 4096, 20_000) == (2, 32, 32, 313)
     assert tile(1000, 64, 8) == (1, 8, 16, 1000)
-    assert tile(1, 1_000_000, 32) == (1, 8, 128, 4)
+    assert tile(1, 1_000_000, 32) == (1, 8, 128, 4 * 66), "66 blocks share 8 columns"
     assert tile(200, 4096, 5) == (1, 5, 128, 200)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from hlo_opt.ir import ELEMENT_TYPES
 
 TYPES = ("pred", "s8", "u8", "bf16", "f16", "s16", "f32", "s32", "u32", "f64", "s64", "u64", "c64", "c128")
 
@@ -179,3 +183,67 @@ def transposes(draw: st.DrawFn) -> str:
 @given(texts=st.lists(transposes(), min_size=20, max_size=20))
 def test_random_transposes(tool: Any, texts: list[str]) -> None:
     tool.all_agree(texts)
+
+
+def narrow(kind: str, rows: int, columns: int, more: str = "") -> str:
+    root = more or f"  ROOT r = {kind}[{columns},{rows}]{{1,0}} transpose(p), dimensions={{1,0}}\n"
+    return f"HloModule m\n\nENTRY e {{\n  p = {kind}[{rows},{columns}]{{1,0}} parameter(0)\n{root}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns", "vector"),
+    [
+        ("bf16", 1024, 1024, 2),
+        ("f16", 1024, 1026, 2),
+        ("bf16", 1024, 1025, 1),
+        ("bf16", 64, 64, 1),
+        ("s8", 2048, 2048, 4),
+        ("pred", 2048, 2052, 4),
+        ("u8", 2046, 2050, 2),
+        ("s8", 100_000, 64, 2),
+        ("f32", 2048, 2048, 1),
+    ],
+)
+def test_narrow_elements_move_together(tool: Any, kind: str, rows: int, columns: int, vector: int) -> None:
+    found = tool.plan(narrow(kind, rows, columns))
+    (segment,) = found.segments
+    side = 32 * vector
+    assert (segment.kind, segment.vector) == ("tiled-transpose", vector)
+    assert found.launch.grid == -(-rows // side) * -(-columns // side)
+    assert found.launch.shared_bytes == side * (side + 1) * ELEMENT_TYPES[kind].bytes
+
+
+def test_narrow_elements_land_where_they_belong(tool: Any) -> None:
+    cases = [
+        ("bf16", 770, 1026),
+        ("f16", 1024, 768),
+        ("s8", 1540, 1668),
+        ("pred", 1536, 1536),
+        ("u16", 98, 9002),
+        ("u8", 1026, 1154),
+    ]
+    texts = [narrow(*case) for case in cases]
+    for kind in ("bf16", "s8"):
+        texts.append(
+            narrow(
+                kind,
+                1540,
+                1668,
+                f"  a = {kind}[1540,1668]{{1,0}} add(p, p)\n  t = {kind}[1668,1540]{{1,0}} transpose(a), dimensions={{1,0}}\n"
+                f"  n = {kind}[1668,1540]{{1,0}} negate(t)\n"
+                f"  ROOT r = ({kind}[1668,1540]{{1,0}}, {kind}[1540,1668]{{1,0}}) tuple(n, a)\n",
+            )
+        )
+    assert all(tool.plan(t).segments[0].vector > 1 for t in texts)
+    tool.all_agree(texts)
+
+
+def test_narrow_elements_are_one_access(tool: Any) -> None:
+    nvrtc = pytest.importorskip("cupy.cuda").nvrtc
+    for kind, access in (("bf16", "v2.u16"), ("s8", "v4.u8")):
+        program = nvrtc.createProgram(tool.kernel(narrow(kind, 2048, 2048)).source, "k.cu", (), ())
+        nvrtc.compileProgram(program, ("-arch=compute_90", "-fmad=false"))
+        made = nvrtc.getPTX(program)
+        machine = made if isinstance(made, str) else made.decode()
+        accesses = re.findall(r"(?:ld|st)\.global(?:\.nc)?\.(\S+)", machine)
+        assert set(accesses) == {access}

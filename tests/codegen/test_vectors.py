@@ -181,3 +181,23 @@ ENTRY e {{
 }}
 """
     )
+
+
+def test_a_long_loop_in_a_thread_spills_nothing(tool: Any) -> None:
+    nvrtc = pytest.importorskip("cupy.cuda").nvrtc
+    source = tool.kernel(
+        """HloModule m
+ENTRY e {
+  p = f32[32,768]{1,0} parameter(0)
+  q = f32[4,96,768]{2,1,0} parameter(1)
+  a = f32[32,4,192]{2,1,0} reshape(p)
+  s = f32[32,4,96]{2,1,0} slice(a), slice={[0:32], [0:4], [0:96]}
+  ROOT d = f32[4,32,768]{2,1,0} dot(s, q), lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}
+}
+"""
+    ).source
+    program = nvrtc.createProgram(source, "k.cu", (), ())
+    nvrtc.compileProgram(program, ("-arch=sm_90", "--ptxas-options=-v"))
+    log = nvrtc.getProgramLog(program)
+    assert "0 bytes spill stores, 0 bytes spill loads" in log
+    assert int(re.findall(r"Used (\d+) registers", log)[0]) < 32

@@ -65,6 +65,42 @@ def test_what_it_says_stays_true_while_instructions_are_merged(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(8))
+def test_elements_of_tuples_stand_where_the_tuple_does(seed: int) -> None:
+    """What reads an element depends on the tuple, wherever merging has moved the tuple since."""
+    choice = random.Random(seed)
+    computation = edit.add_computation(Module("m"), Computation("e"), entry=True)
+    array = Shape(ELEMENT_TYPES["f32"], ())
+    values: list[Instruction] = []
+    kernels: list[Instruction] = []
+    for number in range(30):
+        operands = choice.sample(values, min(len(values), choice.randint(0, 2)))
+        kernel = edit.create(computation, f"v{number}", "add", Shape.tuple_of(array, array), operands)
+        kernels.append(kernel)
+        values += [edit.create(computation, "element", "get-tuple-element", array, [kernel]) for _ in range(2)]
+    edit.set_root(computation, values[-1])
+    computation.index_users()
+    order = Order(computation, list(computation.instructions))
+    merges = 0
+    for _ in range(60):
+        one, other = choice.sample(kernels, 2)
+        truth = Reachability(computation, post_order(computation))
+        assert order.connected(one, other) == truth.connected(one, other)
+        for user in kernels:
+            for operand in user.operands:
+                others = [o for o in user.operands if o is not operand]
+                assert order.depends_otherwise(user, operand) == any(truth.reaches(operand, o) for o in others)
+        if not order.connected(one, other):
+            order.merge(one, other, one)
+            merged(computation, one, other)
+            kernels.remove(other)
+            merges += 1
+        places = {i: order.place(i) for i in kernels}
+        assert len(set(places.values())) == len(places)
+        assert all(order.place(o) < places[i] for i in kernels for o in i.operands)
+    assert merges > 3
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_a_group_knows_what_it_is_connected_with(seed: int) -> None:
     computation = graph(seed, 60)
     order = Order(computation, post_order(computation))

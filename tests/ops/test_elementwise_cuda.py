@@ -59,7 +59,9 @@ def special_values(element_type: ElementType) -> Array:
             100,
             high // 3,
         }
-        return np.array(sorted(v for v in wanted if low <= v <= high)).astype(element_type.dtype)
+        return np.array(sorted(v for v in wanted if low <= v <= high), np.uint64 if unsigned else np.int64).astype(
+            element_type.dtype
+        )
     import ml_dtypes
 
     info = ml_dtypes.finfo(element_type.dtype)
@@ -217,7 +219,7 @@ def test_nvrtc_compiles_every_helper_and_text() -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc
 
-    types = {"pred", "u8", "s16", "s32", "u32", "s64", "u64", "f32", "f64", "bf16", "f16"}
+    types = {"pred", "s4", "u8", "s16", "s32", "u32", "s64", "u64", "f32", "f64", "bf16", "f16", "f8e4m3fn"}
     chosen = [i for i in cases() if {o.shape.type.name for o in i.operands} <= types]
     # conversions and comparisons differ in their types alone
     chosen = [i for i in chosen if i.opcode not in ("convert", "compare") or i.operands[0].shape.type.name == "f32"]

@@ -26,7 +26,7 @@ def launches(body: str, *, moves: bool = False) -> tuple[tuple[int, int] | None,
     found = plan(region_of(module, module.entry.root), H100)
     assert isinstance(found, Plan)
     cluster = cluster_of(module.entry.root)
-    assumed = move_dimensions(cluster) if moves else fold_dimensions(cluster, H100)
+    assumed = move_dimensions(cluster, H100) if moves else fold_dimensions(cluster, H100)
     return assumed and (assumed.blocks, assumed.threads), (found.launch.grid, found.launch.block), found.kind
 
 

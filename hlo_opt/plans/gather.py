@@ -1,0 +1,94 @@
+"""The gather plan: a thread takes neighbouring elements of one slice, so that it looks the slice up once and moves what it takes together.
+
+Only where the device is full without that many threads, and slices lie in whole vectors along the result's fastest dimension; any other gather is a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import variable
+from hlo_opt.ops.gather_dimensions import gather_dimensions
+from hlo_opt.plans.loop import BLOCK, elements_per_thread, resident_threads
+from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.tiled_transpose import read_at
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Outputs (`roots` are positions) of the size of gathers, all of one shape, that they read at their own place."""
+
+    heroes: tuple[Instruction, ...]
+    roots: tuple[int, ...]
+    vector: int
+
+    @property
+    def threads(self) -> int:
+        return self.heroes[0].shape.element_count // self.vector
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return max(1, min(BLOCK, self.threads))
+
+    def segment(self, block: int) -> Segment:
+        """The segment in a launch of blocks of that size."""
+        hero = self.heroes[0]
+        blocks = -(-self.threads // block)
+        return Segment("gather", hero.shape.dimensions, hero, self.roots, blocks, vector=self.vector)
+
+    def shared_bytes(self, block: int) -> int:
+        """None."""
+        return 0
+
+
+def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[list[Slices], list[int]]:
+    """The outputs of a region that are slices of gathers, and the positions of the other outputs."""
+    if not any(i.opcode == "gather" for i in region.computation.instructions):
+        return [], list(roots)
+    groups: dict[int, list[int]] = {}
+    for position in roots:
+        groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
+    found: list[Slices] = []
+    rest: list[int] = []
+    for elements, positions in groups.items():
+        heroes = heroes_of(region, positions)
+        vector = elements_per_thread(region, positions, elements, resident_threads(target))
+        vector = math.gcd(vector, *(_together(hero) for hero in heroes))
+        if heroes and vector > 1:
+            found.append(Slices(tuple(heroes), tuple(positions), vector))
+        else:
+            rest += positions
+    return found, sorted(rest)
+
+
+def heroes_of(region: Region, positions: Sequence[int]) -> list[Instruction]:
+    """The gathers that outputs of one size read at their own place in memory; only those that lie like the first of them."""
+    roots = [region.roots[n] for n in positions]
+    elements = next(roots[0].shape.leaves()).element_count
+    heroes = [i for i in region.computation.instructions if i.opcode == "gather" and i.shape.element_count == elements]
+    if not heroes or any(root.shape.is_tuple for root in roots):
+        return []
+    place = variable("place", elements)
+    read = set().union(*(read_at(root, heroes, place) for root in roots))
+    chosen = [hero for hero in heroes if hero in read and _together(hero) > 1]
+    return [h for h in chosen if h.shape.dimensions == chosen[0].shape.dimensions and _order(h) == _order(chosen[0])]
+
+
+def _order(hero: Instruction) -> tuple[int, ...]:
+    return hero.shape.minor_to_major
+
+
+def _together(hero: Instruction) -> int:
+    """Elements of a slice that follow each other in the result and in the operand."""
+    dimensions = gather_dimensions(hero)
+    minor = hero.shape.minor_to_major[0]
+    if minor not in dimensions.offset_dims:
+        return 1
+    kept = [d for d in range(hero.operands[0].shape.rank) if d not in dimensions.removed]
+    along = kept[sorted(dimensions.offset_dims).index(minor)]
+    return hero.shape.dimensions[minor] if hero.operands[0].shape.minor_to_major[0] == along else 1
