@@ -297,13 +297,13 @@ def linearize(index: Sequence[Expression], sizes: Sequence[int]) -> Expression:
 
 
 def delinearize(position: Expression, sizes: Sequence[int]) -> tuple[Expression, ...]:
-    """The index at a row-major position. The position must be below the product of the sizes."""
+    """The index at a row-major position. The position must be below the product of the sizes; where that is 0, there is none, and any index will do."""
     index: list[Expression] = []
     step = 1
     for number, size in reversed(list(enumerate(sizes))):
         here = divide(position, step)
-        index.append(here if number == 0 else modulo(here, size))
-        step *= size
+        index.append(here if number == 0 else modulo(here, max(1, size)))
+        step *= max(1, size)
     return tuple(reversed(index))
 
 

@@ -76,6 +76,9 @@ template <> INLINE float hlo_maximum<float>(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 #else
+  if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
+  // beside a constant one comparison is enough
+  if (__builtin_constant_p(b)) return (__builtin_signbit(b) ? a >= b : a > b) || a != a ? a : b;
   const float same = hlo_bit_cast<float>(hlo_bit_cast<int>(a) & hlo_bit_cast<int>(b));
   return a == b ? same : (a > b || a != a ? a : b);
 #endif
@@ -94,6 +97,9 @@ template <> INLINE float hlo_minimum<float>(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 #else
+  if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
+  // beside a constant one comparison is enough
+  if (__builtin_constant_p(b)) return (__builtin_signbit(b) ? a < b : a <= b) || a != a ? a : b;
   const float same = hlo_bit_cast<float>(hlo_bit_cast<int>(a) | hlo_bit_cast<int>(b));
   return a == b ? same : (a < b || a != a ? a : b);
 #endif

@@ -13,15 +13,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def physical(array: Array, shape: Shape) -> Array:
     """The flat array that holds a logical array as the shape's layout says. Shares memory with the argument where it can."""
+    if shape.is_row_major:
+        return np.ascontiguousarray(array).reshape(-1)
     order = tuple(reversed(shape.minor_to_major))
     return np.ascontiguousarray(np.transpose(array, order)).reshape(-1)
 
 
 def logical(memory: Array, shape: Shape) -> Array:
     """The logical array in a flat buffer: a view, never a copy. The opposite of `physical`."""
+    if shape.is_row_major:
+        return memory.reshape(shape.dimensions)
     slow_to_fast = tuple(reversed(shape.minor_to_major))
     dense = memory.reshape([shape.dimensions[d] for d in slow_to_fast])
-    return dense.transpose(np.argsort(slow_to_fast)) if slow_to_fast else dense
+    return dense.transpose(np.argsort(slow_to_fast))
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:

@@ -159,6 +159,10 @@ class RoutineBuilder:
         ):
             return operands if i.opcode.endswith("-update") else self.part(i, 1)
         match i.opcode:
+            case "copy-start":
+                return self.copied(i, operands)
+            case "copy-done":
+                return self.part(i, 0)
             case "while":
                 return self.loop(i, operands)
             case "call":
@@ -193,12 +197,24 @@ class RoutineBuilder:
         elements = i.shape.elements or ()
         given = self.adapted(i, operands, elements[0])
         made = self.adapted(i, self.place(work), elements[1])
-        contexts = [leaf for element in elements[2:] for leaf in element.leaves()]
+        return (*given, *made, *self.contexts(i, elements[2:]))
+
+    def copied(self, i: Instruction, operands: Buffers) -> Buffers:
+        """(destination, source, context), the copy made already."""
+        elements = i.shape.elements or ()
+        work = Instruction(i.name, "copy", elements[0], i.operands)
+        work.parent = i.parent
+        made = self.adapted(i, self.place(work), elements[0])
+        return (*made, *self.adapted(i, operands, elements[1]), *self.contexts(i, elements[2:]))
+
+    def contexts(self, i: Instruction, elements: Sequence[Shape]) -> Buffers:
+        """What an operation under way is known by: zeros, for it is done."""
+        contexts = [leaf for element in elements for leaf in element.leaves()]
         held = tuple(self.fresh(leaf) for leaf in contexts)
         arrays = [(b, leaf) for b, leaf in zip(held, contexts, strict=True) if leaf.is_array]
         literals = tuple(Literal(s, value=np.zeros(s.dimensions, s.type.dtype)) for _, s in arrays)
         self.steps.append(ConstantStep(i, (), tuple(b for b, _ in arrays), literals))
-        return (*given, *made, *held)
+        return held
 
     def loop(self, i: Instruction, operands: Buffers) -> Buffers:
         condition, body = i.called_by("condition"), i.called_by("body")

@@ -196,3 +196,21 @@ def test_a_conditional_without_arguments_for_each_branch_is_refused() -> None:
     del chosen.operands[2]
     with pytest.raises(hlo_opt.EvaluationError, match="2 branches for 1 arguments"):
         build_schedule(module)
+
+
+def test_a_copy_in_two_steps_is_a_kernel() -> None:
+    text = """HloModule m
+
+ENTRY e {
+  p = f32[3,5]{1,0} parameter(0)
+  s = (f32[3,5]{0,1}, f32[3,5]{1,0}, u32[]) copy-start(p)
+  d = f32[3,5]{0,1} copy-done(s)
+  a = f32[3,5]{1,0} get-tuple-element(s), index=1
+  ROOT r = (f32[3,5]{0,1}, f32[3,5]{1,0}) tuple(d, a)
+}
+"""
+    executable = hlo_opt.compile(hlo_opt.parse(text), backend="host")
+    given = np.arange(15, dtype=np.float32).reshape(3, 5)
+    for out in executable(given):
+        np.testing.assert_array_equal(out, given)
+    assert not executable.report()["fallbacks"] and executable.report()["launches"] == 1

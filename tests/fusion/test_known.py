@@ -1,0 +1,92 @@
+"""What depends on the structure of kernels only is found out once, however often a structure stands in a module, and changes no answer."""
+
+import pytest
+
+import hlo_opt
+import hlo_opt.fusion.state as state
+from hlo_opt.fusion.engine import Memory
+from hlo_opt.fusion.known import Known
+from hlo_opt.passes.run import run
+
+ROWS, COLUMNS = 64, 128
+
+
+def softmax_layers(count: int, sizes: tuple[int, ...] = (COLUMNS,)) -> str:
+    """A softmax and a matrix product, again and again; the reducers of each layer are its own."""
+    reducers, lines = [], []
+    first = sizes[0]
+    lines += [f"v0 = f32[{ROWS},{first}]{{1,0}} parameter(0)", "z = f32[] constant(0)"]
+    for n in range(1, count + 1):
+        size, then = sizes[(n - 1) % len(sizes)], sizes[n % len(sizes)]
+        array, row = f"f32[{ROWS},{size}]{{1,0}}", f"f32[{ROWS}]{{0}}"
+        reducers.append(
+            f"sum{n} {{\n  a{n} = f32[] parameter(0)\n  b{n} = f32[] parameter(1)\n  ROOT c{n} = f32[] add(a{n}, b{n})\n}}\n"
+        )
+        lines += [
+            f"w{n} = f32[{size},{then}]{{1,0}} constant({{...}})",
+            f"e{n} = {array} exponential(v{n - 1})",
+            f"t{n} = {row} reduce(e{n}, z), dimensions={{1}}, to_apply=sum{n}",
+            f"s{n} = {array} broadcast(t{n}), dimensions={{0}}",
+            f"q{n} = {array} divide(e{n}, s{n})",
+            f"v{n} = f32[{ROWS},{then}]{{1,0}} dot(q{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+        ]
+    lines[-1] = "ROOT " + lines[-1]
+    return "HloModule m\n\n" + "\n".join(reducers) + "\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n"
+
+
+def work(text: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many plans were made and fused kernels priced."""
+    calls = [0]
+
+    with monkeypatch.context() as patch:
+        for name in ("trial_plan", "plan", "fused_estimate"):
+            original = getattr(state, name)
+
+            def wrapper(*given: object, original: object = original, **named: object) -> object:
+                calls[0] += 1
+                assert callable(original)
+                return original(*given, **named)
+
+            patch.setattr(state, name, wrapper)
+        run(hlo_opt.parse(text), preset, simplify="never").decide()
+    return calls[0]
+
+
+@pytest.mark.parametrize("preset", ["default", "xla-2023", "xla-2026"])
+def test_more_layers_make_no_more_work(preset: str, monkeypatch: pytest.MonkeyPatch):
+    few, many = (work(softmax_layers(n), preset, monkeypatch) for n in (4, 12))
+    assert few == many > 0
+
+
+def test_layers_of_other_sizes_are_other_structures(monkeypatch: pytest.MonkeyPatch):
+    alike = work(softmax_layers(4), "xla-2026", monkeypatch)
+    assert work(softmax_layers(4, (128, 256)), "xla-2026", monkeypatch) > alike
+
+
+class Forgetful(dict):
+    """A table that finds nothing again but what was put in last."""
+
+    def get(self, key: object, default: object = None) -> object:
+        return default
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("preset", ["default", "xla-2023", "xla-2026"])
+@pytest.mark.parametrize("text", [softmax_layers(3), softmax_layers(4, (128, 32, 7))])
+def test_what_is_known_changes_no_answer(text: str, preset: str, monkeypatch: pytest.MonkeyPatch):
+    def answers() -> tuple[str, list[str]]:
+        outcome = run(hlo_opt.parse(text), preset, simplify="never")
+        return str(outcome.module), [str(d) for d in outcome.decide()]
+
+    with_it = answers()
+
+    def nothing_kept(memory: Memory, known: Known | None = None) -> None:
+        memory.known = Known()
+        for name in ("plans", "made", "traits", "outlooks", "alone", "estimates", "costs", "verdicts"):
+            setattr(memory.known, name, Forgetful())
+        memory._state = None
+
+    monkeypatch.setattr(Memory, "__init__", nothing_kept)
+    assert answers() == with_it
