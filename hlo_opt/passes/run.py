@@ -77,7 +77,7 @@ def run(
     verify           called with the module after each pass that changed it
 
     A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time, the first of equals. With `stop_after_step`
-    or an observer the choice is made first, without them. The whole run is proved (`prove_same_graph`) when all its passes promise to keep the graph; otherwise each part of it that does.
+    or an observer the choice is made first, without them. What is kept of a run is proved (`prove_same_graph`) at once when all its passes promise to keep the graph; otherwise each part of it that does.
     Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes, choices and instructions, and ProofError when a pass broke its promise.
     """
     if simplify not in SIMPLIFY_MODES:
@@ -99,10 +99,13 @@ def run(
     if len(alternatives) == 1:
         return _run(module, alternatives[0], replace(context, stop_after_step=stop_after_step), observer, verify)
     with collector_paused():
-        best, choosing = _best([_run(module, a, _fresh(context), None, verify) for a in alternatives])
+        unproved: dict[Module, Module] = {}
+        best, choosing = _best([_run(module, a, _fresh(context), None, verify, unproved) for a in alternatives])
         if observer is not None or stop_after_step is not None:
             limited = replace(_fresh(context), stop_after_step=stop_after_step)
             best = _run(module, best.pipeline, limited, observer, verify)
+        elif best.module in unproved:
+            _prove(unproved[best.module], best.module, best.seconds)
     best.seconds["alternatives"] = choosing
     return best
 
@@ -133,22 +136,31 @@ def _run(
     context: PassContext,
     observer: Observer | None,
     verify: Callable[[Module], None] | None,
+    unproved: dict[Module, Module] | None = None,
 ) -> Outcome:
-    """One pipeline without choices."""
+    """One pipeline without choices. With `unproved` the last proof is left to the caller, who is told which module the result must equal."""
     seconds: dict[str, float] = {}
     runs: dict[str, int] = {}
     with collector_paused():
         work = edit.clone_module(module)
         separate(work)
-        for part in _provable_parts(pipeline):
+        parts = _provable_parts(pipeline)
+        for part in parts:
             before = edit.clone_module(work) if part.preserves_graph else None
             part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify)
             edit.sort_computations(work)
-            if before is not None:
-                started = time.perf_counter()
-                prove_same_graph(before, work)
-                seconds["proof"] = seconds.get("proof", 0.0) + time.perf_counter() - started
+            if before is not None and unproved is not None and part is parts[-1]:
+                unproved[work] = before
+            elif before is not None:
+                _prove(before, work, seconds)
     return Outcome(work, pipeline, context.target, context, seconds, runs)
+
+
+def _prove(before: Module, after: Module, seconds: dict[str, float]) -> None:
+    """Raises ProofError when the graphs differ."""
+    started = time.perf_counter()
+    prove_same_graph(before, after)
+    seconds["proof"] = seconds.get("proof", 0.0) + time.perf_counter() - started
 
 
 @contextmanager

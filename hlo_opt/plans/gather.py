@@ -86,7 +86,7 @@ def _order(hero: Instruction) -> tuple[int, ...]:
 def _together(hero: Instruction) -> int:
     """Elements of a slice that follow each other in the result and in the operand."""
     dimensions = gather_dimensions(hero)
-    minor = hero.shape.minor_to_major[0]
+    minor = next(iter(hero.shape.minor_to_major), None)  # none of a single element
     if minor not in dimensions.offset_dims:
         return 1
     kept = [d for d in range(hero.operands[0].shape.rank) if d not in dimensions.removed]

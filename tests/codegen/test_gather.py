@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hlo_opt
+
 ROWS = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1"
 
 
@@ -115,3 +117,17 @@ TEXT = """  const int thread = blockIdx.x * 128 + threadIdx.x;
   }
 }
 """
+
+
+def test_a_gather_of_one_element_is_an_element_of_a_loop() -> None:
+    text = """HloModule m
+
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  i = s32[1]{0} parameter(1)
+  n = f32[4]{0} negate(p)
+  ROOT g = f32[] gather(n, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=0, slice_sizes={1}
+}
+"""
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="instruction-fusion", simplify="never")
+    assert [i.opcode for i in fused.entry.instructions] == ["parameter", "parameter", "fusion"]

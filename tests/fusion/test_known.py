@@ -26,8 +26,8 @@ def softmax_layers(count: int, sizes: tuple[int, ...] = (COLUMNS,)) -> str:
             f"w{n} = f32[{size},{then}]{{1,0}} constant({{...}})",
             f"e{n} = {array} exponential(v{n - 1})",
             f"t{n} = {row} reduce(e{n}, z), dimensions={{1}}, to_apply=sum{n}",
-            f"s{n} = {array} broadcast(t{n}), dimensions={{0}}",
-            f"q{n} = {array} divide(e{n}, s{n})",
+            f"spread{n} = {array} broadcast(t{n}), dimensions={{0}}",
+            f"q{n} = {array} divide(e{n}, spread{n})",
             f"v{n} = f32[{ROWS},{then}]{{1,0}} dot(q{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
         ]
     lines[-1] = "ROOT " + lines[-1]
@@ -63,7 +63,7 @@ def test_layers_of_other_sizes_are_other_structures(monkeypatch: pytest.MonkeyPa
     assert work(softmax_layers(4, (128, 256)), "xla-2026", monkeypatch) > alike
 
 
-class Forgetful(dict):
+class Forgetful(dict[object, object]):
     """A table that finds nothing again but what was put in last."""
 
     def get(self, key: object, default: object = None) -> object:

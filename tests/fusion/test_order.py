@@ -136,3 +136,19 @@ def test_a_new_instruction_takes_the_place_of_an_old_one() -> None:
     new = edit.create(computation, "new", "add", old.shape, old.operands)
     order.rename(old, new)
     assert order.place(new) == place
+
+
+def test_an_element_stands_where_its_tuple_does() -> None:
+    module = Module("m")
+    computation = edit.add_computation(module, Computation("e"), entry=True)
+    shape = Shape(ELEMENT_TYPES["f32"], ())
+    pair = edit.create(computation, "pair", "custom-call", Shape.tuple_of(shape, shape))
+    later = edit.create(computation, "later", "add", shape, [])
+    element = edit.create(computation, "element", "get-tuple-element", shape, [pair])
+    user = edit.create(computation, "user", "add", shape, [element, later])
+    edit.set_root(computation, user)
+    computation.index_users()
+    order = Order(computation, [pair, later, element, user])
+    assert element in order.below(pair, order.place(later))
+    assert order.depends(user, pair)
+    assert not order.depends(later, pair)

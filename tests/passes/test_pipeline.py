@@ -1,3 +1,4 @@
+import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -219,3 +220,14 @@ def test_options_fill_what_a_text_leaves_open_or_replace_it():
     assert filled == InstructionFusion(may_duplicate=False, max_emissions=5)
     (replaced, _) = parse_pipeline(text, options, override=True).passes()
     assert replaced == InstructionFusion(may_duplicate=False, max_emissions=3)
+
+
+def test_of_several_pipelines_only_the_one_that_is_kept_is_proved(monkeypatch: pytest.MonkeyPatch):
+    proved: list[tuple[Module, Module]] = []
+    runner = sys.modules["hlo_opt.passes.run"]  # the package has a function of that name
+    monkeypatch.setattr(runner, "prove_same_graph", lambda before, after: proved.append((before, after)))
+    outcome = run(hlo_opt.parse(TEXT), passes="best(cse | instruction-fusion),dce", simplify="never")
+    assert [after for _, after in proved] == [outcome.module]
+    assert "proof" in outcome.seconds
+    run(hlo_opt.parse(TEXT), passes="best(cse | instruction-fusion)", simplify="never", observer=lambda p, m, c: None)
+    assert len(proved) == 2
