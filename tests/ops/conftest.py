@@ -190,7 +190,7 @@ class Family:
             pytest.skip("no C++ compiler")
         module = hlo_opt.parse(self.together(texts, fused=True))
         inputs = module_inputs(module, 2)
-        executable = hlo_opt.compile(module, backend="host")
+        executable = hlo_opt.compile(module, backend="host", as_xla_cpu=False)
         same(executable(*inputs), hlo_opt.evaluate(module, inputs, as_xla_cpu=False), tolerance)
         assert executable.report()["fallbacks"] == {}
 
