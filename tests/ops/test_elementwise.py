@@ -302,7 +302,7 @@ def test_shifts_by_a_constant_below_the_width_are_plain() -> None:
     assert text(3, "u32", "shift-right-logical") == text(3, "s64", "shift-right-arithmetic") == "({T})({0} >> {1})"
     for amount in (32, -1):
         assert text(amount, "u32", "shift-left") == "hlo_shift_left<{W}>({0}, {1})"
-        assert text(amount, "s32", "shift-right-arithmetic") == "hlo_shift_right_arithmetic<{T}>({0}, {1})"
+        assert text(amount, "s32", "shift-right-arithmetic") == "hlo_shift_right_arithmetic<{W}>({0}, {1})"
 
 
 def test_samples_stay_where_a_function_is_defined() -> None:
