@@ -81,6 +81,9 @@ NOTABLE = frozenset(
 ADOPTED = 4
 """Producers of so many members are taken over with what is known about them; smaller ones are gone through again."""
 
+WORTH_KEEPING = 32
+"""What is known of a producer with so many members is kept up also where nothing of the kind was asked about the smaller consumer yet."""
+
 
 class Cluster:
     """Nodes (operands before users, inputs among them) and the roots that the kernel writes. An input that nothing reads any more stays no input."""
@@ -122,6 +125,10 @@ class Cluster:
         """How many members there are."""
         return len(self._users_first)
 
+    def outweighs(self, consumer: int) -> bool:
+        """Whether what is known of a producer is worth keeping where it moves into a consumer of so many members, of which nothing is known yet."""
+        return self.size >= max(consumer, WORTH_KEEPING)
+
     @property
     def opcodes(self) -> frozenset[str]:
         """Of the members. Most questions about a kernel are answered by what it does not hold."""
@@ -159,6 +166,9 @@ class Cluster:
         place = self.inputs[producer]
         if root.is_input or len(above.roots) > 1 or not (place.users or place in self.roots):
             return False
+        if above.outweighs(self.size):
+            for key in [k for k in above._followers if k not in self._followers]:
+                self.following(key, above._starts[key])
         if (
             above.size >= ADOPTED
             and not moved

@@ -78,7 +78,9 @@ def effectful_computations(computations: list[Computation]) -> set[Computation]:
         for computation in computations:
             if computation in found:
                 continue
-            if any(has_side_effect(i) or any(c in found for c in i.called()) for i in computation.instructions):
+            if any(has_side_effect(i) for i in computation.instructions) or (
+                found and any(c in found for i in computation.instructions for c in i.called())
+            ):
                 found.add(computation)
                 changed = True
     return found

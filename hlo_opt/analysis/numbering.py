@@ -150,9 +150,10 @@ class Numbering:
 
     def _advance(self, walk: _Walk) -> _Walk | None:
         """Number instructions until one needs a computation that has no number yet; None when all are done."""
-        while walk.position < len(walk.order):
-            instruction = walk.order[walk.position]
-            operands = tuple(walk.values[o] for o in instruction.operands)
+        order, values = walk.order, walk.values
+        while walk.position < len(order):
+            instruction = order[walk.position]
+            operands = tuple([values[o] for o in instruction.operands])
             inlined = instruction.opcode in ("fusion", "call")
             called: list[Numbered] = []
             for callee in instruction.called():
@@ -168,9 +169,9 @@ class Numbering:
                     span=self.module.span(instruction),
                 )
             value = self._value(walk, instruction, operands, called)
-            walk.values[instruction] = value
+            values[instruction] = value
             for needed in instruction.control_predecessors:
-                walk.waits[self.table.flat(walk.values[needed]), self.table.flat(value)] += 1
+                walk.waits[self.table.flat(values[needed]), self.table.flat(value)] += 1
             walk.position += 1
         return None
 
@@ -200,7 +201,7 @@ class Numbering:
         layouts: object = None
         if acts or opcode in ("bitcast", "custom-call"):
             layouts = (i.shape.laid_out(), *(o.shape.laid_out() for o in i.operands))
-        flat = tuple(table.flat(v) for v in operands)
+        flat = tuple([v if isinstance(v, int) else table.flat(v) for v in operands])
         key = (
             opcode,
             i.shape.without_layout(),

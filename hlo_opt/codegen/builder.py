@@ -43,18 +43,22 @@ Key = tuple[Instruction, int | None, Index]
 class _Scope:
     """What has been computed between one pair of braces."""
 
-    __slots__ = ("digits", "heavy", "loads", "values")
+    __slots__ = ("digits", "heavy", "hides", "likely", "likely_hides", "loads", "values")
 
     def __init__(self) -> None:
         self.values: dict[Key, str] = {}
         self.digits: dict[Expression, str] = {}
         self.heavy: dict[Expression, Expression] = {}
         self.loads: list[tuple[Instruction, Index]] = []
+        self.likely: list[tuple[Instruction, Index]] = []
+        # whether memory is read that `loads` does not tell of: in tables, and between braces inside
+        self.hides = self.likely_hides = False
 
     def copy(self) -> _Scope:
         made = _Scope()
         made.values, made.digits, made.heavy = dict(self.values), dict(self.digits), dict(self.heavy)
-        made.loads = list(self.loads)
+        made.loads, made.likely = list(self.loads), list(self.likely)
+        made.hides, made.likely_hides = self.hides, self.likely_hides
         return made
 
 
@@ -89,6 +93,7 @@ class Builder:
         self._margin = _INDENT
         self._naming = "value"
         self._depth = 0
+        self._has_likely = False
         for name in (*pointers.values(), *taken):
             self.names.fresh(name)
 
@@ -129,7 +134,8 @@ class Builder:
         try:
             yield
         finally:
-            self._scopes.pop()
+            inside = self._scopes.pop()
+            self._scopes[-1].hides |= inside.hides or bool(inside.loads)
             self._margin = self._margin[: -len(_INDENT)]
             self.line("}")
 
@@ -142,7 +148,7 @@ class Builder:
                 yield counter
             return
         kind = index_type(Variable(0, extent, name))
-        if extent > MOST_UNROLLED and not (self.lines and self.lines[-1].endswith("#pragma unroll")):
+        if extent > MOST_UNROLLED and not (self.lines and "#pragma unroll" in self.lines[-1]):
             self.pragma("unroll 4")
         with self.block(f"for ({kind} {name} = 0; {name} < {extent}; ++{name})"):
             yield counter
@@ -151,6 +157,28 @@ class Builder:
     def branch(self, condition: str) -> Iterator[None]:
         with self.block(f"if ({condition})"):
             yield
+
+    @contextmanager
+    def likely(self, condition: str) -> Iterator[str]:
+        if self._has_likely:
+            yield condition
+            return
+        outside, hid = self._scopes[-1], self._scopes[-1].hides
+        with self.block(f"if ({condition})"):
+            yield ""
+            inside = self._scopes[-1]
+        outside.hides = hid
+        outside.likely += [*inside.loads, *inside.likely]
+        outside.likely_hides |= inside.hides or inside.likely_hides
+
+    @contextmanager
+    def having_likely(self) -> Iterator[None]:
+        """What `likely` conditions ask for has been read: the statements under them run without asking."""
+        before, self._has_likely = self._has_likely, True
+        try:
+            yield
+        finally:
+            self._has_likely = before
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
@@ -254,6 +282,22 @@ class Builder:
         )
         return made
 
+    def nearest(self, shape: Shape, index: Index) -> Index:
+        """The index where it lies inside the shape, else one inside it."""
+        found: list[Expression] = []
+        for expression, size in zip(index, shape.dimensions, strict=True):
+            if expression.low >= 0 and expression.high < size:
+                found.append(expression)
+                continue
+            text, last = self.text(expression), size - 1
+            made = Variable(max(0, expression.low), min(last, expression.high), self.names.numbered("i"))
+            inside = f"{text} > {last} ? {last} : {text}" if expression.high > last else text
+            if expression.low < 0:
+                inside = f"{text} < 0 ? 0 : {f'({inside})' if expression.high > last else inside}"
+            self.line(f"const {index_type(expression)} {made.name} = {inside};")
+            found.append(made)
+        return tuple(found)
+
     def unclamped_index(self, text: str) -> str:
         name = self.names.numbered("r")
         self.line(f"const long long {name} = (long long)({text});")
@@ -287,18 +331,25 @@ class Builder:
         """The elements of parameters that were read since the innermost brace."""
         return list(self._scopes[-1].loads)
 
-    def apply(self, computation: Computation, arguments: Sequence[str], only: int | None = None) -> list[str]:
-        """See `KernelBuilder`. `only` asks for one element of the root's tuple, which may leave arguments unread."""
+    def likely_loads(self) -> tuple[list[tuple[Instruction, Index]], bool]:
+        """Those that were read under `likely` conditions since then, and whether these are all that is read there: nothing more under conditions inside or in loops."""
+        return list(self._scopes[-1].likely), not self._scopes[-1].likely_hides
+
+    def apply(
+        self, computation: Computation, arguments: Sequence[str], only: int | None = None, index: Index = ()
+    ) -> list[str]:
+        """See `KernelBuilder`. `only` asks for one element of the root's tuple, which may leave arguments unread. `index` is where the arguments are in arrays, for a computation on
+        arrays that needs them nowhere else."""
         scope = _Scope()
         for parameter, argument in zip(computation.parameters, arguments, strict=True):
-            scope.values[parameter, None, ()] = argument
+            scope.values[self._key(parameter, None, index)] = argument
         self._scopes.append(scope)
         try:
             root = computation.root
             count = None if root.shape.elements is None else len(root.shape.elements)
             if count is None:
-                return [self.value(root, ())]
-            return [self.element(root, number, ()) for number in (range(count) if only is None else (only,))]
+                return [self.value(root, index)]
+            return [self.element(root, number, index) for number in (range(count) if only is None else (only,))]
         finally:
             self._scopes.pop()
 
@@ -450,6 +501,7 @@ class Builder:
             body = ",\n  ".join(rows or ["0"])
             self.tables.append(f"static __device__ const {kind} {name}[] = {{\n  {body}}};\n")
             self._tables[instruction] = name
+        self._scopes[-1].hides = True
         row_major = Shape(element_type, instruction.shape.dimensions)
         return self.bind_exact(
             element_type, from_table(element_type, f"{self._tables[instruction]}[{self.address(row_major, index)}]")

@@ -12,8 +12,12 @@ from hlo_opt.codegen import (
     dynamic_update_slice,
     gather,
     loop,
+    matmul,
+    matrix_vector,
     row_reduction,
+    scan,
     scatter,
+    sort,
     tiled_transpose,
 )
 from hlo_opt.codegen.builder import Builder
@@ -37,12 +41,19 @@ EMITTERS: Mapping[str, Emitter] = {
     "concatenate": concatenate.emit,
     "gather": gather.emit,
     "dynamic-update-slice": dynamic_update_slice.emit,
+    "matmul": matmul.emit,
+    "matrix-vector": matrix_vector.emit,
+    "scan": scan.emit,
     "scatter": scatter.emit,
+    "sort": sort.emit,
 }
 """What writes each kind of segment, from its first block and the pointers and shapes that each root of the region is written to."""
 
 ALIGNMENT = 16
 """Bytes that the start of every buffer is a multiple of on a GPU: the widest load of a thread. CuPy's allocations start at multiples of 512."""
+
+FEWEST_MULTIPROCESSORS = 108
+"""Of the GPUs that kernels are made for; an A100 has them."""
 
 _SYMBOL = "HLO_KERNEL_SYMBOL"  # stands for the symbol until the text's hash is known
 _MOST_COMMENTED = 60  # instructions
@@ -80,7 +91,7 @@ def emit_kernel(plan: Plan) -> Kernel:
         comment(_description(plan, numbers))
         + prelude_for("".join([*builder.tables, *parameters, body]))
         + "".join(builder.tables)
-        + f'extern "C" __global__ void __launch_bounds__({plan.launch.block}) {_SYMBOL}(\n    '
+        + f'extern "C" __global__ void __launch_bounds__({_bounds(plan)}) {_SYMBOL}(\n    '
         + ",\n    ".join(parameters)
         + f") {{\n{body}\n}}\n"
     )
@@ -95,6 +106,15 @@ def emit_kernel(plan: Plan) -> Kernel:
     in_order = any(segment.in_order for segment in plan.segments)
     text = text.replace(_SYMBOL, symbol)
     return Kernel(symbol, text, launch, tuple(inputs), outputs_of, plan.kind, aliases, own, in_order)
+
+
+def _bounds(plan: Plan) -> str:
+    """Threads of a block, and that one block at a time will do where the grid has no second one for a multiprocessor. Left to itself the compiler would spill
+    registers to let another block in beside it (CUDA C++ Programming Guide, "Launch Bounds"). Tiles of products live in registers: two blocks at a time are enough."""
+    launch = plan.launch
+    if launch.grid <= FEWEST_MULTIPROCESSORS:
+        return f"{launch.block}, 1"
+    return f"{launch.block}, 2" if plan.kind == "matmul" else f"{launch.block}"
 
 
 def _promise_alignment(

@@ -21,7 +21,7 @@ WARP = 32
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _TYPE = r"(?:const )?(?:unsigned |signed )?(?:bool|char|short|int|long long|float|double)"
 _DECLARATION = re.compile(rf"(?P<type>{_TYPE}) (?P<name>\w+) = (?P<value>.*);")
-_SHARED = re.compile(r"__shared__ (?P<type>[\w ]+?) (?P<name>\w+)(?P<size>(?:\[\d+\])+);")
+_SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?(?P<type>[\w ]+?) (?P<name>\w+)(?P<size>(?:\[\d+\])+);")
 _STRIDED = re.compile(
     rf"for \((?P<type>{_TYPE}) (?P<name>\w+) = (?P<start>\w+(?:\.x)?); (?P=name) < (?P<end>\w+); (?P=name) \+= (?P<step>\w+)\)"
 )

@@ -9,6 +9,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __shared__ static __thread
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __restrict__ __restrict
 #define warpSize 32
 #define __builtin_assume_aligned(pointer, bytes) (pointer)  // arrays of the host may start anywhere

@@ -31,6 +31,11 @@ def launcher_name(kernel: Kernel) -> str:
     return f"launch_{kernel.symbol}"
 
 
+def keeps_memory(kernel: Kernel) -> bool:
+    """Whether blocks of a kernel meet in memory of the kernel's own, so that two launches of it must not overlap."""
+    return _OF_LAUNCH.search(kernel.source) is not None
+
+
 def threads_meet(kernel: Kernel) -> bool:
     """Whether the threads of a block wait for each other, so that a plain loop over them would be wrong."""
     return _MEETS.search(_code(kernel)) is not None
@@ -66,7 +71,7 @@ def host_unit(kernels: Sequence[Kernel]) -> str:
 
 
 _KERNEL = re.compile(
-    r'^extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^{}]*)\) \{\n(.*)^\}\n*\Z', re.M | re.S
+    r'^extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^{}]*)\) \{\n(.*)^\}\n*\Z', re.M | re.S
 )
 
 

@@ -31,7 +31,7 @@ register_reason(
         "`{opcode}` runs as a library call",
         "only a library's own epilogues could take `{opcode}` together with its neighbours",
         "Matrix products, convolutions, sorts, Fourier transforms and the like are left to libraries, which are faster than a generated loop. A "
-        "library call reads and writes whole arrays, so it is a boundary of fusion.",
+        "library call reads and writes whole arrays, so it is a boundary of fusion. So is a sort of lines short enough for the kernel of its own that it then gets.",
         _SINGLE
         + "ENTRY e {\n  p = f32[64,64]{1,0} parameter(0)\n  d = f32[64,64]{1,0} dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
         "  ROOT t = f32[64,64]{1,0} tanh(d)\n}\n",

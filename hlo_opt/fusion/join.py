@@ -28,7 +28,10 @@ def join(
     for changed in (other, host):
         if not changed.shape.is_tuple:
             for user in changed.users:  # they were looked at with another operand
-                state.forget(user)
+                if user.opcode == "fusion":
+                    state.settle(user)
+                else:
+                    state.forget(user)
     after = state.joined(other, host, known)
     if host.opcode != "fusion":
         fusion = start_fusion(host)

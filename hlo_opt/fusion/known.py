@@ -42,6 +42,7 @@ class Known:
     estimates  the same of two kernels as one
     costs      of edges between kernels, as we launch them
     verdicts   whether a policy allows an edge
+    merges     microseconds of a fusion and the users that it may be merged into, apart and merged
     """
 
     structures: Structures = field(default_factory=Structures)
@@ -53,3 +54,4 @@ class Known:
     estimates: dict[int, KernelEstimate] = field(default_factory=dict)
     costs: dict[Hashable, CostEstimate | None] = field(default_factory=dict)
     verdicts: dict[Hashable, bool] = field(default_factory=dict)
+    merges: dict[Hashable, tuple[float, float]] = field(default_factory=dict)

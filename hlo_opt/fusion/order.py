@@ -7,12 +7,9 @@ Graphs, 2006; XLA builds its reachability map anew after every fusion, xla/hlo/i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from hlo_opt.ir import Computation, Instruction
-
-Neighbours = Callable[[Instruction], Iterable[Instruction]]
-Within = Callable[[int], bool]
 
 
 class Order:
@@ -33,11 +30,36 @@ class Order:
 
     def below(self, start: Instruction, last: int, seen: set[Instruction] | None = None) -> set[Instruction]:
         """What depends on the start, as far as it has a place up to `last`; the start too. What was `seen` is not looked at again."""
-        return self._walk(start, self._users, lambda place: place <= last, seen)
+        seen = set() if seen is None else seen
+        seen.add(start)
+        places, successors = self._place, self._successors
+        stack = [start]
+        while stack:
+            instruction = stack.pop()
+            for near in instruction.users:
+                if near not in seen and (places[near] if near in places else self.place(near)) <= last:
+                    seen.add(near)
+                    stack.append(near)
+            for near in successors.get(instruction, ()) if successors else ():
+                if near not in seen and self.place(near) <= last:
+                    seen.add(near)
+                    stack.append(near)
+        return seen
 
     def above(self, start: Instruction, first: int, seen: set[Instruction] | None = None) -> set[Instruction]:
         """What the start depends on, as far as it has a place from `first` on; the start too. What was `seen` is not looked at again."""
-        return self._walk(start, self._needs, lambda place: place >= first, seen)
+        seen = set() if seen is None else seen
+        seen.add(start)
+        places = self._place
+        stack = [start]
+        while stack:
+            instruction = stack.pop()
+            waits = instruction.control_predecessors
+            for near in (*instruction.operands, *waits) if waits else instruction.operands:
+                if near not in seen and (places[near] if near in places else self.place(near)) >= first:
+                    seen.add(near)
+                    stack.append(near)
+        return seen
 
     def depends(self, user: Instruction, on: Instruction) -> bool:
         """Whether one depends on another, directly or not."""
@@ -78,27 +100,6 @@ class Order:
         """`new` has taken the place of `old`."""
         if old is not new:
             self._place[new] = self._place.pop(old)
-
-    def _walk(
-        self, start: Instruction, step: Neighbours, within: Within, seen: set[Instruction] | None
-    ) -> set[Instruction]:
-        seen = set() if seen is None else seen
-        seen.add(start)
-        stack = [start]
-        while stack:
-            for near in step(stack.pop()):
-                if near not in seen and within(self.place(near)):
-                    seen.add(near)
-                    stack.append(near)
-        return seen
-
-    def _users(self, instruction: Instruction) -> Iterable[Instruction]:
-        successors = self._successors.get(instruction)
-        return instruction.users if successors is None else (*instruction.users, *successors)
-
-    def _needs(self, instruction: Instruction) -> Iterable[Instruction]:
-        waits = instruction.control_predecessors
-        return (*instruction.operands, *waits) if waits else instruction.operands
 
 
 class Group:

@@ -29,19 +29,32 @@ Accepts = Callable[[Instruction, Instruction], bool]
 
 @dataclass
 class _Standing:
-    """A producer and its users: those not asked yet, those that refuse, and those that accept, with what fusing into each saves (None: not priced yet)."""
+    """A producer and its users: those not asked yet, those that refuse, and those that accept, with what fusing into each saves (None: not priced yet). Of
+    those that accept, `wanted` is fused into whatever it costs, and `launching` is how many are no bitcasts."""
 
     unknown: dict[Instruction, None]
     refusing: dict[Instruction, None] = field(default_factory=dict)
     accepting: dict[Instruction, int | None] = field(default_factory=dict)
     unpriced: dict[Instruction, None] = field(default_factory=dict)
+    wanted: dict[Instruction, None] = field(default_factory=dict)
+    launching: int = 0
     saved: int = 0
+
+    def accept(self, user: Instruction, *, wanted: bool) -> None:
+        self.accepting[user] = None
+        self.unpriced[user] = None
+        self.launching += user.opcode != "bitcast"
+        if wanted:
+            self.wanted[user] = None
 
     def drop(self, user: Instruction) -> None:
         self.unknown.pop(user, None)
         self.refusing.pop(user, None)
         self.unpriced.pop(user, None)
-        self.saved -= self.accepting.pop(user, None) or 0
+        self.wanted.pop(user, None)
+        if user in self.accepting:
+            self.launching -= user.opcode != "bitcast"
+            self.saved -= self.accepting.pop(user) or 0
 
 
 class PriorityQueue:
@@ -90,7 +103,7 @@ class PriorityQueue:
             self._ask(producer, standing, all_of_them=True)
             users = [u for u in standing.accepting if u.opcode != "bitcast"]
             if producer.opcode != "bitcast" and standing.refusing and not self._partly:
-                users = [u for u in users if self._wanted(producer, u)]
+                users = [u for u in users if u in standing.wanted]
             if users:
                 return producer, users
         return None
@@ -138,11 +151,11 @@ class PriorityQueue:
             return math.inf
         standing = self._standings[producer]
         self._ask(producer, standing, all_of_them=self._partly)
-        if any(self._wanted(producer, u) for u in standing.accepting):
+        if standing.wanted:
             return math.inf
         if standing.refusing and not self._partly:
             return -math.inf
-        if all(u.opcode == "bitcast" for u in standing.accepting):
+        if not standing.launching:
             return -math.inf
         alone = self._state.estimate_by_xla(producer)
         for user in standing.unpriced:
@@ -181,8 +194,7 @@ class PriorityQueue:
             if user.opcode != "bitcast" and not self._accepts(producer, user):
                 standing.refusing[user] = None
             else:
-                standing.accepting[user] = None
-                standing.unpriced[user] = None
+                standing.accept(user, wanted=self._wanted(producer, user))
 
     def _forget(self, instruction: Instruction) -> None:
         self._standings.pop(instruction, None)

@@ -266,7 +266,10 @@ class FusionState:
         """Call before a producer is moved into a fusion (the consumer, or what was started from it), and call what it returns after, with what its
         instructions became: what is known of the fusion's members is kept up, everything else is forgotten. `structure` is what both become."""
         traits = self.traits(producer).plus(self.traits(fusion))
-        cluster = self._caches.get("cluster", {}).get(fusion)
+        clusters = self._caches.get("cluster", {})
+        cluster, above = clusters.get(fusion), clusters.get(producer)
+        if cluster is None and isinstance(above, Cluster) and above.outweighs(self.traits(fusion).members):
+            cluster = self.cluster(fusion)  # else what is known of the larger part would have to be found out again
         above = self.cluster(producer) if cluster is not None else None
         operands = list(producer.operands)
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from hlo_opt.ir import IndexMap, Instruction, Shape
-from hlo_opt.ir.element_type import F32
+from hlo_opt.ir.element_type import F32, ElementType
 from hlo_opt.ir.index_map import Expression, dimensions, variable
 from hlo_opt.ops.convolution import (
     evaluate_convolution,
@@ -91,22 +91,31 @@ def lower_dot(builder: KernelBuilder, instruction: Instruction, index: Index) ->
     left, right = index_dot(instruction, 0), index_dot(instruction, 1)
     assert left is not None and right is not None
     element_type = instruction.shape.type
-    wide = F32 if element_type.is_narrow_float else element_type
-    name = compute_type(wide)
+    wide = sum_type(element_type)
     total = builder.variable(wide, zero(wide))
     with ExitStack() as loops:
         at = [loops.enter_context(builder.loop(size)) for size in left.symbols]
         a = builder.value(instruction.operands[0], left.apply(index, at))
         b = builder.value(instruction.operands[1], right.apply(index, at))
-        if element_type.kind == "pred":
-            builder.assign(total, f"{total} || ({a} && {b})")
-        elif element_type.is_integer:  # unsigned, so that overflow wraps
-            unsigned = f"unsigned {'long long' if element_type.bits == 64 else 'int'}"
-            product = f"({unsigned})({name})({a}) * ({unsigned})({name})({b})"
-            builder.assign(total, f"({name})(({unsigned}){total} + {product})")
-        else:
-            builder.assign(total, f"{total} + ({name}){a} * ({name}){b}")
+        builder.assign(total, summed(element_type, total, a, b))
     return builder.bind(element_type, total) if wide is not element_type else total
+
+
+def sum_type(element_type: ElementType) -> ElementType:
+    """The type in which products of a type are summed."""
+    return F32 if element_type.is_narrow_float else element_type
+
+
+def summed(element_type: ElementType, total: str, a: str, b: str) -> str:
+    """The text of a sum with one more product of a dot of the type, in `sum_type`."""
+    name = compute_type(sum_type(element_type))
+    if element_type.kind == "pred":
+        return f"{total} || ({a} && {b})"
+    if element_type.is_integer:  # unsigned, so that overflow wraps
+        unsigned = f"unsigned {'long long' if element_type.bits == 64 else 'int'}"
+        product = f"({unsigned})({name})({a}) * ({unsigned})({name})({b})"
+        return f"({name})(({unsigned}){total} + {product})"
+    return f"{total} + ({name}){a} * ({name}){b}"
 
 
 def flops_dot(instruction: Instruction) -> float:

@@ -55,6 +55,11 @@ class KernelBuilder(Protocol):
         """Statements under `if (condition)`. Values computed inside are forgotten after it."""
         ...
 
+    def likely(self, condition: str) -> AbstractContextManager[str]:
+        """As `branch`, for a condition that holds for many elements: those of parameters may be read before it is known, elsewhere in their arrays where it does not hold. Gives the condition where
+        the statements run whether or not it holds, else nothing."""
+        ...
+
     def otherwise(self) -> AbstractContextManager[None]:
         """Statements under `else`; only right after a branch."""
         ...

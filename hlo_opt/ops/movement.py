@@ -275,9 +275,12 @@ def lower_pad(builder: KernelBuilder, instruction: Instruction, index: Index) ->
     text = guard(builder, conditions)
     if not text:
         return builder.value(instruction.operands[0], found.apply(index))
+    source = instruction.operands[0]
     made = builder.variable(instruction.shape.type, builder.value(instruction.operands[1], ()))
-    with builder.branch(text):
-        builder.assign(made, builder.value(instruction.operands[0], found.apply(index)))
+    is_most = 2 * source.shape.element_count >= instruction.shape.element_count
+    with builder.likely(text) if is_most else builder.branch(text) as still:
+        value = builder.value(source, found.apply(index))
+        builder.assign(made, f"{still} ? {value} : {made}" if still else value)
     return made
 
 

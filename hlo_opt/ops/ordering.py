@@ -12,6 +12,7 @@ from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.ir.index_map import Expression, dimensions, variable
 from hlo_opt.ops.elementwise import check_kind
 from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.select_and_scatter import lower_select_and_scatter
 from hlo_opt.ops.shapes import (
     applied,
     bit_exact,
@@ -146,6 +147,7 @@ register(
         infer=infer_select_and_scatter,
         evaluate=lazy("ordering_numpy", "select_and_scatter"),
         index=index_select_and_scatter,
+        cuda=lower_select_and_scatter,
         flops=flops_select_and_scatter,
         tolerance=rounded(64),
         is_library=True,

@@ -212,6 +212,15 @@ LONGEST = 1 << 14
 """Elements up to which an unstable sort runs as the C++ library would: comparison by comparison."""
 
 
+def may_reorder_equals(instruction: Instruction) -> bool:
+    """Whether XLA:CPU may leave what a sort does not tell apart in another order than it came in, as far as `sort` follows it there."""
+    shape = instruction.operands[0].shape
+    if flag(instruction, "is_stable") or shape.dimensions[sorted_dimension(instruction)] <= THRESHOLD:
+        return False
+    alone = len(instruction.operands) == 1 and bool(comparisons(instruction.called_by("to_apply")))
+    return not alone and shape.element_count <= LONGEST
+
+
 def _rows(array: Array, axis: int) -> Array:
     return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
 

@@ -43,7 +43,7 @@ def _merge(
     for instruction in list(computation.instructions):
         if instruction.control_predecessors or instruction in ordered or has_side_effect(instruction):
             continue
-        if any(c in effects for c in instruction.called()):
+        if effects and any(c in effects for c in instruction.called()):
             continue
         config = instruction.attributes.get("backend_config")
         text = config.text if isinstance(config, Attribute) else ""

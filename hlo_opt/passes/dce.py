@@ -37,7 +37,7 @@ def _sweep(computation: Computation, effects: set[Computation]) -> bool:
             continue
         if instruction.parameter_number is not None or instruction in ordered or instruction.control_predecessors:
             continue
-        if has_side_effect(instruction) or any(c in effects for c in instruction.called()):
+        if has_side_effect(instruction) or (effects and any(c in effects for c in instruction.called())):
             continue
         operands = list(instruction.operands)
         edit.remove(instruction)

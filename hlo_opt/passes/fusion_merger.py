@@ -82,7 +82,7 @@ class FusionMerger(FusionPass):
         partly = "FUS108" in engine.disabled or any(engine.is_forced(engine.edge(producer, u)) for u in users)
         takers: list[Instruction] = []
         for user in users:
-            if self._obstacle(engine, producer, user) is None:
+            if self._allows(engine, producer, user):
                 takers.append(user)
             elif not partly:
                 return []
@@ -94,6 +94,12 @@ class FusionMerger(FusionPass):
 
     def _choices(self) -> _MergerChoices:
         return _MergerChoices(max_emissions=self.max_emissions, row_kernels=self.row_kernels)
+
+    def _allows(self, engine: Engine, producer: Instruction, user: Instruction) -> bool:
+        """Whether there is no obstacle; asked once for edges that are alike."""
+        return launches(user) and engine.allows(
+            engine.edge(producer, user), self._choices(), any_form=not self.row_kernels
+        )
 
     def _obstacle(self, engine: Engine, producer: Instruction, user: Instruction) -> Reason | None:
         """What keeps one user from taking a fusion; the user is no kernel, or the edge is refused."""
@@ -118,9 +124,7 @@ class FusionMerger(FusionPass):
             return None
         if any(engine.is_forced(engine.edge(producer, u)) for u in takers):
             return None
-        state = engine.state
-        priced = state.priced if self.row_kernels else state.priced_by_xla
-        us_unfused, us_fused, _, _ = estimate_fusion(priced(producer), [priced(u) for u in takers])
+        us_unfused, us_fused = self._times(engine, producer, takers)
         if us_fused <= us_unfused:
             return None
         return Reason.of(
@@ -130,6 +134,17 @@ class FusionMerger(FusionPass):
             us_fused=us_fused,
             us_unfused=us_unfused,
         )
+
+    def _times(self, engine: Engine, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
+        """Microseconds of a fusion and the users that take it, apart and merged."""
+        state = engine.state
+        key = (self.row_kernels, tuple([state.structure_of_both(producer, u) for u in takers]))
+        found = state.known.merges.get(key)
+        if found is None:
+            priced = state.priced if self.row_kernels else state.priced_by_xla
+            us_unfused, us_fused, _, _ = estimate_fusion(priced(producer), [priced(u) for u in takers])
+            found = state.known.merges[key] = us_unfused, us_fused
+        return found
 
     def looks_at(self, edge: Edge) -> bool:
         return edge.producer.opcode == "fusion" and launches(edge.consumer)
@@ -158,7 +173,7 @@ class FusionMerger(FusionPass):
         copies = self._copies(engine, producer)
         if copies is not None:
             yield None, copies
-        takers = [u for u in producer.users if launches(u) and self._obstacle(engine, producer, u) is None]
+        takers = [u for u in producer.users if self._allows(engine, producer, u)]
         slower = self._slower(engine, producer, takers) if takers else None
         if slower is not None:
             yield None, slower

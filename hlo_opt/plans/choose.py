@@ -17,8 +17,12 @@ from hlo_opt.plans import (
     folding,
     gather,
     loop,
+    matmul,
+    matrix_vector,
     row_reduction,
+    scan,
     scatter,
+    sort,
     tiled_transpose,
 )
 from hlo_opt.plans.column_reduction import Columns
@@ -26,6 +30,7 @@ from hlo_opt.plans.disjoint import disjoint_outputs
 from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
 from hlo_opt.plans.loop import Elements
 from hlo_opt.plans.plan import Launch, Plan, Region, Segment
+from hlo_opt.plans.products import product_of
 from hlo_opt.plans.row_reduction import WARP, Rows
 from hlo_opt.plans.tiled_transpose import Tiles
 
@@ -68,8 +73,9 @@ _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", 
 def plan(region: Region, target: Any = None, *, lowered: bool = False) -> Plan | Reason:
     """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
     for the `lowering_reason` of every instruction already."""
+    alone = sort.match(region) or scan.match(region)
     for instruction in () if lowered else region.computation.instructions:
-        reason = lowering_reason(instruction)
+        reason = lowering_reason(instruction, None if alone is None else alone.hero)
         if reason is not None:
             return reason
     for root in region.roots:
@@ -84,7 +90,11 @@ def plan(region: Region, target: Any = None, *, lowered: bool = False) -> Plan |
     values = values_computed(region)
     if values > LARGEST:
         return Reason.of("FUS306", values=values, limit=LARGEST)
-    return _arrange(region, target)
+    whole: Part | None = alone
+    product = product_of(region) if alone is None else None
+    if product is not None:
+        whole = matrix_vector.match(region, product) or matmul.match(region, product, target)
+    return _arrange(region, target) if whole is None else _launch(region, [whole])
 
 
 def _arrange(region: Region, target: Any) -> Plan:
@@ -108,6 +118,10 @@ def _arrange(region: Region, target: Any) -> Plan:
         slices, rest = gather.match(region, rest, target)
         parts += [*pieces, *slices, *loop.match(region, rest, target)]
     parts.sort(key=lambda part: _ORDER.index(type(part)))
+    return _launch(region, parts)
+
+
+def _launch(region: Region, parts: Sequence[Part]) -> Plan:
     block = max([1, *(part.block for part in parts)])
     if any(isinstance(part, Rows) for part in parts):
         block = -(-block // WARP) * WARP
@@ -134,13 +148,14 @@ def _folds(region: Region, roots: Sequence[int], target: Any, room: int) -> tupl
     return parts, rest
 
 
-def lowering_reason(instruction: Instruction) -> Reason | None:
-    """Why kernels cannot compute this instruction, or None when they can. Cheap: looks at the instruction and what it calls, at nothing around it."""
+def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:
+    """Why kernels cannot compute this instruction, or None when they can. Cheap: looks at the instruction and what it calls, at nothing around it. `planned` is a sort or a scan
+    that is known to have a plan."""
     stack = [instruction]
     seen: set[Computation] = set()
     while stack:
         current = stack.pop()
-        reason = _own_reason(current)
+        reason = _own_reason(current, current is planned)
         if reason is not None:
             return reason
         for called in current.called():
@@ -150,13 +165,13 @@ def lowering_reason(instruction: Instruction) -> Reason | None:
     return None
 
 
-def _own_reason(instruction: Instruction) -> Reason | None:
+def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
     structural = instruction.opcode in _STRUCTURAL
     if instruction.opcode == "fusion":
         reason = _layout_reason(instruction)
         if reason is not None:
             return reason
-    if not structural:
+    if not structural and not is_planned:
         spec = find(instruction.opcode)
         if spec is None or (spec.cuda is None and not spec.is_planned and not spec.has_expansion(instruction)):
             if spec is not None and spec.is_library:

@@ -6,11 +6,12 @@ needs the maximum) comes in a later pass over the same elements, a *level*. An o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.analysis.transposes import tiled_move
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
@@ -44,8 +45,12 @@ class Space:
 
 def operand_index(reduce: Instruction, kept: Expression, reduced: Expression) -> Index:
     """The logical index of a reduce's operand at a position; neighbouring positions of a side are neighbours in memory."""
-    shape = reduce.operands[0].shape
-    gone = set(reduce.ints("dimensions"))
+    return _operand_index(reduce.operands[0].shape, reduce.ints("dimensions"), kept, reduced)
+
+
+@functools.lru_cache(maxsize=1024)
+def _operand_index(shape: Shape, dimensions: tuple[int, ...], kept: Expression, reduced: Expression) -> Index:
+    gone = set(dimensions)
     order = shape.minor_to_major[::-1]
     found: dict[int, Expression] = {}
     for position, dims in (

@@ -60,7 +60,9 @@ def nesting(computation: Computation, most: int = DEEPEST) -> int:
     for instruction in computation.instructions:
         depth = 0
         for number, operand in enumerate(instruction.operands):
-            depth = max(depth, depths[operand] + (not is_direct(instruction, number)))
+            above = depths[operand]
+            if above >= depth:
+                depth = above + (not is_direct(instruction, number))
         if most >= 0:
             for called in instruction.called():
                 depth = max(depth, 1 + nesting(called, most - 1))
@@ -82,11 +84,15 @@ def values_computed(region: Region, most: int = LARGEST) -> int:
         total += len(mine)
         if total > most:
             break
+        spec = find(instruction.opcode)
+        passes_on = instruction.opcode in ("tuple", "get-tuple-element") or (
+            spec is not None and isinstance(spec.cuda, Elementwise)
+        )
         for number, operand in enumerate(instruction.operands):
             shape = operand.shape
             if shape.is_array and not shape.rank:
                 there: set[object] = {()}
-            elif instruction.opcode in ("tuple", "get-tuple-element") or same_index(instruction, number):
+            elif passes_on or same_index(instruction, number):
                 there = mine
             else:
                 there = {(instruction, number, hash(index)) for index in mine}

@@ -55,6 +55,7 @@ class Segment:
     own          outputs among these that may take the parameter's own memory: nothing else reads it
     in_order     the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
     pieces       concatenate: where the pieces that threads go through begin along its dimension, and how long they are
+    tile         matmul: 1 where columns are the left operand's, threads side by side, rows and columns of a thread, contracted elements held at a time
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Segment:
     own: tuple[int, ...] = ()
     in_order: bool = False
     pieces: tuple[tuple[int, int], ...] = ()
+    tile: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

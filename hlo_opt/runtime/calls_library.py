@@ -14,7 +14,9 @@ from hlo_opt.ops.linalg import is_left
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import ShapeError
+from hlo_opt.runtime.calls_norms import batch_norm
 from hlo_opt.runtime.calls_order import sort_keys
+from hlo_opt.runtime.calls_sorting import ordering_call
 from hlo_opt.runtime.calls_steps import convolution_steps
 from hlo_opt.runtime.memory import raw_dtype
 
@@ -104,7 +106,9 @@ def convolution_arguments(instruction: Instruction) -> tuple[Any, ...]:
 
 def sort(instruction: Instruction) -> Call | None:
     keys = sort_keys(instruction.called_by("to_apply"))
-    if keys is None or not all(plain(o.shape) for o in instruction.operands):
+    if keys is None or not all(
+        o.shape.is_array for o in instruction.operands
+    ):  # what is not compared may be of any type
         return None
     return "sort_call", (sorted_dimension(instruction), keys), "cupy.argsort"
 
@@ -197,6 +201,9 @@ CALLS = {
     "all-reduce-done": alone,
     "all-reduce-start": alone,
     "all-to-all": alone,
+    "batch-norm-grad": batch_norm,
+    "batch-norm-inference": batch_norm,
+    "batch-norm-training": batch_norm,
     "cholesky": cholesky,
     "collective-broadcast": alone,
     "convolution": convolution,
@@ -221,7 +228,9 @@ def library_call(instruction: Instruction) -> Call | None:
         if make is not None:
             return make(instruction)
         if instruction.opcode == "custom-call":
-            return copied(instruction) if hands_on(instruction) else convolution_steps(instruction)
+            if hands_on(instruction):
+                return copied(instruction)
+            return convolution_steps(instruction) or ordering_call(instruction)
         return copied(instruction) if instruction.opcode == "copy" and instruction.shape.is_tuple else None
     except ShapeError:
         return None

@@ -57,3 +57,16 @@ def copy_call(xp: Any, buffers: Any, shapes: Any) -> Any:
     return [
         flat(xp, logical(b, s[2], s[3]), r[3]) for b, s, r in zip(buffers, shapes[:half], shapes[half:], strict=True)
     ]
+
+
+def alone_call(xp: Any, buffers: Any, shapes: Any, count: int, sources: Any) -> Any:
+    """For each result, the operand of that number cut or padded with zeros to its shape; only zeros for None."""
+    made = []
+    for number, result in zip(sources, shapes[count:], strict=True):
+        values = xp.zeros(result[2], result[1])
+        if number is not None:
+            source = shapes[number]
+            common = tuple(slice(min(a, b)) for a, b in zip(source[2], result[2], strict=True))
+            values[common] = logical(buffers[number], source[2], source[3])[common]
+        made.append(flat(xp, values, result[3]))
+    return made

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.device_arrays import copy_call, flat, logical, narrowed, operand, widened
+from hlo_opt.runtime.device_arrays import alone_call, copy_call, flat, logical, narrowed, operand, widened
 from hlo_opt.runtime.device_collectives import exchange_call
 from hlo_opt.runtime.device_linear import cholesky_call, fft_call, triangular_solve_call
-from hlo_opt.runtime.device_order import computed, sort_call, sort_fusion_call, sorting_key, top_call
+from hlo_opt.runtime.device_norms import batch_norm_call
+from hlo_opt.runtime.device_order import computed, radix_sort_call, sort_call, sort_fusion_call, sorting_key, top_call
 from hlo_opt.runtime.device_products import (
     convolution,
     convolution_call,
@@ -25,6 +26,8 @@ from hlo_opt.runtime.device_products import (
 )
 
 __all__ = [
+    "alone_call",
+    "batch_norm_call",
     "cholesky_call",
     "complex_call",
     "computed",
@@ -43,6 +46,7 @@ __all__ = [
     "matrices",
     "narrowed",
     "operand",
+    "radix_sort_call",
     "scatter_call",
     "sort_call",
     "sort_fusion_call",

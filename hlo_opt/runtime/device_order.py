@@ -92,3 +92,15 @@ def top_call(xp: Any, buffers: Any, shapes: Any, count: int, is_largest: bool) -
     order = xp.argsort(key, axis=-1, kind="stable")[..., :count]
     made = [xp.take_along_axis(array, order, axis=-1), order.astype(results[1][1])]
     return [flat(xp, a, s[3]) for a, s in zip(made, results, strict=True)]
+
+
+def radix_sort_call(xp: Any, buffers: Any, shapes: Any, is_descending: bool) -> Any:
+    """CUB's radix sort of the first buffer along the last dimension, by its bits but with equal zeros; the others go along. Further results are workspace, zeros."""
+    half = len(buffers)
+    wide = logical(widened(xp, buffers[0], shapes[0][0]), shapes[0][2], shapes[0][3])
+    order = xp.argsort(xp.ascontiguousarray(sorting_key(xp, wide, False, is_descending)), axis=-1, kind="stable")
+    made = [
+        flat(xp, xp.take_along_axis(logical(b, s[2], s[3]), order, axis=-1), r[3])
+        for b, s, r in zip(buffers, shapes[:half], shapes[half:], strict=False)
+    ]
+    return [*made, *(xp.zeros(r[2], r[1]).reshape(-1) for r in shapes[2 * half :])]

@@ -175,7 +175,11 @@ def test_every_kind_of_plan_has_an_emitter() -> None:
         "concatenate",
         "gather",
         "dynamic-update-slice",
+        "matmul",
+        "matrix-vector",
+        "scan",
         "scatter",
+        "sort",
     }
 
 
@@ -227,3 +231,11 @@ def test_nvrtc_joins_the_loads_of_a_thread(tool: Any) -> None:
         text = nvrtc.getPTX(program).decode()
         assert f"ld.global.{width}" in text and f"st.global.{width}" in text, text
     assert "assume_aligned" not in tool.kernel(chain(["negate({0})"], "f32[64]{0}")).source
+
+
+@pytest.mark.parametrize(("elements", "bounds"), [(108 * 128, "128, 1"), (109 * 128, "128")])
+def test_a_block_that_has_a_multiprocessor_for_itself_gets_its_registers(elements: int, bounds: str, tool: Any) -> None:
+    text = f"HloModule m\n\nENTRY e {{\n  x = f32[{elements}] parameter(0)\n  ROOT r = f32[{elements}] negate(x)\n}}\n"
+    kernel = tool.kernel(text)
+    assert kernel.launch.block == 128
+    assert f" __launch_bounds__({bounds}) {kernel.symbol}(" in kernel.source

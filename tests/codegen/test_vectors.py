@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hlo_opt.codegen.host_vectors import one_loop
+from hlo_opt.plans import products
 
 LARGE = 1 << 19
 
@@ -183,8 +184,9 @@ ENTRY e {{
     )
 
 
-def test_a_long_loop_in_a_thread_spills_nothing(tool: Any) -> None:
+def test_a_long_loop_in_a_thread_spills_nothing(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     nvrtc = pytest.importorskip("cupy.cuda").nvrtc
+    monkeypatch.setattr(products, "LEAST", 1 << 60)  # products as loops
     source = tool.kernel(
         """HloModule m
 ENTRY e {

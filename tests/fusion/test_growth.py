@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from hlo_opt.analysis.heroes import emitter_of, heroes_of, merged_view
 from hlo_opt.analysis.launch import launch_dimensions
 from hlo_opt.analysis.performance import Priced, fused_estimate
 from hlo_opt.analysis.targets import target
-from hlo_opt.fusion import legality
+from hlo_opt.fusion import legality, state
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import remove_uncalled_of
 from hlo_opt.fusion.state import FusionState
@@ -168,6 +170,61 @@ def test_a_grown_fusion_is_what_it_would_be_at_once(text: str, random: object) -
             same_facts(state, fresh, fusion)
     assert inside
     verify(module)
+
+
+@settings(max_examples=60, deadline=None)
+@given(modules(), st.randoms(use_true_random=False))
+def test_what_is_known_of_a_producer_goes_on_in_a_consumer_of_which_nothing_was_asked(
+    text: str, random: object
+) -> None:
+    module = hlo_opt.parse(text)
+    engine = Engine(module, H100, {})
+    state = engine.state
+    module.entry.index_users()
+    with patch("hlo_opt.analysis.cluster.WORTH_KEEPING", 1):
+        for _ in range(8):
+            edges = [
+                (producer, consumer)
+                for consumer in module.entry.instructions
+                for producer in dict.fromkeys(consumer.operands)
+                if consumer.opcode != "tuple" and producer.opcode not in ("parameter", "tuple")
+            ]
+            if not edges:
+                break
+            producer, consumer = edges[random.randrange(len(edges))]  # type: ignore[attr-defined]
+            for ask in (state.priced_by_xla, state.priced, state.emissions, state.below):
+                if random.random() < 0.5:  # type: ignore[attr-defined]
+                    ask(producer)
+            engine.fuse(producer, consumer)
+    fresh = FusionState(module, H100)
+    for fusion in [i for i in module.entry.instructions if i.opcode == "fusion"]:
+        same_shape(state.cluster(fusion), cluster_of(fusion))
+        same_price(state.priced_by_xla(fusion), Priced(fusion, H100))
+        same_price(state.priced(fusion), Priced(fusion, H100, row_local=True))
+        same_facts(state, fresh, fusion)
+
+
+def test_a_large_producer_is_not_gone_over_again_in_a_small_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 200
+    module = hlo_opt.parse(chain(size))
+    engine = Engine(module, H100, {})
+    module.entry.index_users()
+    *chained, producer, consumer = [i for i in module.entry.instructions if i.opcode != "parameter"]
+    for above in reversed(chained):
+        engine.state.priced_by_xla(producer)
+        producer = engine.fuse(above, producer)
+    engine.state.priced_by_xla(producer)
+    sizes: list[int] = []
+
+    def counting(instruction: Instruction) -> Cluster:
+        made = cluster_of(instruction)
+        sizes.append(made.size)
+        return made
+
+    monkeypatch.setattr(state, "cluster_of", counting)
+    fusion = engine.fuse(producer, consumer)
+    same_price(engine.state.priced_by_xla(fusion), Priced(fusion, H100))
+    assert sizes == [1]
 
 
 def test_a_fusion_that_takes_a_value_twice_gives_up_both_operands() -> None:

@@ -92,3 +92,27 @@ ENTRY e {
     while (found := queue.pop()) is not None:
         order.append(found[0].name)
     assert order == ["b", "a"]
+
+
+def test_a_user_is_asked_once_whether_it_is_wanted():
+    users = 40
+    lines = ["p = f32[64]{0} parameter(0)", "v = f32[64]{0} tanh(p)", "total0 = f32[64]{0} negate(v)"]
+    for n in range(1, users):
+        lines += [f"user{n} = f32[64]{{0}} abs(v)", f"total{n} = f32[64]{{0}} add(total{n - 1}, user{n})"]
+    lines.append(f"ROOT r = f32[64]{{0}} negate(total{users - 1})")
+    module = hlo_opt.parse("HloModule m\n\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
+    engine = Engine(module, target("h100_sxm"), {})
+    asked = {"accepts": 0, "wanted": 0}
+
+    def ask(name: str, answer: bool) -> bool:
+        asked[name] += 1
+        return answer
+
+    queue = PriorityQueue(
+        module.entry, engine.state, lambda p, c: ask("accepts", True), wanted=lambda p, c: ask("wanted", False)
+    )
+    while (found := queue.pop()) is not None:
+        for user in found[1]:
+            queue.fused(found[0], user, engine.fuse(found[0], user))
+        queue.update()
+    assert users < asked["wanted"] <= asked["accepts"]

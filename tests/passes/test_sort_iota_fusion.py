@@ -22,7 +22,7 @@ BODY = """\
 def fuse(body: str, passes: str = "sort-iota-fusion") -> Module:
     text = f"HloModule m\n\n{LESS}ENTRY e {{\n{body}\n}}\n"
     fused = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, simplify="never")[0]
-    x = np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=fused.entry.parameters[0].shape.dimensions).astype(np.float32)
     for found, want in zip(hlo_opt.evaluate(fused, [x]), hlo_opt.evaluate(hlo_opt.parse(text), [x]), strict=True):
         np.testing.assert_array_equal(found, want)
     return fused
@@ -55,7 +55,13 @@ def test_an_iota_that_others_use_stays_for_them():
     assert "iota" in opcodes and "fusion" in opcodes and "sort" not in opcodes
 
 
-def test_it_runs_as_the_library_call_that_the_sort_was():
+def test_it_runs_as_the_kernel_that_the_sort_was():
     schedule = build_schedule(fuse(BODY))
+    assert [k.kind for k in schedule.kernels] == ["sort"]
+    assert not schedule.library_calls("library") and not schedule.library_calls("fallback")
+
+
+def test_lines_too_long_for_a_block_are_a_librarys():
+    schedule = build_schedule(fuse(BODY.replace("[4,16]", "[4,5000]")))
     assert schedule.library_calls("library") == {"sort": 1}
     assert not schedule.library_calls("fallback")

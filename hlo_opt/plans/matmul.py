@@ -1,0 +1,144 @@
+"""The matmul plan: a block computes a tile of a product from tiles of both operands in shared memory; each thread sums some elements in its registers.
+
+What leads to an operand is computed once per element of a tile, while the tile is filled, along the dimension whose neighbours lie together in memory; what follows the
+product is computed where a sum is done. Sums go through the contracted dimensions in order, as the loop of `lower_dot` does, so that both give the same result.
+The form is the classic one of V. Volkov and J. Demmel, "Benchmarking GPUs to tune dense linear algebra", 2008; where it pays is measured by `score`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.analysis.columns import SHARED_BYTES, WARP
+from hlo_opt.ir.index_map import constant
+from hlo_opt.ops.contraction import sum_type
+from hlo_opt.plans.loop import cores_of
+from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.products import BLOCK, Space, parameters_read
+
+SHORTEST = 8
+"""Elements that each of the three sizes has at least: a tile of less is mostly empty."""
+PADDING = (4, 4)
+"""Cells between lines of the tiles of rows and of columns: threads that fill a column of a tile then meet in few banks, and lines start at whole 16 bytes."""
+_DEPTHS = (16, 32, 24, 20, 12, 28, 8, 30, 14, 18, 22, 10, 15, 13, 11, 9)
+_SHAPES = ((8, 4), (8, 2), (4, 2), (4, 1), (2, 1), (1, 1))
+_WIDE_SUMS = 16  # elements of a thread whose sums take two registers each
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block does.
+
+    lanes    threads side by side along columns; the others lie along rows
+    rows     rows of a thread, next to each other
+    columns  columns of a thread, `lanes` apart, so that neighbouring threads have neighbouring columns
+    depth    contracted elements that shared memory holds at a time
+    """
+
+    lanes: int
+    rows: int
+    columns: int
+    depth: int
+
+    @property
+    def height(self) -> int:
+        """Rows of a block."""
+        return BLOCK // self.lanes * self.rows
+
+    @property
+    def width(self) -> int:
+        """Columns of a block."""
+        return self.lanes * self.columns
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """Cells of a line of the tile of rows and of that of columns, padding included."""
+        return self.height + PADDING[0], self.width + PADDING[1]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them."""
+
+    space: Space
+    tile: Tile
+    roots: tuple[int, ...]
+    vector: int
+
+    @property
+    def block(self) -> int:
+        """Threads per block."""
+        return BLOCK
+
+    def segment(self, block: int) -> Segment:
+        """The segment, alone in its launch."""
+        tile = self.tile
+        blocks = math.prod(tiles_of(self.space, tile))
+        shape = (int(self.space.turned), tile.lanes, tile.rows, tile.columns, tile.depth)
+        return Segment("matmul", self.space.sizes, self.space.hero, self.roots, blocks, vector=self.vector, tile=shape)
+
+    def shared_bytes(self, block: int) -> int:
+        """Bytes of both tiles."""
+        return sum(self.tile.lines) * self.tile.depth * sum_type(self.space.hero.shape.type).bytes
+
+
+def tiles_of(space: Space, tile: Tile) -> tuple[int, int, int]:
+    """Tiles along batches, rows and columns."""
+    batch, rows, columns, _ = space.sizes
+    return batch, -(-rows // tile.height), -(-columns // tile.width)
+
+
+def match(region: Region, space: Space, target: Any = None) -> Products | None:
+    """The product as one that is worth tiles, or None."""
+    if min(space.sizes[1:]) < SHORTEST:
+        return None
+    _, rows, columns, _ = space.sizes
+    if (rows < WARP) != (columns < WARP):  # what fills a warp is columns
+        space = Space(space.hero, space.turned != (columns < rows))
+    tile = tile_of(space, cores_of(target))
+    return Products(space, tile, tuple(range(len(region.roots))), widest(space, tile))
+
+
+def tile_of(space: Space, cores: int) -> Tile:
+    """The tile with the least work, shared memory counted with arithmetic, for a device of so many cores."""
+    _, _, columns, depth = space.sizes
+    wide = sum_type(space.hero.shape.type).bytes > 4
+    lanes = WARP if columns > WARP // 2 else WARP // 2 if columns > WARP // 4 else WARP // 4
+    found = [Tile(lanes, *shape, depth_of(depth)) for shape in _SHAPES if not wide or math.prod(shape) <= _WIDE_SUMS]
+    fitting = [t for t in found if sum(t.lines) * t.depth * (8 if wide else 4) <= SHARED_BYTES]
+
+    def score(tile: Tile) -> float:
+        rounds = -(-math.prod(tiles_of(space, tile)) // cores)
+        return rounds * (tile.rows * tile.columns / 2 + tile.rows / 4 + tile.columns)
+
+    return min(fitting, key=score)
+
+
+def depth_of(depth: int) -> int:
+    """Contracted elements of a tile: a number that leaves no rest where one near 16 does."""
+    if depth <= _DEPTHS[0]:
+        return depth
+    return next((d for d in _DEPTHS if depth % d == 0), _DEPTHS[0])
+
+
+def vector_of(space: Space, tile: Tile, side: int) -> int:
+    """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer where a tile or the operand ends in between."""
+    operand = space.hero.operands[space.operand_of(side)]
+    _, rows, columns, depth = space.sizes
+    along = space.goes_along(side)
+    own = tile.depth if along else (tile.height, tile.width)[side]
+    whole = depth if along else (rows, columns)[side]
+    start = parameters_read(operand, (constant(0),) * operand.shape.rank)
+    bits = min((p.shape.type.bits for p, _ in start if p.shape.element_count > 1), default=128)
+    items = tile.depth * (tile.height, tile.width)[side] // BLOCK
+    vector = max(1, 128 // max(16, bits))
+    while vector > 1 and (own % vector or whole % vector or vector > max(1, items)):
+        vector //= 2
+    return vector
+
+
+def widest(space: Space, tile: Tile) -> int:
+    """The larger vector of both operands."""
+    return max(vector_of(space, tile, side) for side in (0, 1))

@@ -1,0 +1,99 @@
+"""The matrix-vector plan: for products of few rows, as in decoding, threads share the sum of each element and bring their parts together in shared memory.
+
+The large operand is read once, by neighbouring threads from neighbouring places: a warp goes along the contracted elements of a column where these lie together, else across columns.
+The sums' order is not that of `lower_dot`. XLA:GPU does such products with its row and column reductions (xla/service/gpu/transforms/gemv_rewriter.cc).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from hlo_opt.analysis.columns import WARP
+from hlo_opt.ir.index_map import constant
+from hlo_opt.ops.contraction import sum_type
+from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.products import BLOCK, Space, parameters_read
+
+MOST_ROWS = 8
+"""Rows of a product; with more, tiles are quicker."""
+SHORTEST = 64
+"""Contracted elements that are worth several threads."""
+_LONG = 1024  # contracted elements that are worth a block of their own
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them.
+
+    along    whether a warp goes along contracted elements; else it lies across columns
+    vector   neighbouring contracted elements of a thread
+    """
+
+    space: Space
+    roots: tuple[int, ...]
+    along: bool
+    vector: int = 1
+
+    @property
+    def ways(self) -> int:
+        """Threads that share the sums of a column."""
+        return WARP if self.along else BLOCK // WARP
+
+    @property
+    def columns(self) -> int:
+        """Columns of a block."""
+        return BLOCK // self.ways
+
+    @property
+    def cells(self) -> int:
+        """Partial sums of a block in shared memory: those of an element lie side by side, one cell more than ways so that columns do not meet in a bank."""
+        return self.columns * self.space.sizes[1] * (self.ways + 1)
+
+    @property
+    def block(self) -> int:
+        """Threads per block."""
+        return BLOCK
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Blocks along batches and columns."""
+        batch, _, columns, _ = self.space.sizes
+        return batch, -(-columns // self.columns)
+
+    def segment(self, block: int) -> Segment:
+        """The segment, alone in its launch."""
+        shape = (int(self.space.turned), int(self.along), self.vector)
+        blocks = math.prod(self.blocks)
+        space = self.space
+        return Segment("matrix-vector", space.sizes, space.hero, self.roots, blocks, vector=self.vector, tile=shape)
+
+    def shared_bytes(self, block: int) -> int:
+        """Bytes of the partial sums."""
+        return self.cells * sum_type(self.space.hero.shape.type).bytes
+
+
+def match(region: Region, space: Space) -> Strips | None:
+    """The product as one of few rows and long sums, or None."""
+    _, rows, columns, depth = space.sizes
+    if columns < rows:
+        space = Space(space.hero, not space.turned)
+        rows, columns = columns, rows
+    if rows > MOST_ROWS or depth < SHORTEST:
+        return None
+    found = Strips(space, tuple(range(len(region.roots))), space.goes_along(1))
+    if columns < found.columns and depth < _LONG:
+        return None
+    return replace(found, vector=_vector(found)) if found.along else found
+
+
+def _vector(strips: Strips) -> int:
+    """As many contracted elements as 16 bytes hold, where these divide them and leave all threads work."""
+    operand = strips.space.hero.operands[strips.space.operand_of(1)]
+    depth = strips.space.sizes[3]
+    read = parameters_read(operand, (constant(0),) * operand.shape.rank)
+    bits = min((p.shape.type.bits for p, _ in read if p.shape.element_count > 1), default=128)
+    vector = max(1, 128 // max(16, bits))
+    while vector > 1 and (depth % vector or vector * strips.ways > depth):
+        vector //= 2
+    return vector

@@ -1,0 +1,64 @@
+"""Which products get strips, and how threads lie on them."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+from hlo_opt.plans import Plan, matrix_vector, plan, region_of
+from hlo_opt.plans.matrix_vector import Strips
+from hlo_opt.plans.products import Space
+
+
+def dot(m: int, n: int, k: int, *, a: str = "{1,0}", b: str = "{1,0}", kind: str = "f32") -> Plan:
+    module = hlo_opt.parse(
+        f"HloModule m\n\nENTRY e {{\n  p = {kind}[{m},{k}]{a} parameter(0)\n  q = {kind}[{k},{n}]{b} parameter(1)\n"
+        f"  ROOT d = {kind}[{m},{n}]{{1,0}} dot(p, q), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n}}\n"
+    )
+    found = plan(region_of(module, module.entry.root))
+    assert isinstance(found, Plan)
+    return found
+
+
+def strips(made: Plan) -> Strips:
+    segment = made.segments[0]
+    turned, along, vector = segment.tile
+    return Strips(Space(segment.hero, bool(turned)), segment.roots, bool(along), vector)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"),
+    [
+        ((1, 4096, 4096), "matrix-vector"),
+        ((4096, 8, 128), "matrix-vector"),
+        ((4096, 9, 128), "matmul"),
+        ((1, 4096, 63), "loop"),
+        ((1, 8, 64), "loop"),
+        ((1, 1, 1 << 20), "matrix-vector"),
+        ((2, 7, 1023), "loop"),
+    ],
+)
+def test_few_rows_and_long_sums(size: tuple[int, int, int], kind: str) -> None:
+    assert dot(*size).kind == kind
+
+
+def test_threads_lie_along_the_memory_of_the_large_operand() -> None:
+    for made, along in ((dot(1, 4096, 512), False), (dot(1, 4096, 512, b="{0,1}"), True), (dot(4096, 1, 512), True)):
+        found = strips(made)
+        assert found.along == along
+        assert found.ways * found.columns == made.launch.block
+        assert made.launch.grid == -(-4096 // found.columns)
+        assert made.launch.shared_bytes == found.cells * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "k", "vector"), [("f32", 512, 4), ("bf16", 512, 8), ("bf16", 130, 2), ("f32", 1025, 1)]
+)
+def test_vectors_divide_a_column_and_leave_all_threads_work(kind: str, k: int, vector: int) -> None:
+    assert strips(dot(4096, 1, k, kind=kind)).vector == vector
+
+
+def test_rows_are_the_smaller_side() -> None:
+    assert strips(dot(4096, 4, 512)).space.turned
+    assert not strips(dot(4, 4096, 512)).space.turned
+    assert strips(dot(4096, 4, 512)).space.sizes[1] <= matrix_vector.MOST_ROWS
