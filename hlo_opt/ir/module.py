@@ -88,9 +88,11 @@ class Instruction:
 
     def called(self) -> Iterator[Computation]:
         """The computations that this instruction's attributes name, in order."""
+        found: tuple[Computation, ...] = ()
         for value in self.attributes.values():
             if isinstance(value, Called):
-                yield from value.computations
+                found = (*found, *value.computations) if found else value.computations
+        return iter(found)
 
     def called_by(self, name: str) -> Computation:
         """The one computation that the attribute names. Raises KeyError when there is no such attribute."""

@@ -56,6 +56,12 @@ def run_page(executable: Executable) -> Page:
     page.add(f"backend {executable.backend}: {executable.why}")
     if executable.backend != "numpy":
         page.add(f"{counted(len(report['kernels']), 'kernel')}, launched {counted(report['launches'], 'time')}")
+    graphs = report.get("graphs", {})
+    if graphs and (graphs["loops"] or graphs["stretches"]):
+        lines = f"{counted(graphs['loops'], 'loop')} and {counted(graphs['stretches'], 'straight line')}"
+        page.add(
+            f"CUDA graphs of {lines} made {count(graphs['replayed'])} of these, on {counted(graphs['streams'], 'stream')}"
+        )
     for title in ("library", "fallbacks"):
         calls: dict[str, int] = report[title]
         if calls:

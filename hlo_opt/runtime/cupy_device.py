@@ -12,7 +12,8 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.runtime import device_library
-from hlo_opt.runtime.calls import DeviceCall, call_of
+from hlo_opt.runtime.calls import DeviceCall
+from hlo_opt.runtime.calls_alone import device_call
 from hlo_opt.runtime.cupy_cache import NVRTC_OPTIONS, architecture, compiled
 from hlo_opt.runtime.host import cache_directory
 from hlo_opt.runtime.memory import Array, logical, physical, raw_dtype
@@ -67,7 +68,12 @@ def refuse_what_cupy_lacks(schedule: Schedule) -> None:
     (HLO525): nothing moves to the CPU unasked."""
     for _, step in schedule.steps():
         module, i = schedule.module, step.instruction
-        if isinstance(step, LibraryStep) and step.kind != "empty" and call_of(i) is None and i.opcode != "after-all":
+        if (
+            isinstance(step, LibraryStep)
+            and step.kind != "empty"
+            and device_call(i) is None
+            and i.opcode != "after-all"
+        ):
             raise BackendError(
                 f"backend cupy: neither a kernel nor CuPy computes {i.opcode} {i.name}"
                 + (f" ({step.call})" if step.call != i.opcode else ""),
@@ -167,6 +173,22 @@ class CupyDevice:
     def view(self, memory: Any, shape: Shape) -> Any:
         return memory.view(raw_dtype(shape.type.dtype))
 
+    def block(self, size: int) -> Any:
+        with self._told(None, "allocating"):
+            return self.cupy.empty(size, "uint8")
+
+    def part(self, block: Any, offset: int, shape: Shape) -> Any:
+        dtype = raw_dtype(shape.type.dtype)
+        return block[offset : offset + shape.element_count * dtype.itemsize].view(dtype)
+
+    def copy_to(self, target: Any, source: Any) -> None:
+        with self._told(None, "copying"):
+            target.data.copy_from_device_async(source.data, source.nbytes)
+
+    def replay(self, graph: Any) -> None:
+        with self._told(None, "launching a graph"):
+            graph.launch()
+
     def relayout(self, memory: Any, shape: Shape, target: Shape) -> Any:
         array = device_library.logical(memory, shape.dimensions, shape.minor_to_major)
         return device_library.flat(self.cupy, array, target.minor_to_major)
@@ -182,7 +204,7 @@ class CupyDevice:
         if call is None:
             if step.instruction.opcode == "after-all":
                 return [None]
-            call = call_of(step.instruction)
+            call = device_call(step.instruction)
             assert call is not None, step.instruction.name
             self._calls[step.instruction] = call
             self.notes[step.call] = call.does

@@ -1,202 +1,260 @@
 """Loops as CUDA graphs: where body and condition are straight lines of kernels, one launch per iteration does both.
 
-The state that the body changes lies in two fixed sets of buffers; one graph runs the body from the first to the second, another one back, each followed by the
-condition on what it made. Where the number of iterations is known, they are all launched without looking at the predicate; it is read once, at the end. Else one
-byte is read per iteration. A loop that cannot be captured runs step by step.
+The state that the body changes lies in two fixed sets of buffers; one graph runs the body from the first to the second, another one back. What else they make lies in one block,
+which both use. Each half runs kernel by kernel the first time, and is captured the second time.
+
+Where the number of iterations is known, they are all launched without the condition, whose predicate is read once, at the end. Else each half ends with the condition, and one
+byte is read per iteration. Iterations count, and a state that stands still ends the loop, as where it runs step by step: as a loop does that cannot be captured.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
-from hlo_opt.runtime.executor import Device
+from hlo_opt.runtime.cupy_capture import CannotCaptureError, Capturer, Graph, launch_one
 from hlo_opt.runtime.schedule import Schedule
-from hlo_opt.runtime.steps import ConstantStep, KernelStep, Routine, ViewStep, WhileStep
+from hlo_opt.runtime.steps import ConstantStep, Routine, WhileStep
+from hlo_opt.runtime.straight import Launch, StraightLine, is_straight, straight_line
 
 LEAST = 3
-"""Iterations, where their number is known, from which on capturing pays."""
+"""Iterations, where their number is known, from which on graphs are worth their two sets of buffers."""
+MOST_LOOPS = 2
+"""Sets of graphs that are kept of a loop, by where that lies which its body leaves alone."""
 
 Constants = Callable[[ConstantStep, Sequence[Any]], list[Any]]
 """The buffers of a constant step, given the shapes of its routine."""
 
-_Launch = tuple[Kernel | None, list[Any], list[Any]]
-"""A kernel with its inputs and outputs, or (None) a copy of one buffer to another."""
-
-
-class CannotCaptureError(Exception):
-    """A loop has no graph: it is no straight line of kernels, or its results are not what kernels write."""
-
 
 @dataclass
 class _Half:
-    """A graph of one iteration, where its predicate lies, and how many kernels it launches."""
+    """The body from a set to another one (no body where there is no source), then, if it `tests`, the condition there. `own` is the memory of what the condition makes;
+    `launches` lasts for one run, `graph` stays once there is one."""
 
-    graph: Any
-    predicate: Any
-    launches: int
+    source: int | None
+    target: int
+    tests: bool
+    own: dict[int, Any]
+    kernels: int
+    launches: list[Launch] | None = None
+    was_launched: bool = False
+    graph: Graph | None = None
 
 
 @dataclass
 class LoopGraphs:
-    """The captured loops of a schedule on a device. `refused` says by loop why there is no graph."""
+    """The captured loops of a schedule on a device. `refused` says by loop why there is no graph, `replayed` how many launches of the run under way graphs made."""
 
-    cupy: Any
-    device: Device
+    capturer: Capturer
     schedule: Schedule
+    replayed: int = 0
     refused: dict[WhileStep, str] = field(default_factory=dict)
-    _captured: dict[WhileStep, _Loop] = field(default_factory=dict)
+    _lines: dict[WhileStep, tuple[StraightLine, StraightLine]] = field(default_factory=dict)
+    _captured: dict[WhileStep, list[_Loop]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """A run starts."""
+        self.replayed = 0
+
+    @property
+    def captured(self) -> int:
+        """How many loops have a graph."""
+        return sum(any(half.graph for loop in loops for half in loop.halves) for loops in self._captured.values())
+
+    @property
+    def streams(self) -> int:
+        """The most streams that a graph uses."""
+        halves = (half for loops in self._captured.values() for loop in loops for half in loop.halves)
+        return max((half.graph.streams for half in halves if half.graph), default=0)
 
     def run(
-        self, step: WhileStep, state: Sequence[Any], trips: int | None, constants: Constants
+        self,
+        step: WhileStep,
+        state: Sequence[Any],
+        trips: int | None,
+        constants: Constants,
+        count: Callable[[int], None],
     ) -> tuple[list[Any], int] | None:
-        """The final state and how many kernels were launched; None where the loop must run step by step."""
+        """The final state and how many kernels were launched; None where the loop must run step by step. `count` is called before each iteration with the number of those
+        that are done, and may raise."""
         if step in self.refused or (trips is not None and trips < LEAST):
             return None
-        loop = self._captured.get(step)
-        try:
-            if loop is None or not loop.fits(state):
+        loops = self._captured.setdefault(step, [])
+        loop = next((known for known in loops if known.fits(state)), None)
+        if loop is None:
+            try:
                 loop = _Loop(self, step, state, constants)
-                self._captured[step] = loop
-        except (CannotCaptureError, BackendError) as error:
-            self.refused[step] = str(error)
-            return None
-        return loop.run(state, trips)
+            except (CannotCaptureError, BackendError) as error:
+                self.refused[step] = str(error)
+                return None
+            loops.append(loop)
+            del loops[:-MOST_LOOPS]
+        return loop.run(state, trips, count)
 
-    def captured(self, launches: Sequence[_Launch]) -> Any:
-        """A graph of launches. Raises CannotCaptureError with what CUDA says."""
-        stream = self.cupy.cuda.Stream(non_blocking=True)
-        with stream:
-            stream.begin_capture()
-            try:
-                for kernel, inputs, outputs in launches:
-                    if kernel is None:
-                        outputs[0].data.copy_from_device_async(inputs[0].data, inputs[0].nbytes)
-                    else:
-                        self.device.launch(kernel, inputs, outputs)
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    stream.end_capture()
-                raise
-            try:
-                return stream.end_capture()
-            except self.cupy.cuda.runtime.CUDARuntimeError as error:
-                raise CannotCaptureError(str(error)) from None
+    def lines(self, step: WhileStep) -> tuple[StraightLine, StraightLine]:
+        """Body and condition of a loop. Raises CannotCaptureError where they do more than launch kernels."""
+        if step not in self._lines:
+            body, condition = (self.schedule.routines[key] for key in (step.body, step.condition))
+            self._lines[step] = (_whole(body), _whole(condition))
+        return self._lines[step]
+
+
+def _whole(routine: Routine) -> StraightLine:
+    for position, step in enumerate(routine.steps):
+        if not is_straight(routine, position, position + 1):
+            raise CannotCaptureError(f"{step.instruction.opcode} {step.instruction.name} is no kernel")
+    return straight_line(routine, 0, len(routine.steps))
 
 
 class _Loop:
     def __init__(self, owner: LoopGraphs, step: WhileStep, state: Sequence[Any], constants: Constants) -> None:
         self.owner = owner
+        self.step = step
+        self.device = owner.capturer.device
         self.constants = constants
-        self.body = owner.schedule.routines[step.body]
-        self.condition = owner.schedule.routines[step.condition]
-        self.carried = [k for k, (a, b) in enumerate(zip(self.body.inputs, self.body.results, strict=True)) if a != b]
+        self.body, self.condition = owner.lines(step)
+        routine = self.body.routine
+        self.carried = [k for k, (a, b) in enumerate(zip(routine.inputs, routine.results, strict=True)) if a != b]
+        self.updated = set(routine.donated)
         self.roots = self._roots()
-        self.fixed = {k: m for k, m in enumerate(state) if k not in set(self.carried)}
-        first = [self._allocated(self.roots[k]) for k in self.carried]
-        updated = set(self.body.donated)
+        self.fixed = [k for k in range(len(state)) if k not in set(self.carried)]
+        self.addresses = [_address(state[k]) for k in self.fixed]
+        self.given: Sequence[Any] = ()
+        shapes = [routine.shapes[self.roots[k]] for k in self.carried]
+        first = [self.device.allocate(shape) for shape in shapes]
         second = [
-            m if k in updated else self._allocated(self.roots[k]) for k, m in zip(self.carried, first, strict=True)
+            m if k in self.updated else self.device.allocate(shape)
+            for k, m, shape in zip(self.carried, first, shapes, strict=True)
         ]
         self.sets = [first, second]
-        self.test = self._half(None, 0)
-        self.halves = [self._half(0, 1), self._half(1, 0)]
+        size = max(self.body.bytes, self.condition.bytes)
+        self.block = self.device.block(size) if size else None
+        self.tests = [self._half(None, n, True) for n in (0, 1)]
+        self.tested = [self._half(n, 1 - n, True) for n in (0, 1)]
+        self.plain = [self._half(n, 1 - n, False) for n in (0, 1)]
+        self.halves = [*self.tests, *self.tested, *self.plain]
+
+    def _half(self, source: int | None, target: int, tests: bool) -> _Half:
+        shapes = self.condition.routine.shapes
+        own = {b: self.device.allocate(shapes[b]) for b in self.condition.kept} if tests else {}
+        kernels = (self.condition.launches if tests else 0) + (0 if source is None else self.body.launches)
+        return _Half(source, target, tests, own, kernels)
 
     def _roots(self) -> dict[int, int]:
-        """For each element that the body changes, the buffer of a kernel that its result is, or is a view of."""
-        made_by = {b: s for s in self.body.steps for b in s.outputs}
+        """For each element that the body changes, the buffer of a kernel whose memory its result is, or the element itself where it is updated in place."""
+        routine = self.body.routine
         roots: dict[int, int] = {}
         for k in self.carried:
-            b = self.body.results[k]
-            while isinstance(made_by.get(b), ViewStep):
-                b = made_by[b].inputs[0]
-            if not isinstance(made_by.get(b), KernelStep) or b in roots.values():
+            b = self.body.root(routine.results[k])
+            made = b == routine.inputs[k] if k in self.updated else b in self.body.kept
+            if not made or b in roots.values():
                 raise CannotCaptureError(f"element {k} of the state is not what one kernel writes")
             roots[k] = b
         return roots
 
-    def _allocated(self, buffer: int) -> Any:
-        return self.owner.device.allocate(self.body.shapes[buffer])
-
     def _state(self, number: int) -> list[Any]:
         """The state in one of the two sets, as the body's parameters are shaped."""
-        found = dict(self.fixed)
+        found = list(self.given)
+        routine = self.body.routine
         for k, memory in zip(self.carried, self.sets[number], strict=True):
-            found[k] = self.owner.device.view(memory, self.body.shapes[self.body.inputs[k]])
-        return [found[k] for k in range(len(self.body.inputs))]
+            found[k] = self.device.view(memory, routine.shapes[routine.inputs[k]])
+        return found
 
-    def _half(self, source: int | None, target: int) -> _Half:
-        """The body from one set to the other, then the condition there; only the condition where there is no source."""
-        launches: list[_Launch] = []
-        if source is not None:
-            placed = {self.roots[k]: m for k, m in zip(self.carried, self.sets[target], strict=True)}
-            self._collect(self.body, self._state(source), placed, launches)
-        memory = self._collect(self.condition, self._state(target), {}, launches)
-        return _Half(
-            self.owner.captured(launches), memory[self.condition.results[0]], sum(k is not None for k, _, _ in launches)
-        )
+    def _predicate(self, half: _Half) -> Any:
+        memory = self._memory(self.condition, self._state(half.target), half.own)
+        return self.condition.found(self.device, memory, self.condition.routine.results[0])
 
-    def _collect(
-        self, routine: Routine, inputs: Sequence[Any], placed: dict[int, Any], launches: list[_Launch]
-    ) -> list[Any]:
-        """All buffers of a routine; its launches are added to the list."""
-        device, memory = self.owner.device, [None] * len(routine.shapes)
-        for b, value in zip(routine.inputs, inputs, strict=True):
+    def _launches(self, half: _Half) -> list[Launch]:
+        """The launches of a half in the memory of this run."""
+        launches: list[Launch] = []
+        if half.source is not None:
+            placed = {self.roots[k]: m for k, m in zip(self.carried, self.sets[half.target], strict=True)}
+            memory = self._memory(self.body, self._state(half.source), placed)
+            launches += self.body.bound(self.device, memory, self.block)
+        if half.tests:
+            memory = self._memory(self.condition, self._state(half.target), half.own)
+            launches += self.condition.bound(self.device, memory, self.block)
+        return launches
+
+    def _memory(self, line: StraightLine, inputs: Sequence[Any], own: Mapping[int, Any]) -> list[Any]:
+        """What a line finds: its inputs, constants, and memory of its own for what others read."""
+        routine = line.routine
+        memory: list[Any] = [None] * len(routine.shapes)
+        for b, value in (*zip(routine.inputs, inputs, strict=True), *own.items()):
             memory[b] = value
-        for step in routine.steps:
-            match step:
-                case KernelStep():
-                    own = dict(step.donated)  # of the state, which lies in the same place in both sets
-                    own.update((b, source) for b, source in step.takes if b not in placed)
-                    for b in step.outputs:
-                        if b in own:
-                            memory[b] = memory[own[b]]
-                        else:
-                            memory[b] = placed[b] if b in placed else device.allocate(routine.shapes[b])
-                    for b, source in (*step.copies, *step.takes):
-                        if b not in own and not _is_same(memory[source], memory[b]):
-                            launches.append((None, [memory[source]], [memory[b]]))
-                    taken = [memory[b] for b in step.inputs]
-                    launches.append((step.kernel, taken, [memory[b] for b in step.outputs]))
-                case ViewStep():
-                    memory[step.outputs[0]] = device.view(memory[step.inputs[0]], routine.shapes[step.outputs[0]])
-                case ConstantStep():
-                    for b, value in zip(step.outputs, self.constants(step, routine.shapes), strict=True):
-                        memory[b] = value
-                case _:
-                    raise CannotCaptureError(f"{step.instruction.opcode} {step.instruction.name} is no kernel")
+        for step in line.constants:
+            for b, value in zip(step.outputs, self.constants(step, routine.shapes), strict=True):
+                memory[b] = value
         return memory
 
     def fits(self, state: Sequence[Any]) -> bool:
         """Whether what the body leaves alone lies where it lay when the graphs were captured."""
-        return all(_is_same(state[k], m) for k, m in self.fixed.items())
+        return [_address(state[k]) for k in self.fixed] == self.addresses
 
-    def run(self, state: Sequence[Any], trips: int | None) -> tuple[list[Any], int]:
+    def run(self, state: Sequence[Any], trips: int | None, count: Callable[[int], None]) -> tuple[list[Any], int]:
+        """As `LoopGraphs.run`. The state is let go of afterwards, so that the next one may lie in the same place."""
+        self.given = state
+        try:
+            return self._run(state, trips, count)
+        finally:
+            self.given = ()
+            for half in self.halves:
+                half.launches = None
+
+    def _run(self, state: Sequence[Any], trips: int | None, count: Callable[[int], None]) -> tuple[list[Any], int]:
         for k, target in self._changed(0):
             target[...] = state[k]
-        current, launches, unread, predicate = 0, 0, trips or 0, self.test.predicate
-        if not unread:
-            self.test.graph.launch()
-            launches += self.test.launches
-        while unread > 0 or bool(self.owner.cupy.asnumpy(predicate)[0]):
-            half = self.halves[current]
-            half.graph.launch()
-            launches, predicate = launches + half.launches, half.predicate
-            current, unread = 1 - current, unread - 1
+        current, done, launches, unread = 0, 0, 0, trips or 0
+        predicate: Any = None  # of the state as it is now, once it has been tested
+        while True:
+            if unread <= 0:
+                if predicate is None:
+                    launches += self._start(self.tests[current])
+                    predicate = self._predicate(self.tests[current])
+                if not bool(self.owner.capturer.cupy.asnumpy(predicate)[0]):
+                    break
+            count(done)
+            half = (self.plain if unread > 0 else self.tested)[current]
+            launches += self._start(half)
+            predicate = self._predicate(half) if half.tests else None
+            current, unread, done = 1 - current, unread - 1, done + 1
+            if unread <= 0 and not done & (done - 1) and self._stands_still():
+                break
         results = list(state)
         for k, memory in self._changed(current):
             results[k] = memory.copy()  # the sets belong to the graphs
         return results, launches
+
+    def _start(self, half: _Half) -> int:
+        """Start a half, and tell how many kernels it launches."""
+        if half.graph is None and half.launches is None:
+            half.launches = self._launches(half)
+        if half.graph is None and half.was_launched and self.step not in self.owner.refused:
+            assert half.launches is not None
+            try:
+                half.graph = self.owner.capturer.capture(half.launches)
+            except CannotCaptureError as error:
+                self.owner.refused[self.step] = str(error)
+        half.was_launched = True
+        if half.graph is not None:
+            self.device.replay(half.graph.graph)
+            self.owner.replayed += half.graph.launches
+            return half.kernels
+        for launch in half.launches or ():
+            launch_one(self.device, launch)
+        return half.kernels
+
+    def _stands_still(self) -> bool:
+        """Whether the last iteration has made the state that it got; it cannot be told where it updates the state in place."""
+        return not self.updated and all(self.device.same(a, b) for a, b in zip(*self.sets, strict=True))
 
     def _changed(self, number: int) -> list[tuple[int, Any]]:
         found = self._state(number)
         return [(k, found[k]) for k in self.carried]
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two buffers of equal size (None: tokens) are the same memory."""
-    return one is other or (one is not None and other is not None and bool(one.data.ptr == other.data.ptr))
+def _address(memory: Any) -> int:
+    """Where a buffer lies; 0 for a token."""
+    return 0 if memory is None else int(memory.data.ptr)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hlo_opt.diag import BackendError
-from hlo_opt.ir import Instruction, Literal, Shape
+from hlo_opt.ir import Literal, Shape
 from hlo_opt.runtime.calls import texts_of
 from hlo_opt.runtime.calls_collective import driver_call, exchange_of
 from hlo_opt.runtime.driver_prelude import CONNECTED, EPILOGUE, MEANING, PRELUDE, RESERVED
@@ -176,7 +176,7 @@ class _Writer:
                 yield f"KERNELS[{step.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
             case ConstantStep():
                 for literal, b in zip(step.literals, step.outputs, strict=True):
-                    yield f"{names[b]} = constant({self.constant(step.instruction, literal, routine.shapes[b])!r})"
+                    yield f"{names[b]} = constant({self.constant(literal, routine.shapes[b])!r})"
             case ViewStep():
                 yield f"{outputs[0]} = {inputs[0]}.view({_stored(routine.shapes[step.outputs[0]])!r})"
             case RelayoutStep():
@@ -188,6 +188,9 @@ class _Writer:
                     yield f"{name} = {_empty(routine.shapes[b])}"
             case LibraryStep():
                 yield from self.library(step, inputs, outputs)
+            case WhileStep(is_idle=True):
+                if outputs:
+                    yield f"{_tuple(outputs)} = {_tuple(inputs)}"
             case WhileStep():
                 state = names[-1 - step.outputs[0]] if step.outputs else "state"
                 for k in self.schedule.routines[step.body].donated:  # the body updates these in place
@@ -235,7 +238,7 @@ class _Writer:
                 yield f"{'if' if number == 0 else 'elif'} {condition}:"
             yield f"    {call}"
 
-    def constant(self, instruction: Instruction, literal: Literal, shape: Shape) -> str:
+    def constant(self, literal: Literal, shape: Shape) -> str:
         """The key of a literal, laid out as the shape, in the driver's table."""
         key = (literal, shape.minor_to_major)
         if key in self.constant_names:
@@ -253,7 +256,7 @@ class _Writer:
         else:
             self.driver.constants[name] = stored
             stored_text = None
-        shown = f"{instruction.shape.type} {memory[0]!s}" if memory.size == 1 else f"{memory.size} elements"
+        shown = f"{shape.type} {memory[0]!s}" if memory.size == 1 else f"{memory.size} elements"
         self.constants[name] = f"({stored.dtype.name!r}, {stored.size}, {stored_text!r}),  # {shown}"
         self.constant_names[key] = name
         return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import BackendError, UsageError, nearest
 from hlo_opt.evaluate.inputs import checked as entry_inputs
@@ -19,6 +19,9 @@ from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.sanitize import SanitizedProgram
 from hlo_opt.runtime.schedule import Schedule, build_schedule
+
+if TYPE_CHECKING:
+    from hlo_opt.runtime.cupy_runs import RunGraphs
 
 __all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes"]
 
@@ -43,6 +46,7 @@ class Executable:
         schedule: Schedule | None,
         device: Device | HostProgram | SanitizedProgram | None,
         max_steps: int | None = None,
+        graphs: RunGraphs | None = None,
     ) -> None:
         self.module = module
         self.backend = backend
@@ -54,11 +58,9 @@ class Executable:
             self._executor = device
         elif schedule is not None and device is not None:
             self._executor = Executor(schedule, device, max_steps)
-            if backend == "cupy" and max_steps is None:  # graphs do not count iterations
-                from hlo_opt.runtime.cupy_device import import_cupy
-                from hlo_opt.runtime.cupy_graphs import LoopGraphs
-
-                self._executor.loops = LoopGraphs(import_cupy(), device, schedule)
+            if graphs is not None:
+                self._executor.loops, self._executor.stretches = graphs.loops, graphs.stretches
+        self._graphs = graphs
         self._max_steps = max_steps
 
     def __call__(self, *inputs: Any) -> list[Array]:
@@ -86,6 +88,7 @@ class Executable:
         fallbacks  instructions that have neither kernel nor library and are evaluated in NumPy; empty when all is well
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
+        graphs     on a GPU: loops and straight stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             return {"backend": self.backend, "launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
@@ -100,8 +103,10 @@ class Executable:
             for k in self.schedule.kernels
         ]
         memory = {"memory": self._executor.memory} if isinstance(self._executor, HostProgram) else {}
+        graphs = {"graphs": self._graphs.report()} if self._graphs is not None else {}
         return {
             **memory,
+            **graphs,
             "backend": self.backend,
             "launches": self._executor.launches,
             "kernels": kernels,
@@ -151,6 +156,7 @@ def compile(
     memory_limit: int | None = None,
     sanitize: bool = False,
     as_xla_cpu: bool = True,
+    graphs: bool = True,
 ) -> Executable:
     """Make a module ready to run.
 
@@ -161,6 +167,8 @@ def compile(
                   A run then raises CheckError (HLO721) where a kernel does what it must not
     as_xla_cpu    what HLO leaves open comes out as on XLA:CPU: how often the init value of a reduction goes in, where it is no identity of the reducer;
                   the order of what a sort does not tell apart; roundings to bf16 on the way from a product to a sum. Else the plainest way
+    graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
+                  (0: no graphs). The results are the same
 
     Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing or a kernel does not build.
     """
@@ -170,7 +178,8 @@ def compile(
     if name == "numpy":
         check_memory(module, memory_limit)
         return Executable(module, name, why, None, None, max_steps)
-    schedule = build_schedule(_as_xla_cpu(module) if as_xla_cpu else module)
+    of_cpu = as_xla_cpu and name == "host" and not sanitize  # where the reference stands ready for what has no kernel
+    schedule = build_schedule(_as_xla_cpu(module) if as_xla_cpu else module, sorts_as_xla_cpu=of_cpu)
     check_schedule(schedule, memory_limit)
     reference = Reference(module, as_xla_cpu=as_xla_cpu)
     device: Device | HostProgram | SanitizedProgram
@@ -183,7 +192,7 @@ def compile(
         from hlo_opt.runtime.host import has_compiler
 
         try:
-            device = CupyDevice(schedule)
+            device = on_gpu = CupyDevice(schedule)
         except BackendError as error:
             if backend != "auto" or error.code not in NOT_ON_A_GPU:
                 raise
@@ -193,7 +202,12 @@ def compile(
                 max_steps=max_steps,
                 memory_limit=memory_limit,
                 as_xla_cpu=as_xla_cpu,
+                graphs=graphs,
             )
             elsewhere.why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"
             return elsewhere
+        from hlo_opt.runtime.cupy_runs import graphs_of
+
+        captured = graphs_of(schedule, on_gpu, memory_limit) if graphs else None
+        return Executable(module, name, why, schedule, device, max_steps, captured)
     return Executable(module, name, why, schedule, device, max_steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from hlo_opt.analysis.loops import derived_trip_count
@@ -71,14 +72,49 @@ class Device(Protocol):
 class Loops(Protocol):
     """Runs whole loops faster than step by step, where it can."""
 
+    def begin(self) -> None:
+        """A run starts."""
+        ...
+
     def run(
         self,
         step: WhileStep,
         state: Sequence[Memory],
         trips: int | None,
         constants: Callable[[ConstantStep, Sequence[Shape]], list[Memory]],
+        count: Callable[[int], None],
     ) -> tuple[list[Memory], int] | None:
-        """The final state and the number of launches, or None. `trips` is the number of iterations where it is known."""
+        """The final state and the number of launches, or None. `trips` is the number of iterations where it is known; `count` gets how many are done before each one,
+        and may raise."""
+        ...
+
+
+class Stretch(Protocol):
+    """Consecutive steps that only launch kernels, up to step `last`. The constants on the way must be in memory before."""
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def launches(self) -> int: ...
+
+    @property
+    def constants(self) -> tuple[ConstantStep, ...]: ...
+
+
+class Stretches(Protocol):
+    """Runs straight stretches of kernels faster than step by step, where it can."""
+
+    def begin(self) -> None:
+        """A run starts."""
+        ...
+
+    def line_at(self, routine: Routine, position: int) -> Any:
+        """The `Stretch` that starts at a step of a routine, or None."""
+        ...
+
+    def run(self, line: Any, memory: list[Memory]) -> bool:
+        """Start its launches, on the buffers of a routine that runs; False where it must run step by step."""
         ...
 
 
@@ -108,6 +144,7 @@ class Executor:
         self.device = device
         self.launches = 0
         self.loops: Loops | None = None
+        self.stretches: Stretches | None = None
         self._constants_of: dict[ConstantStep, list[Memory]] = {}
         self._known_trips: dict[WhileStep, int | None] = {}
 
@@ -128,6 +165,9 @@ class Executor:
     def run_resident(self, memory: Sequence[Memory]) -> list[Memory]:
         """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return."""
         self.launches = self.steps = 0
+        for faster in (self.loops, self.stretches):
+            if faster is not None:
+                faster.begin()
         return self._run(self.schedule.entry, memory)
 
     def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
@@ -137,7 +177,8 @@ class Executor:
             steps = frame.routine.steps
             callee = None
             while callee is None and frame.position < len(steps):
-                callee = self._step(frame, steps[frame.position])
+                if not self._stretch(frame):
+                    callee = self._step(frame, steps[frame.position])
             if callee is not None:
                 stack.append(callee)
                 continue
@@ -147,6 +188,24 @@ class Executor:
                 return results
             if (next_callee := self._returned(stack[-1], frame.routine, results)) is not None:
                 stack.append(next_callee)
+
+    def _stretch(self, frame: _Frame) -> bool:
+        """Run the stretch that starts here, if one does."""
+        line: Stretch | None = None if self.stretches is None else self.stretches.line_at(frame.routine, frame.position)
+        if self.stretches is None or line is None:
+            return False
+        for step in line.constants:
+            self._step_constants(step, frame)
+        if not self.stretches.run(line, frame.memory):
+            return False
+        self.launches += line.launches
+        while frame.position < line.last:
+            self._finish(frame)
+        return True
+
+    def _step_constants(self, step: ConstantStep, frame: _Frame) -> None:
+        for b, value in zip(step.outputs, self._constant(step, frame.routine.shapes), strict=True):
+            frame.memory[b] = value
 
     def _step(self, frame: _Frame, step: Step) -> _Frame | None:
         """Do one step; a frame when a routine must run first."""
@@ -164,8 +223,7 @@ class Executor:
                 self.device.launch(step.kernel, [memory[b] for b in step.inputs], [memory[b] for b in step.outputs])
                 self.launches += 1
             case ConstantStep():
-                for b, value in zip(step.outputs, self._constant(step, shapes), strict=True):
-                    memory[b] = value
+                self._step_constants(step, frame)
             case ViewStep():
                 memory[step.outputs[0]] = self.device.view(memory[step.inputs[0]], shapes[step.outputs[0]])
             case RelayoutStep():
@@ -173,10 +231,17 @@ class Executor:
                 memory[target] = self.device.relayout(memory[source], shapes[source], shapes[target])
             case LibraryStep():
                 self._library(step, memory, shapes)
+            case WhileStep(is_idle=True):
+                for b, source in zip(step.outputs, step.inputs, strict=True):
+                    memory[b] = memory[source]
             case WhileStep():
                 state = [memory[b] for b in step.inputs]
                 trips = self._trips(step)
-                done = None if self.loops is None else self.loops.run(step, state, trips, self._constant)
+                done = (
+                    None
+                    if self.loops is None
+                    else self.loops.run(step, state, trips, self._constant, partial(self._count, step))
+                )
                 if done is None:
                     state = self._owned(step, state)
                     frame.waiting, frame.state, frame.iterations, frame.unread = step, state, 0, trips or 0
@@ -206,7 +271,8 @@ class Executor:
                 if not idle:
                     return self._again(step, frame, results)
             elif bool(self._scalar(results[0], callee.shapes[callee.results[0]])):
-                self._count(step, frame)
+                self._count(step, frame.iterations)
+                frame.iterations += 1
                 frame.in_condition = False
                 return _start(self.schedule.routines[step.body], frame.state)
             results = frame.state
@@ -241,7 +307,8 @@ class Executor:
         if frame.in_condition:
             return _start(self.schedule.routines[step.condition], state)
         frame.unread -= 1
-        self._count(step, frame)
+        self._count(step, frame.iterations)
+        frame.iterations += 1
         return _start(self.schedule.routines[step.body], state)
 
     def _trips(self, step: WhileStep) -> int | None:
@@ -250,11 +317,11 @@ class Executor:
             self._known_trips[step] = derived_trip_count(step.instruction)
         return self._known_trips[step]
 
-    def _count(self, step: WhileStep, frame: _Frame) -> None:
+    def _count(self, step: WhileStep, done: int) -> None:
+        """Before an iteration of a loop that has done so many. Raises EvaluationError (HLO402) where all loops together have had their share."""
         if self.max_steps is not None and self.steps >= self.max_steps:
-            raise endless(step.instruction, frame.iterations, self.steps, self.max_steps)
+            raise endless(step.instruction, done, self.steps, self.max_steps)
         self.steps += 1
-        frame.iterations += 1
 
     def _library(self, step: LibraryStep, memory: list[Memory], shapes: Sequence[Shape]) -> None:
         if step.kind == "empty":

@@ -10,13 +10,12 @@ Any other goes back and forth between two places. Both lie where the loop got th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from hlo_opt.codegen.host_source import is_ordered
 from hlo_opt.ir import Literal, Shape
-from hlo_opt.ops import OpKind, find
 from hlo_opt.runtime.arena import Arena
 from hlo_opt.runtime.donation import callees_first, origins, unchanged_leaves
 from hlo_opt.runtime.schedule import Schedule
@@ -110,29 +109,14 @@ def words_of(schedule: Schedule) -> ProgramWords:
     launchers = {kernel.symbol: number for number, kernel in enumerate(schedule.kernels)}
     done: dict[RoutineKey, RoutineWords] = {}
     unchanged: dict[RoutineKey, tuple[int, ...]] = {}
-    effects = _with_effects(schedule, order)
     donated = {key: routine.donated for key, routine in schedule.routines.items()}
     for key in order:
         routine = schedule.routines[key]
         of = origins(routine, unchanged)
         unchanged[key] = unchanged_leaves(routine, of)
-        done[key] = _Writer(routine, of, program, launchers, numbers, done, unchanged, donated, effects).write()
+        done[key] = _Writer(routine, of, program, launchers, numbers, done, unchanged, donated).write()
     program.routines = [done[key] for key in reversed(order)]
     return program
-
-
-def _with_effects(schedule: Schedule, order: Sequence[RoutineKey]) -> Set[Step]:
-    """The steps that somebody outside sees: library calls with side effects, and control flow that runs some."""
-    found: set[Step] = set()
-    routines: set[RoutineKey] = set()
-    for key in order:
-        for step in schedule.routines[key].steps:
-            spec = find(step.instruction.opcode) if isinstance(step, LibraryStep) else None
-            told = spec is not None and spec.side_effects and spec.kind is not OpKind.COLLECTIVE  # nobody else is there
-            if told or any(k in routines for k in callees(step)):
-                found.add(step)
-                routines.add(key)
-    return found
 
 
 def _product(step: LibraryStep, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
@@ -168,11 +152,10 @@ class _Writer:
         done: Mapping[RoutineKey, RoutineWords],
         unchanged: Mapping[RoutineKey, Sequence[int]],
         donated: Mapping[RoutineKey, Sequence[int]],
-        effects: Set[Step],
     ) -> None:
         self.routine, self.origin, self.program = routine, origin, program
         self.launchers, self.numbers, self.done, self.unchanged = launchers, numbers, done, unchanged
-        self.shapes, self.donated, self.effects = routine.shapes, donated, effects
+        self.shapes, self.donated = routine.shapes, donated
         self.arena = Arena()
         self.places: dict[int, int] = {}
         """Offsets, by slot, of what lies in this routine's memory."""
@@ -233,7 +216,6 @@ class _Writer:
             if source in made and source not in self.targets and buffer_bytes(self.shapes[source]):
                 self.targets[source] = k
         constants: list[tuple[int, int]] = []
-        idle = self.idle_loops()
         for step, frees in zip(routine.steps, routine.frees, strict=True):
             self.borrowed = []
             if isinstance(step, ConstantStep):
@@ -243,7 +225,7 @@ class _Writer:
                 continue
             for b in step.outputs:
                 self.place(b)
-            if isinstance(step, WhileStep) and step in idle:
+            if isinstance(step, WhileStep) and step.is_idle:
                 self.skip(step)
             else:
                 self.step(step)
@@ -334,21 +316,6 @@ class _Writer:
                 self.known.append((spare, self.scratch(size)))
             words += [source, target, spare, self.slot(), mode, size]
         self.words += [Operation.WHILE, *words]
-
-    def idle_loops(self) -> set[Step]:
-        """The loops that only hand on what is read of them, so that they need not run. XLA removes such a loop, whether it ends or not
-        (xla/service/while_loop_simplifier.cc)."""
-        idle: set[Step] = set()
-        needed = set(self.routine.results)
-        for step in reversed(self.routine.steps):
-            read = set(step.inputs)
-            if isinstance(step, WhileStep) and step not in self.effects:
-                same = self.unchanged[step.body]
-                if not any(b in needed for k, b in enumerate(step.outputs) if k not in same):
-                    idle.add(step)
-                    read = {step.inputs[k] for k in same if step.outputs[k] in needed}
-            needed |= read
-        return idle
 
     def skip(self, step: WhileStep) -> None:
         """An idle loop: its outputs are what it began with."""

@@ -29,6 +29,7 @@ from hlo_opt.runtime.branches_inside import with_selects
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.calls_library import is_alone
 from hlo_opt.runtime.donation import with_donations
+from hlo_opt.runtime.idle_loops import with_idle_loops
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.static_sizes import with_static_sizes
@@ -75,10 +76,11 @@ class Schedule:
         return dict(sorted(found.items()))
 
 
-def build_schedule(module: Module) -> Schedule:
-    """The schedule of a module, fused or not. Raises EvaluationError for control flow that is not well formed."""
+def build_schedule(module: Module, *, sorts_as_xla_cpu: bool = False) -> Schedule:
+    """The schedule of a module, fused or not. `sorts_as_xla_cpu` leaves sorts to the reference where XLA:CPU orders equal elements in its own way. Raises EvaluationError for control
+    flow that is not well formed."""
     module = with_selects(with_static_sizes(module))
-    kernels = KernelSet(module)
+    kernels = KernelSet(module, sorts_as_xla_cpu=sorts_as_xla_cpu)
     entry = module.entry
     todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
     routines: dict[RoutineKey, Routine] = {}
@@ -87,7 +89,7 @@ def build_schedule(module: Module) -> Schedule:
         if key not in routines:
             routines[key] = RoutineBuilder(key, kernels).build()
             todo.extend(reversed([k for step in routines[key].steps for k in callees(step)]))
-    return Schedule(module, with_donations(routines), kernels.distinct())
+    return Schedule(module, with_idle_loops(with_donations(routines)), kernels.distinct())
 
 
 _FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})
@@ -255,7 +257,7 @@ class RoutineBuilder:
         parts = () if literals is not None or is_empty or i.opcode == "bitcast" else self.kernels.parts_of(i)
         if parts:
             return self.launches(i, operands, parts)
-        if i.opcode == "fusion" and not is_empty and _library_call_inside(i) is None and call_of(i) is None:
+        if i.opcode == "fusion" and not is_empty and call_of(i) is None:
             body = i.called_by("calls")  # no kernel computes it whole: its operations, one after another
             return self.branch(i, operands, None, [body], [operands])
         outputs = tuple(self.fresh(leaf) for leaf in leaves)

@@ -56,15 +56,30 @@ def source_location(module: Module, instruction: Instruction) -> str:
     """`file:line` of the Python code that an instruction comes from: the innermost frame of the user's program. Empty when not known."""
     try:
         metadata = instruction.metadata
-        frames = stack(module, metadata.stack_frame_id)
+        known = _places(module.tables) if module.tables else {}
     except ParseError:
         return ""
     if metadata.source_file:
         return f"{metadata.source_file}:{metadata.source_line}" if metadata.source_line else metadata.source_file
+    frame_id = metadata.stack_frame_id
+    if frame_id not in known:
+        known[frame_id] = _place(stack(module, frame_id))
+    return known[frame_id]
+
+
+def _place(frames: list[StackFrame]) -> str:
+    """`file:line` of the innermost frame of the user's program; empty when there is none."""
     if not frames:
         return ""
     frame = next((f for f in frames if not f.is_library), frames[0])
     return f"{frame.file}:{frame.line}"
+
+
+@functools.lru_cache(maxsize=8)
+def _places(tables: str) -> dict[int, str]:
+    """By frame, what `source_location` found in some tables so far. Raises ParseError when they are malformed."""
+    _decode(tables)
+    return {}
 
 
 @functools.lru_cache(maxsize=8)

@@ -2,14 +2,19 @@
 
 It has what emitted drivers and `hlo_opt.runtime` use, nothing more. `import_as_cupy` makes it importable as `cupy`. NVRTC's machine code is the text itself;
 cuBLAS multiplies what lies at the pointers that it gets.
+
+Memory comes from a pool. A graph knows addresses only, and runs what it captured in another order each time, as far as streams
+and events leave it open; memory must be allocated at that time, and kernels must have run before they are captured.
 """
 
 import contextlib
 import ctypes
+import random
 import re
 import sys
 import time
 import types
+import weakref
 from typing import Any
 
 import numpy
@@ -17,6 +22,7 @@ import numpy
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
+from hlo_opt.runtime.arena import Arena
 from hlo_opt.runtime.host import HostLibrary
 
 _TYPES = {
@@ -33,7 +39,7 @@ _TYPES = {
     "hlo_complex<float>": "c64",
     "hlo_complex<double>": "c128",
 }
-_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(([^)]*)\)')
+_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, \d+)?\) )?(\w+)\(([^)]*)\)')
 OPTIONS = ("-fmad=false", "--std=c++17")
 
 launched: list[str] = []
@@ -44,7 +50,11 @@ gemms: list[tuple[int, ...]] = []
 """Types of operands and result, whether each is transposed, and the type to add in, of cuBLAS calls."""
 graphs: list[int] = []
 """How many launches each graph that was run replayed."""
-_capturing: list[list[Any]] = []
+captured: list["_Graph"] = []
+"""All graphs."""
+allocated: list[int] = []
+"""Bytes of all allocations, in order."""
+_capturing: list["_Capture"] = []
 
 
 class Array(numpy.ndarray):
@@ -54,6 +64,11 @@ class Array(numpy.ndarray):
     def data(self) -> Any:  # type: ignore[override]
         return _Pointer(self)
 
+    def copy(self, order: Any = "C") -> "Array":
+        made = empty(self.shape, self.dtype)
+        made[...] = self
+        return made
+
 
 class _Pointer:
     def __init__(self, array: numpy.ndarray) -> None:
@@ -61,10 +76,59 @@ class _Pointer:
 
     def copy_from_device_async(self, source: "_Pointer", size: int) -> None:
         assert size == source.array.nbytes == self.array.nbytes
-        if _capturing:
-            _capturing[-1].append(lambda: numpy.copyto(self.array, source.array))
-        else:
-            numpy.copyto(self.array, source.array)
+        _do(lambda to, what: numpy.copyto(to, what), [self.array, source.array])
+
+
+_arena = Arena()
+_memory = numpy.empty(1 << 32, numpy.uint8)  # of which the system gives what is used
+_alive: dict[int, int] = {}
+
+
+def _take(size: int) -> Any:
+    """Memory of so many bytes, which goes back to the pool with the last array in it. What is free comes together again, as in CuPy's pool."""
+    _forbidden_in_capture()
+    allocated.append(size)
+    offset = _arena.take(-(-max(size, 1) // 512) * 512)
+    assert _arena.size <= _memory.size
+    address = _memory.__array_interface__["data"][0] + offset
+    _alive[address] = size
+    lease = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(lease, _give_back, address, offset)
+    return lease
+
+
+def _give_back(address: int, offset: int) -> None:
+    del _alive[address]
+    _arena.give_back(offset)
+
+
+def _is_freed(address: int, size: int) -> bool:
+    first = _memory.__array_interface__["data"][0]
+    if not size or not first <= address < first + _memory.size:
+        return False
+    return not any(a <= address and address + size <= a + held for a, held in _alive.items())
+
+
+def _do(work: Any, buffers: Any) -> None:
+    """Work on buffers: now, or as a node of the graph that the current stream captures."""
+    capture = _current[-1].capture
+    assert capture is not None or not _capturing, "work on a stream that is not captured, while another one is"
+    if capture is None:
+        work(*buffers)
+        return
+    places = [(b.__array_interface__["data"][0], b.size, b.dtype) for b in buffers]
+
+    def later() -> None:
+        assert not any(_is_freed(address, n * t.itemsize) for address, n, t in places), "memory of a graph was freed"
+        work(
+            *(
+                numpy.ndarray(n, dtype, (ctypes.c_char * (n * dtype.itemsize)).from_address(address))
+                for address, n, dtype in places
+            )
+        )
+
+    capture.nodes.append((later, frozenset(_current[-1].tail)))
+    _current[-1].tail = {len(capture.nodes) - 1}
 
 
 ndarray = Array
@@ -86,7 +150,12 @@ def asnumpy(array: numpy.ndarray) -> numpy.ndarray:
 
 
 def asarray(values: Any) -> Array:
-    return numpy.asarray(values).view(Array)
+    if isinstance(values, Array):
+        return values
+    given = numpy.asarray(values)
+    made = empty(given.shape, given.dtype)
+    made[...] = given
+    return made
 
 
 def ascontiguousarray(values: Any) -> Array:
@@ -95,9 +164,12 @@ def ascontiguousarray(values: Any) -> Array:
 
 def empty(count: Any, dtype: Any) -> Array:
     """Memory that nobody has written yet: full of a pattern that is wrong in every type."""
-    made = numpy.empty(count, dtype)
-    made.view(numpy.uint8).fill(0xA5) if made.ndim else None
-    return made.view(Array)
+    dtype = numpy.dtype(dtype)
+    dimensions = (count,) if isinstance(count, int | numpy.integer) else tuple(count)
+    size = int(numpy.prod(dimensions, dtype=numpy.int64)) * dtype.itemsize
+    lease = _take(size)
+    ctypes.memset(lease, 0xA5, size)
+    return Array(dimensions, dtype, lease)
 
 
 class RawModule:
@@ -124,14 +196,15 @@ class _Function:
         assert len(found) == 1, f"{len(found)} definitions of {symbol}"
         self.bound = int(found[0][1] or 1024)
         self.symbol = symbol
+        self.is_loaded = False
         self.parameters = [p.replace("__restrict__", "").strip() for p in found[0][3].split(",")]
 
     def __call__(self, grid: tuple[int], block: tuple[int], buffers: tuple[numpy.ndarray, ...]) -> None:
         assert len(buffers) == len(self.parameters) and block[0] <= self.bound
-        if _capturing:
-            _capturing[-1].append(lambda: self._run(grid, block, buffers))
-        else:
-            self._run(grid, block, buffers)
+        if _capturing and not self.is_loaded:
+            raise _RuntimeError("cudaErrorStreamCaptureUnsupported: a kernel is loaded when it is first launched")
+        self.is_loaded = True
+        _do(lambda *arrays: self._run(grid, block, arrays), buffers)
 
     def _run(self, grid: tuple[int], block: tuple[int], buffers: tuple[numpy.ndarray, ...]) -> None:
         shapes = []
@@ -209,46 +282,103 @@ def _gemm(handle: int, *numbers: int) -> None:
 class _Event:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.time = 0.0
+        self.capture: _Capture | None = None
+        self.tail: set[int] = set()
 
     def record(self, stream: Any = None) -> None:
         self.time = time.perf_counter()
 
     def synchronize(self) -> None:
-        pass
+        _forbidden_in_capture()
+
+
+class _Capture:
+    """What streams record: nodes with the earlier nodes that they wait for, and the streams that take part."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[Any, frozenset[int]]] = []
+        self.streams: list[_Stream] = []
+
+    def behind(self, tail: Any) -> set[int]:
+        """These nodes and all that they wait for."""
+        found, todo = set(), list(tail)
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found.add(node)
+                todo.extend(self.nodes[node][1])
+        return found
 
 
 class _Graph:
-    def __init__(self, actions: list[Any]) -> None:
-        self.actions = actions
+    def __init__(self, capture: _Capture) -> None:
+        self.nodes = capture.nodes
+        self.ancestors = [capture.behind(after) for _, after in capture.nodes]
+        self.streams = len(capture.streams)
+        captured.append(self)
 
     def launch(self, stream: Any = None) -> None:
-        graphs.append(len(self.actions))
-        for action in self.actions:
-            action()
+        graphs.append(len(self.nodes))
+        choose = random.Random(len(graphs)).choice
+        done: set[int] = set()
+        while len(done) < len(self.nodes):
+            ready = [n for n, (_, after) in enumerate(self.nodes) if n not in done and after <= done]
+            node = max(ready) if len(graphs) % 3 == 0 else choose(ready)
+            self.nodes[node][0]()
+            done.add(node)
 
 
 class _Stream:
     ptr = 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.actions: list[Any] = []
+        self.capture: _Capture | None = None
+        self.tail: set[int] = set()
 
     def __enter__(self) -> "_Stream":
+        _current.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        assert _current.pop() is self
 
     def begin_capture(self, mode: Any = None) -> None:
-        self.actions = []
-        _capturing.append(self.actions)
+        assert self.capture is None and self is not _current[0]
+        self._join(_Capture())
+        assert self.capture is not None
+        _capturing.append(self.capture)
+
+    def _join(self, capture: _Capture) -> None:
+        self.capture, self.tail = capture, set()
+        capture.streams.append(self)
+
+    def record(self, event: _Event | None = None) -> None:
+        assert event is not None
+        event.capture, event.tail = self.capture, set(self.tail)
+
+    def wait_event(self, event: _Event) -> None:
+        if event.capture is not None and self.capture is None:
+            self._join(event.capture)
+        assert event.capture is self.capture
+        self.tail |= event.tail
 
     def end_capture(self) -> _Graph:
-        _capturing.remove(self.actions)
-        return _Graph(self.actions)
+        capture = self.capture
+        assert capture is not None and capture.streams[0] is self
+        _capturing.remove(capture)
+        joined = capture.behind(self.tail)
+        for stream in capture.streams:
+            stream.capture = None
+        if len(joined) < len(capture.nodes):
+            raise _RuntimeError("cudaErrorStreamCaptureUnjoined")
+        return _Graph(capture)
 
     def synchronize(self) -> None:
         _forbidden_in_capture()
+
+
+_current: list[_Stream] = [_Stream()]
+"""The streams of the `with` statements under way, the default one first."""
 
 
 class _Pool:
@@ -302,8 +432,9 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
         Stream=_Stream,
         Event=_Event,
         MemoryPool=_Pool,
+        set_allocator=lambda allocator: None,
         using_allocator=lambda allocator: contextlib.nullcontext(),
-        get_current_stream=_Stream,
+        get_current_stream=lambda: _current[-1],
         get_elapsed_time=lambda first, second: (second.time - first.time) * 1e3,
     )
     module.__name__ = "cupy"

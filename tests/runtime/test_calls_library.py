@@ -9,8 +9,8 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
-from hlo_opt.runtime.calls import call_of, texts_of
-from hlo_opt.runtime.memory import physical, raw_dtype
+from hlo_opt.runtime.calls import call_of
+from tests.runtime.calls import close, gives_what_the_interpreter_gives
 
 LESS = (
     "lt { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT, type=TOTALORDER }"
@@ -55,6 +55,11 @@ CASES = {
         " ROOT s = (s32[6,5]{1,0}, bf16[6,5]{1,0}, s32[6,5]{1,0}) sort(a, x, i), dimensions={0}, to_apply=three, is_stable=true }\n",
         "a = s32[6,5]{1,0} parameter(0)\n  x = bf16[6,5]{0,1} parameter(1)",
         "(s32[6,5]{1,0}, bf16[6,5]{1,0}, s32[6,5]{1,0}) fusion(a, x), kind=kCustom, calls=body",
+    ),
+    "sort_narrow_along": (
+        "lt { a = s32[] parameter(0) b = s32[] parameter(1) x = s4[] parameter(2) y = s4[] parameter(3) ROOT c = pred[] compare(a, b), direction=LT }",
+        "a = s32[40]{0} parameter(0)\n  b = s4[40]{0} parameter(1)",
+        "(s32[40]{0}, s4[40]{0}) sort(a, b), dimensions={0}, is_stable=true, to_apply=lt",
     ),
     "topk": ("", "a = bf16[3,9]{1,0} parameter(0)", "(bf16[3,4]{1,0}, s32[3,4]{1,0}) topk(a), k=4, largest=true"),
     "fft": ("", "a = c64[3,8]{1,0} parameter(0)", "c64[3,8]{1,0} fft(a), fft_type=FFT, fft_length={8}"),
@@ -124,6 +129,26 @@ CASES = {
         "(f32[2,5,5,4]{3,2,1,0}, u8[0]{0}) custom-call(a, b), window={size=3x3 stride=2x2 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, feature_group_count=2,"
         ' custom_call_target="__cudnn$convBackwardInput"',
     ),
+    "top_k_call": (
+        LESS.replace("LT", "GT"),
+        "a = f32[3,20]{0,1} parameter(0)",
+        '(f32[3,4]{1,0}, s32[3,4]{1,0}) custom-call(a), custom_call_target="__gpu$TopK", called_computations={lt}',
+    ),
+    "least_k_call": (
+        LESS,
+        "a = bf16[30]{0} parameter(0)",
+        '(bf16[4]{0}, s32[4]{0}) custom-call(a), custom_call_target="TopK", called_computations={lt}',
+    ),
+    "radix_keys": (
+        "",
+        "a = f32[3,20]{1,0} parameter(0)",
+        '(f32[3,20]{1,0}, u8[128]{0}) custom-call(a), custom_call_target="xla.gpu.ext.cub_sort_keys", backend_config={"descending":true}',
+    ),
+    "radix_pairs": (
+        "",
+        "a = u16[40]{0} parameter(0)\n  b = f64[40]{0} parameter(1)",
+        '(u16[40]{0}, f64[40]{0}, u8[64]{0}) custom-call(a, b), custom_call_target="xla.gpu.ext.cub_sort_pairs", backend_config={"descending":false}',
+    ),
     "reduce_alone": (
         "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }",
         "a = f32[4,3]{1,0} parameter(0)",
@@ -137,37 +162,12 @@ def module_of(name: str) -> Module:
     return hlo_opt.parse(f"HloModule m\n{computation}\nENTRY e {{\n  {parameters}\n  ROOT r = {operation}\n}}\n")
 
 
-def close(got: np.ndarray, want: np.ndarray) -> bool:
-    assert got.dtype == want.dtype and got.shape == want.shape
-    if want.dtype.kind in "biu":
-        return bool(np.array_equal(got, want))
-    wide = np.complex128
-    return bool(np.allclose(got.astype(wide), want.astype(wide), rtol=1e-2 if want.itemsize < 4 else 1e-4, atol=1e-4))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_gives_what_the_interpreter_gives(name: str, fake: types.ModuleType) -> None:
     module = module_of(name)
-    inputs = module_inputs(module, 3)
     call = call_of(module.entry.root)
     assert call is not None
-    leaves = list(module.entry.root.shape.leaves())
-    buffers = [
-        fake.asarray(physical(a, p.shape).view(raw_dtype(a.dtype)))
-        for a, p in zip(inputs, module.entry.parameters, strict=True)
-    ]
-    expected = evaluate(module, inputs)
-    # once as the backend calls it, once as an emitted driver does: its text alone, the arguments through their repr
-    space: dict[str, object] = {}
-    exec("from typing import Any\n" + "\n\n".join(texts_of([call.function])), space)
-    written = eval(repr((call.shapes, call.arguments)))
-    for made in (call.run(fake, buffers), space[call.function](fake, buffers, written[0], *written[1])):  # type: ignore[operator]
-        assert len(made) == len(expected)
-        for memory, leaf, want in zip(made, leaves, expected, strict=True):
-            assert memory.ndim == 1 and memory.dtype == raw_dtype(leaf.type.dtype)
-            order = tuple(reversed(leaf.minor_to_major))
-            dense = np.asarray(memory).view(leaf.type.dtype).reshape([leaf.dimensions[d] for d in order])
-            assert close(dense.transpose(np.argsort(order)) if order else dense, want), name
+    gives_what_the_interpreter_gives(call, module, fake)
 
 
 def test_floats_sort_in_total_order_and_equal_zeros_stay(fake: types.ModuleType) -> None:

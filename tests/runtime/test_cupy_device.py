@@ -102,6 +102,7 @@ def test_faults_of_cuda_name_the_instruction(fake: types.ModuleType, monkeypatch
     def full(*_: object) -> None:
         raise fake.cuda.memory.OutOfMemoryError("Out of memory allocating 9 bytes")
 
+    monkeypatch.setattr(fake, "asarray", lambda array: array.view(fake.Array))
     monkeypatch.setattr(fake, "empty", full)
     with pytest.raises(BackendError, match=r"HLO527 .*allocating: .*Out of memory"):
         executable(*inputs)

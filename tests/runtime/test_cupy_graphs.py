@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.runtime.cupy_graphs import LoopGraphs
 
@@ -62,24 +63,33 @@ def test_a_known_number_of_iterations_reads_the_predicate_once(
     download = fake.asnumpy
     monkeypatch.setattr(fake, "asnumpy", lambda a: read.append(a.size) or download(a))
     given = inputs(0)
-    for _ in range(2):  # the second call replays the graphs of the first
+    # each half runs once without its graph, and so does the condition at the end; the second call replays those of the first
+    for graphs in (trips - 2, 2 * trips - 1):
         read.clear()
         fake.launched.clear()
         for got, want in zip(executable(*given), evaluate(module, given), strict=True):
             assert np.array_equal(got, want)
-        assert read == [1, 4, 4, 4] and len(fake.graphs) % trips == 0
+        assert read == [1, 4, 4, 4] and len(fake.graphs) == graphs
         assert executable.report()["launches"] == len(fake.launched)
     assert np.array_equal(given[0], np.arange(4))
 
 
 @pytest.mark.parametrize("start", [0, 2, 5, 9])
-def test_an_unknown_number_of_iterations_reads_one_byte_each(start: int, fake: types.ModuleType) -> None:
+def test_an_unknown_number_of_iterations_reads_one_byte_each(
+    start: int, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = hlo_opt.parse(loop(start="m"))
     given = inputs(start)
     executable = hlo_opt.compile(module, "cupy")
-    for got, want in zip(executable(*given), evaluate(module, given), strict=True):
-        assert np.array_equal(got, want)
-    assert len(fake.graphs) == 1 + max(0, 5 - start)  # the first one is the condition alone
+    read: list[int] = []
+    download = fake.asnumpy
+    monkeypatch.setattr(fake, "asnumpy", lambda a: read.append(a.size) or download(a))
+    for graphs in (max(0, 5 - start - 2), 1 + max(0, 5 - start)):  # in the second call the condition alone has one, too
+        read.clear()
+        fake.graphs.clear()
+        for got, want in zip(executable(*given), evaluate(module, given), strict=True):
+            assert np.array_equal(got, want)
+        assert len(fake.graphs) == graphs and read.count(1) == 1 + max(0, 5 - start)
 
 
 def test_a_count_that_a_config_only_states_is_not_believed(fake: types.ModuleType) -> None:
@@ -91,7 +101,12 @@ def test_a_count_that_a_config_only_states_is_not_believed(fake: types.ModuleTyp
 
 @pytest.mark.parametrize(("first", "second"), [("w", "x"), ("z", "z"), ("x", "w")])
 def test_states_that_change_places_or_stay(first: str, second: str, fake: types.ModuleType) -> None:
-    module = hlo_opt.parse(loop(first, second))
+    root = "ROOT r = (f32[4]{0}, f32[4]{0}, f32[4]{0}"
+    text = loop(first, second).replace(f"{root}) tuple(o, p, a", f"{root}, s32[]) tuple(o, p, a, q")
+    text = text.replace(
+        "  o =", "  q = s32[] get-tuple-element(l), index=0\n  o ="
+    )  # who reads nothing that changes has no loop
+    module = hlo_opt.parse(text)
     given = inputs(0)
     executable = hlo_opt.compile(module, "cupy")
     for got, want in zip(executable(*given), evaluate(module, given), strict=True):
@@ -102,8 +117,10 @@ def test_states_that_change_places_or_stay(first: str, second: str, fake: types.
 def test_a_loop_that_cuda_does_not_capture_runs_step_by_step(
     fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    end = fake._Stream.end_capture
+
     def refuse(self: object) -> None:
-        fake._capturing.clear()
+        end(self)
         raise fake.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
 
     monkeypatch.setattr(fake._Stream, "end_capture", refuse)
@@ -112,7 +129,71 @@ def test_a_loop_that_cuda_does_not_capture_runs_step_by_step(
     assert np.array_equal(executable(*inputs(0))[0], evaluate(module, inputs(0))[0])
     graphs = executable._executor.loops
     assert isinstance(graphs, LoopGraphs) and "Invalidated" in next(iter(graphs.refused.values()))
-    assert not fake.graphs
+    assert not fake.graphs and len(fake.captured) == 1
+    assert "Invalidated" in executable.report()["graphs"]["refused"][0]
+    assert np.array_equal(executable(*inputs(0))[0], evaluate(module, inputs(0))[0]) and len(fake.captured) == 1
+
+
+STILL = """HloModule m
+body {{
+  s = (s32[], f32[4]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4]{{0}} get-tuple-element(s), index=1
+  most = s32[] constant({most})
+  one = s32[] constant(1)
+  more = s32[] add(i, one)
+  n = s32[] minimum(more, most)
+  y = f32[4]{{0}} abs(x)
+  ROOT r = (s32[], f32[4]{{0}}) tuple(n, y)
+}}
+condition {{
+  s = (s32[], f32[4]{{0}}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(100)
+  ROOT c = pred[] compare(i, n), direction=LT
+}}
+ENTRY e {{
+  a = f32[4]{{0}} parameter(0)
+  m = s32[] parameter(1)
+  t = (s32[], f32[4]{{0}}) tuple(m, a)
+  ROOT l = (s32[], f32[4]{{0}}) while(t), condition=condition, body=body
+}}
+"""
+
+
+def test_a_captured_loop_whose_state_stands_still_ends(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(STILL.format(most=9))
+    given = [np.array([-1, 2, -3, 4], np.float32), np.array(0, np.int32)]
+    executable = hlo_opt.compile(module, "cupy")
+    for _ in range(2):
+        for got, want in zip(executable(*given), hlo_opt.compile(module, "host")(*given), strict=True):
+            assert np.array_equal(got, want)
+    assert executable.report()["graphs"]["loops"] == 1 and len(fake.graphs) < 40
+
+
+@pytest.mark.parametrize(("most", "steps", "fails"), [(200, 100, False), (200, 99, True), (50, 40, True)])
+def test_captured_iterations_count(most: int, steps: int, fails: bool, fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(STILL.format(most=most))
+    given = [np.array([-1, 2, -3, 4], np.float32), np.array(0, np.int32)]
+    executable = hlo_opt.compile(module, "cupy", max_steps=steps)
+    for _ in range(2):
+        if fails:
+            with pytest.raises(EvaluationError, match=f"HLO402.*{steps}"):
+                executable(*given)
+        else:
+            assert executable(*given)[0] == 100
+        assert executable.report()["graphs"]["loops"] == 1
+    assert fake.graphs
+
+
+def test_a_loop_does_not_hold_what_it_was_given_and_finds_it_again(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(loop(limit="constant(8)"))
+    executable = hlo_opt.compile(module, "cupy")
+    replayed = []
+    for _ in range(4):
+        assert np.array_equal(executable(*inputs(0))[0], evaluate(module, inputs(0))[0])
+        replayed.append(executable.report()["graphs"]["replayed"])
+    assert replayed[1:] == [executable.report()["launches"]] * 3 and 0 < replayed[0] < replayed[1]
 
 
 @pytest.mark.parametrize("name", ["mandelbrot", "nested", "power_iteration", "newton_sqrt"])

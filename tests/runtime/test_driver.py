@@ -86,6 +86,24 @@ def test_large_constants_are_in_a_file_and_lie_as_their_layout_says(tmp_path: Pa
     assert none.shape == (0,) and np.array_equal(same, np.full((2, 40), 1.5)) and launches == 1
 
 
+def test_operations_under_way_are_known_by_constants(tmp_path: Path) -> None:
+    module = hlo_opt.parse(
+        """HloModule m
+ENTRY e {
+  a = f32[4]{0} parameter(0)
+  start = (f32[4]{0}, f32[4]{0}, u32[]) copy-start(a)
+  number = u32[] get-tuple-element(start), index=2
+  done = f32[4]{0} copy-done(start)
+  ROOT r = (f32[4]{0}, u32[]) tuple(done, number)
+}
+"""
+    )
+    hlo_opt.emit(module, tmp_path / "o")
+    a = np.arange(4, dtype=np.float32)
+    (copied, number), _ = run_driver(tmp_path / "o", [a])
+    assert np.array_equal(copied, a) and number == 0
+
+
 HOSTILE = """HloModule m
 
 ENTRY e {

@@ -110,6 +110,19 @@ def test_a_fusion_around_a_library_call_is_its_operations(kind: str) -> None:
     assert report["library"] == {"convolution": 1} and report["launches"] == 1 and not report["fallbacks"]
 
 
+def test_a_fusion_of_a_library_call_alone_is_that_call() -> None:
+    text = (
+        AROUND.replace("KIND", "kCustom")
+        .replace("  c = ", "  ROOT c = ")
+        .replace("  ROOT n = f32[8,4]{1,0} negate(c)\n", "")
+    )
+    schedule = build_schedule(hlo_opt.parse(text))
+    assert [step.instruction.opcode for _, step in schedule.steps() if step.instruction.opcode != "fusion"] == [
+        "convolution"
+    ]
+    assert schedule.library_calls("library") == {"convolution": 1}
+
+
 def test_functions_of_libraries_are_library_calls() -> None:
     text = 'HloModule m\n\nENTRY e {\n  p = f32[4,4]{1,0} parameter(0)\n  ROOT r = (f32[4,4]{1,0}, f32[4]{0}) custom-call(p), custom_call_target="Qr"\n}\n'
     schedule = build_schedule(hlo_opt.parse(text))

@@ -1,0 +1,40 @@
+"""What tests of library calls have in common."""
+
+import types
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.evaluate import evaluate, module_inputs
+from hlo_opt.ir import Module
+from hlo_opt.runtime.calls import DeviceCall, texts_of
+from hlo_opt.runtime.memory import physical, raw_dtype
+
+
+def close(got: np.ndarray, want: np.ndarray) -> bool:
+    assert got.dtype == want.dtype and got.shape == want.shape
+    if want.dtype.kind in "biu":
+        return bool(np.array_equal(got, want))
+    wide = np.complex128
+    return bool(np.allclose(got.astype(wide), want.astype(wide), rtol=1e-2 if want.itemsize < 4 else 1e-4, atol=1e-4))
+
+
+def gives_what_the_interpreter_gives(call: DeviceCall, module: Module, fake: types.ModuleType) -> None:
+    """The call of the root over the stand-in for CuPy: once as the backend makes it, once as an emitted driver does, from its text alone."""
+    inputs = module_inputs(module, 3)
+    leaves = list(module.entry.root.shape.leaves())
+    buffers = [
+        fake.asarray(physical(a, p.shape).view(raw_dtype(a.dtype)))
+        for a, p in zip(inputs, module.entry.parameters, strict=True)
+    ]
+    expected = evaluate(module, inputs)
+    space: dict[str, Any] = {}
+    exec("from typing import Any\n" + "\n\n".join(texts_of([call.function])), space)
+    written = eval(repr((call.shapes, call.arguments)))
+    for made in (call.run(fake, buffers), space[call.function](fake, buffers, written[0], *written[1])):
+        assert len(made) == len(expected)
+        for memory, leaf, want in zip(made, leaves, expected, strict=True):
+            assert memory.ndim == 1 and memory.dtype == raw_dtype(leaf.type.dtype)
+            order = tuple(reversed(leaf.minor_to_major))
+            dense = np.asarray(memory).view(leaf.type.dtype).reshape([leaf.dimensions[d] for d in order])
+            assert close(dense.transpose(np.argsort(order)) if order else dense, want)
