@@ -1,14 +1,15 @@
 """Compile every kernel of dumps with NVRTC, which needs no GPU: python -m scripts.compile_kernels [FILE|DIR...] [--preset P]... [--arch sm_90]... [--known FILE]
 
 Each module (default: all of `testdata/dumps`) is fused with each preset, and the kernels of the result are emitted as `--emit` writes them. A text that several
-modules share, comments and names left aside, is compiled once per architecture. Prints a row per module and one of totals, then the kernels that spill registers
-to local memory; exits 1 when a module could not be fused, NVRTC refuses a kernel, or a kernel spills that FILE (a line per kernel: module and symbol) does not name.
+modules share, comments and names left aside, is a template and compiled once per architecture. Prints a row per module, one per preset and one of totals, then
+the kernels that spill registers to local memory. Exits 1 when a module could not be fused, NVRTC refuses a kernel, or a kernel spills that FILE does not name.
+FILE is what an earlier run printed, or has a line per kernel with its symbol in it: `bench/results/nvrtc_kernels.txt` is the list for the real models.
 
 launches   instructions that launch a kernel; loops count once
 kernels    distinct kernels of the module
-new        kernels that no module before it had
-registers  the most that a thread of a new kernel needs, over the architectures
-spill      new kernels that spill registers on some architecture
+templates  kernels whose text no module before it had
+registers  of a thread of these: the median and the most, over the architectures
+spill      those that spill registers on some architecture
 fuse       seconds to read, fuse and emit
 compile    seconds in NVRTC, all architectures together
 """
@@ -16,7 +17,11 @@ compile    seconds in NVRTC, all architectures together
 from __future__ import annotations
 
 import argparse
+import datetime
+import os
 import re
+import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,13 +29,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import cupy
 from cupy.cuda import nvrtc
 
 import hlo_opt
 from hlo_opt.codegen import Kernel
 from hlo_opt.diag import HloOptError
 from hlo_opt.passes import preset_names
-from hlo_opt.runtime.cupy_device import NVRTC_OPTIONS
+from hlo_opt.runtime.cupy_cache import NVRTC_OPTIONS, version
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.steps import KernelStep
 
@@ -40,14 +46,17 @@ SHOWN = 3
 """Lines of a failure's log that are printed."""
 
 REGISTERS = re.compile(r"Used (\d+) registers")
+SYMBOL = re.compile(r"\b[a-z_]+_[0-9a-f]{16}\b")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel for one architecture: registers of a thread; bytes of a thread's stack, and of spill stores and loads in the text; the log of a refusal."""
+    """A kernel for one architecture: the first module that has it; registers of a thread; bytes of a thread's stack, and of spill stores and loads in the text; the
+    log of a refusal."""
 
     kernel: Kernel
+    module: str
     architecture: str
     registers: int = 0
     stack: int = 0
@@ -68,8 +77,8 @@ class Row:
     preset: str = ""
     launches: int = 0
     kernels: int = 0
-    new: int = 0
-    registers: int = 0
+    templates: int = 0
+    registers: list[int] = field(default_factory=list)
     fuse: float = 0.0
     compile: float = 0.0
     failures: list[str] = field(default_factory=list)
@@ -81,11 +90,26 @@ class Row:
         return list(dict.fromkeys(c.kernel.symbol for c in self.spills))
 
     def __str__(self) -> str:
-        counts = f"{self.launches:9d}{self.kernels:9d}{self.new:6d}{self.registers:10d}{len(self.spilling):6d}"
-        return f"{self.name:40.40s} {self.preset:8s}{counts}{self.fuse:8.2f}{self.compile:9.2f}{len(self.failures):10d}"
+        registers = f"{statistics.median_high(self.registers)}/{max(self.registers)}" if self.registers else "-"
+        counts = f"{self.launches:9d}{self.kernels:9d}{self.templates:11d}{registers:>11s}{len(self.spilling):7d}"
+        return f"{self.name:40.40s} {self.preset:8s}{counts}{self.fuse:9.1f}{self.compile:9.1f}{len(self.failures):10d}"
+
+    def add(self, other: Row) -> None:
+        """Count another row in."""
+        self.launches += other.launches
+        self.kernels += other.kernels
+        self.templates += other.templates
+        self.registers += other.registers
+        self.fuse += other.fuse
+        self.compile += other.compile
+        self.failures += other.failures
+        self.spills += other.spills
 
 
-def compiled(kernel: Kernel, architecture: str) -> Compiled:
+HEADER = f"{'module':40s} {'preset':8s} launches  kernels  templates  registers  spill     fuse  compile  failures"
+
+
+def compiled(kernel: Kernel, module: str, architecture: str) -> Compiled:
     """What NVRTC, and the assembler behind it, make of a kernel."""
     program = nvrtc.createProgram(kernel.source, f"{kernel.symbol}.cu", (), ())
     try:
@@ -93,16 +117,15 @@ def compiled(kernel: Kernel, architecture: str) -> Compiled:
         log = nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         lines = nvrtc.getProgramLog(program).strip().splitlines()
-        return Compiled(
-            kernel, architecture, refusal="\n".join([f"{kernel.symbol} for {architecture}: {error}", *lines[:SHOWN]])
-        )
+        told = "\n".join([f"{kernel.symbol} for {architecture}: {error}", *lines[:SHOWN]])
+        return Compiled(kernel, module, architecture, refusal=told)
     finally:
         nvrtc.destroyProgram(program)
     registers = max((int(n) for n in REGISTERS.findall(log)), default=0)
     stack, stores, loads = (
         sum(column) for column in zip((0, 0, 0), *(map(int, m) for m in SPILLS.findall(log)), strict=True)
     )
-    return Compiled(kernel, architecture, registers, stack, stores, loads)
+    return Compiled(kernel, module, architecture, registers, stack, stores, loads)
 
 
 def without_names(kernel: Kernel) -> str:
@@ -130,15 +153,27 @@ def sweep(path: Path, preset: str, architectures: Sequence[str], known: set[str]
         if text in known:
             continue
         known.add(text)
-        row.new += 1
+        row.templates += 1
         new += [(kernel, architecture) for architecture in architectures]
-    with ThreadPoolExecutor() as pool:  # NVRTC works outside the interpreter's lock
-        for found in pool.map(lambda pair: compiled(*pair), new):
-            row.registers = max(row.registers, found.registers)
-            row.failures += [found.refusal] if found.refusal else []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC works outside the interpreter's lock
+        for found in pool.map(lambda pair: compiled(pair[0], row.name, pair[1]), new):
+            if found.refusal:
+                row.failures.append(found.refusal)
+                continue
+            row.registers.append(found.registers)
             row.spills += [found] if found.spills else []
     row.compile = time.perf_counter() - start
     return row
+
+
+def commit() -> str:
+    """The commit that is checked out, `+` where files differ from it; nothing outside a repository."""
+    command = ["git", "-C", str(DUMPS), "describe", "--always", "--exclude=*", "--dirty=+"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f" ({done.stdout.strip()})"
 
 
 def main() -> int:
@@ -153,34 +188,41 @@ def main() -> int:
     files = [file for path in arguments.paths for file in (sorted(path.glob("*.hlo")) if path.is_dir() else [path])]
     if not files:
         parser.error("there is no .hlo file")
-    listed = set(arguments.known.read_text(encoding="utf-8").split("\n")) if arguments.known else set()
+    for file in files:
+        if not file.is_file():
+            parser.error(f"there is no file {file}")
+    listed = set(SYMBOL.findall(arguments.known.read_text(encoding="utf-8"))) if arguments.known else set()
+    architectures = arguments.arch or ARCHITECTURES
+    print(" ".join(["# python -m scripts.compile_kernels", *(Path(a).name for a in sys.argv[1:])]))
+    print(
+        f"# {datetime.date.today()}, hlo-opt {hlo_opt.__version__}{commit()}, NVRTC {version(nvrtc)} {' '.join(NVRTC_OPTIONS)}, CuPy {cupy.__version__}"
+    )
+    print(f"# {len(files)} modules, {', '.join(architectures)}; {os.cpu_count()} processors\n\n{HEADER}", flush=True)
     total = Row("total")
     known: set[str] = set()
-    unlisted = 0
-    print(f"{'module':40s} {'preset':8s} launches  kernels   new registers spill    fuse  compile  failures")
     for preset in arguments.preset or ["default"]:
+        of_preset = Row("all modules", preset)
         for path in files:
-            row = sweep(path, preset, arguments.arch or ARCHITECTURES, known)
+            row = sweep(path, preset, architectures, known)
             print(row, flush=True)
             for failure in row.failures:
                 print("  " + failure.replace("\n", "\n  "), flush=True)
-            for c in row.spills:
-                name = f"{row.name} {c.kernel.symbol}"
-                unlisted += name not in listed
-                print(
-                    f"  spills: {name} {c.architecture}: {c.registers} registers, {c.stack} bytes of stack, stores {c.stores}, loads {c.loads}",
-                    flush=True,
-                )
-            total.launches += row.launches
-            total.kernels += row.kernels
-            total.new += row.new
-            total.registers = max(total.registers, row.registers)
-            total.fuse += row.fuse
-            total.compile += row.compile
-            total.failures += row.failures
-            total.spills += row.spills
+            of_preset.add(row)
+        print(of_preset, flush=True)
+        total.add(of_preset)
     print(total)
-    return 1 if total.failures or unlisted else 0
+    spills: dict[str, list[Compiled]] = {}
+    for found in total.spills:
+        spills.setdefault(found.kernel.symbol, []).append(found)
+    print(f"\n{len(spills)} kernels spill" + (":" if spills else ""))
+    for symbol, of_kernel in sorted(spills.items()):
+        print(f"  {symbol}{'' if symbol in listed else '  (not listed)' if arguments.known else ''}")
+        print(f"    {of_kernel[0].module}, {of_kernel[0].kernel.launch.block} threads a block")
+        for c in of_kernel:
+            print(
+                f"    {c.architecture}: {c.registers} registers, stack {c.stack} bytes, spill stores {c.stores}, loads {c.loads}"
+            )
+    return 1 if total.failures or spills.keys() - listed else 0
 
 
 if __name__ == "__main__":

@@ -1,69 +1,107 @@
 #!/usr/bin/env bash
-# Everything that needs an NVIDIA GPU, in under 9 minutes: scripts/gpu_check.sh [--wheels DIR] [--out DIR]
+# Everything that needs an NVIDIA GPU, in under 9 minutes: scripts/gpu_check.sh [--wheels DIR] [--out DIR] [--more DIR] [--minutes N]
 #
-# Needs CuPy and NumPy; JAX for the comparison with XLA, compute-sanitizer for the memory and race checks (both are left out, and said to be, where
-# they are missing). Packages that the machine lacks (lark, ml_dtypes, click, rich) are taken from wheels in DIR, with no network:
+# Needs Python from 3.11 on, CuPy and NumPy; JAX for the comparison with XLA, compute-sanitizer for the memory and race checks (both are left out, and said to be,
+# where they are missing). Packages that the machine lacks (lark, ml_dtypes, click, rich) are taken from wheels in DIR, with no network:
 #   pip download --no-deps -d wheels lark ml_dtypes click rich markdown-it-py mdurl pygments
-# Writes DIR/<device>_<day>.json (default: scripts/bench/results). Exit status 0: all well, 1: something does not hold, 3: there is no GPU.
+# --more DIR compares the dumps of DIR as well, after our own. --minutes divides another time between the parts.
+# Writes DIR/<device>_<day>.json (default: scripts/bench/results), which is complete after each part: what is stopped leaves what it had.
+# Exit status 0: all well, 1: something does not hold, 2: nothing could start, 3: there is no GPU.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 root=$PWD
 wheels=
 out=$root/scripts/bench/results
+more=()
+minutes=9
 while [ $# -gt 0 ]; do
   case $1 in
-    --wheels) wheels=${2:?--wheels needs a folder}; shift 2 ;;
-    --out) out=${2:?--out needs a folder}; shift 2 ;;
-    *) echo "usage: scripts/gpu_check.sh [--wheels DIR] [--out DIR]" >&2; exit 2 ;;
+    --wheels) wheels=$(realpath "${2:?--wheels needs a folder}") || exit 2; shift 2 ;;
+    --out) out=$(realpath -m "${2:?--out needs a folder}"); shift 2 ;;
+    --more) more=(--more "$(realpath "${2:?--more needs a folder}")"); shift 2 ;;
+    --minutes) minutes=${2:?--minutes needs a number}; shift 2 ;;
+    *) echo "usage: scripts/gpu_check.sh [--wheels DIR] [--out DIR] [--more DIR] [--minutes N]" >&2; exit 2 ;;
   esac
 done
+case $minutes in '' | *[!0-9]* | 0) echo "--minutes needs a whole number" >&2; exit 2 ;; esac
+end=$((SECONDS + minutes * 60 - 20)) # the last seconds are for ends
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 python=${PYTHON:-python3}
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false
-export HLO_OPT_CACHE=${HLO_OPT_CACHE:-$work/cache}
-if [ -n "$wheels" ]; then
-  "$python" -m pip install -q --no-index --no-deps --no-compile --target "$work/site" "$wheels"/*.whl || exit 2
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+export XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
+export HLO_OPT_CACHE=${HLO_OPT_CACHE:-$work/cache} CUPY_CACHE_DIR=${CUPY_CACHE_DIR:-$work/cupy}
+if [ -n "$wheels" ]; then # a wheel is an archive of what is imported: no pip is needed; what the machine has itself is left as it is
+  "$python" - "$work/site" "$wheels"/*.whl <<'END' || exit 2
+import importlib.util, sys, zipfile
+
+folder, *wheels = sys.argv[1:]
+for path in wheels:
+    with zipfile.ZipFile(path) as wheel:
+        tops = {name.split("/")[0].removesuffix(".py") for name in wheel.namelist()}
+        if not all(importlib.util.find_spec(top) for top in tops if top.isidentifier()):
+            wheel.extractall(folder)
+            print(f"from {path.rpartition('/')[2]}")
+END
   export PYTHONPATH=$PYTHONPATH:$work/site
 fi
-if ! "$python" -c 'import click, lark, ml_dtypes, numpy, rich' 2>"$work/imports"; then
+if ! "$python" -c 'import click, lark, ml_dtypes, numpy, rich, hlo_opt' 2>"$work/imports"; then
   tail -n 1 "$work/imports" >&2
   echo "nothing is checked: a package is missing; carry its wheel along (--wheels DIR)" >&2
   exit 2
 fi
-name=$("$python" -m scripts.gpu_checks device)
+name=$(timeout 60 "$python" -m scripts.gpu_checks device)
 state=$?
 echo "$name"
 [ $state -eq 0 ] || exit $state
+name=${name##*$'\n'}
+day=$(date -u +%Y-%m-%d)
 
-failed=()
-part() { # part NAME SECONDS COMMAND...: one check, stopped after its time
-  local label=$1 limit=$2 start=$SECONDS
-  shift 2
-  echo "== $label"
-  timeout --kill-after=5 "$limit" "$@"
-  local status=$?
-  [ $status -eq 124 ] && echo "$label: stopped after $limit s"
-  [ $status -eq 0 ] || failed+=("$label")
-  echo "   $((SECONDS - start)) s"
+results() {
+  "$python" -m scripts.gpu_checks merge "$out" "$work"/*.json --device "$name" --day "$day"
 }
 
-part "NVRTC compiles every kernel of testdata" 100 "$python" -m scripts.compile_kernels --arch "$("$python" -c '
-import cupy
-print("sm_" + cupy.cuda.Device().compute_capability)')"
-part "dumps agree with NumPy" 130 "$python" -m scripts.gpu_checks compare --seconds 110 --out "$work/compare.json"
-part "drivers are emitted" 60 "$python" -m scripts.gpu_checks emit "$work/emitted"
-sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
-if [ -x "$sanitizer" ]; then
-  for tool in memcheck racecheck; do
-    part "$tool" 60 "$sanitizer" --tool $tool --error-exitcode 99 --launch-timeout 60 "$python" -m scripts.gpu_checks drive "$work/emitted" --seconds 40
-  done
+failed=()
+part() { # part NAME SHARE COMMAND...: one check in so many hundredths of all the time, told to end by itself (--seconds) and stopped 15 s later
+  local label=$1 limit=$(($2 * minutes * 60 / 100)) start=$SECONDS
+  shift 2
+  [ $limit -le $((end - SECONDS)) ] || limit=$((end - SECONDS))
+  echo "== $label"
+  if [ $limit -lt 5 ]; then
+    echo "$label: not reached in time"
+    failed+=("$label")
+    return
+  fi
+  timeout --kill-after=5 $((limit + 15)) "$@" --seconds "$limit"
+  local status=$?
+  [ $status -ne 124 ] && [ $status -ne 137 ] || echo "$label: stopped after $((limit + 15)) s"
+  [ $status -eq 0 ] || failed+=("$label")
+  echo "   $((SECONDS - start)) s"
+  results
+}
+
+part "dumps agree with NumPy, with CUDA graphs and without" 25 "$python" -m scripts.gpu_checks compare --out "$work/compare.json"
+part "memory-bound programs against jax.jit and a copy" 26 "$python" -m scripts.bench.gpu --out "$work/bench.json"
+part "drivers run" 9 "$python" -m scripts.gpu_checks drivers "$work/emitted" --out "$work/drivers.json"
+sanitizer=
+for found in compute-sanitizer "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer \
+  /opt/nvidia/*/compute-sanitizer /opt/cuda/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer; do
+  if [ -z "$sanitizer" ]; then sanitizer=$(command -v "$found" || true); fi
+done
+if [ -n "$sanitizer" ]; then
+  part "racecheck and memcheck of the drivers" 20 "$python" -m scripts.gpu_checks sanitize "$work/emitted" --sanitizer "$sanitizer" --out "$work/sanitize.json"
 else
   echo "== compute-sanitizer is not installed: memory and races are not checked"
-  part "drivers run" 45 "$python" -m scripts.gpu_checks drive "$work/emitted" --seconds 40
 fi
-part "memory-bound programs against jax.jit and a copy" 110 "$python" -m scripts.bench.gpu --seconds 85 --out "$work/bench.json"
-"$python" -m scripts.gpu_checks merge "$out" "$work/bench.json" "$work/compare.json"
+if "$python" -c 'import hypothesis' 2>/dev/null; then
+  part "random modules" 10 "$python" -m scripts.gpu_checks random --out "$work/random.json"
+else
+  echo "== hypothesis is not installed: no random modules"
+fi
+part "many small kernels, with CUDA graphs and without" 6 "$python" -m scripts.gpu_checks graphs --out "$work/graphs.json"
+if [ ${#more[@]} -gt 0 ]; then
+  part "more dumps" 100 "$python" -m scripts.gpu_checks compare --name more "${more[@]}" --out "$work/more.json"
+fi
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'does not hold: %s\n' "${failed[@]}"
   exit 1

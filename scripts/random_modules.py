@@ -1,16 +1,16 @@
 """Random well-typed modules: the evaluator against XLA:CPU, or a fused module against itself.
 
-    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused [--wide] | --host] [--preset P]... [--keep FOLDER]
+    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused [--wide] | --host | --cupy] [--preset P]... [--keep FOLDER]
 
 Modules and inputs are those of tests/random_modules/comparable, drawn by Hypothesis; the same seed gives the same ones. XLA runs in a child process with
 a time limit, since it may crash or hang. Floats may differ by a tolerance of their type relative to the median size of the output, all else not at all.
 A disagreement where XLA's own outputs move by as much when inputs move by a unit in the last place counts as ill-conditioned. Prints what was covered,
-what XLA refused and why, and the smallest module that was found for each disagreement; exit code 1 when there is one.
+what was refused and why, and the smallest module that was found for each disagreement; exit code 1 when there is one.
 
 With `--fused`, no XLA: fusing must be proved, and its result, printed, read again and verified, must give exactly what the module gives, or as on XLA:CPU what
 it gives there within the tolerance. With `--wide`, each fusion pass alone, its options as wide as they go, must do so too, and the presets with all rules
 switched off that can be. With `--host`, kernels, built by the C++ compiler, must give what the evaluator gives, and what no kernel and no library computes is
-counted; sizes are 0, 1, primes, and those around tile edges.
+counted; sizes are 0, 1, primes, and those around tile edges. With `--cupy`, the same on a GPU; what backend cupy refuses is counted.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from hlo_opt.ir import edit
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import DeadCodeElimination
+from hlo_opt.runtime.executable import NOT_ON_A_GPU
 from hlo_opt.text import print_module
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -313,8 +314,8 @@ def _fused_differs(
     return None if why is None else f"as on XLA:CPU, {why}"
 
 
-def against_host(presets: Sequence[str], program: Any, tally: Tally) -> str | None:
-    """Evaluate a program, and run the kernels of what each preset makes of it on the host; returns how the two disagree."""
+def against_host(presets: Sequence[str], program: Any, tally: Tally, backend: str = "host") -> str | None:
+    """Evaluate a program, and run the kernels of what each preset makes of it on the host or another backend; returns how the two disagree."""
     module, inputs = program.module, program.inputs()
     want = hlo_opt.evaluate(module, inputs, as_xla_cpu=False)
     done: set[str] = set()
@@ -325,9 +326,15 @@ def against_host(presets: Sequence[str], program: Any, tally: Tally) -> str | No
             if text in done:
                 continue
             done.add(text)
-            executable = hlo_opt.compile(hlo_opt.parse(text), backend="host")
+            executable = hlo_opt.compile(hlo_opt.parse(text), backend=backend)
             why = difference(executable(*inputs), want)
             fallbacks = executable.report()["fallbacks"]
+        except hlo_opt.HloOptError as error:
+            if backend == "cupy" and error.code in NOT_ON_A_GPU:
+                tally.refusals[f"{error.code} {_general(error.message)}"] += 1
+                tally.outcomes["refused by backend cupy"] += 1
+                return None
+            why, fallbacks = f"{type(error).__name__}: {error}", {}
         except Exception as error:
             why, fallbacks = f"{type(error).__name__}: {error}", {}
         tally.fallbacks.update(fallbacks)
@@ -432,8 +439,9 @@ def _work(number: int, count: int, seed: int, way: str, presets: Sequence[str], 
         ways = [*map(Way, presets), *(wide_ways() if wide else ())]
         ways = random.Random(seed * 100_003 + number).sample(ways, min(WAYS_OF_A_CHUNK, len(ways)))
         return chunk(number, count, seed, functools.partial(against_fused, ways), fusible=number % 2 == 1)
-    if way == "host":
-        return chunk(number, count, seed, functools.partial(against_host, presets), tile_edges=True)
+    if way in ("host", "cupy"):
+        check = functools.partial(against_host, presets, backend=way)
+        return chunk(number, count, seed, check, tile_edges=True)
     _judge = _judge or Judge()
     judge = _judge
     return chunk(number, count, seed, lambda program, tally: against_xla(judge, program, tally), for_xla_cpu=True)
@@ -450,7 +458,7 @@ def report(tally: Tally) -> None:
     for family, opcodes in by_family.items():
         print(f"  {family}: " + ", ".join(f"{opcode} {tally.opcodes[opcode]}" for opcode in opcodes))
     for reason, number in tally.refusals.most_common():
-        print(f"XLA refused {number}: {reason}")
+        print(f"refused {number}: {reason}")
     if tally.fallbacks:
         print("neither kernel nor library: " + ", ".join(f"{o} {n}" for o, n in tally.fallbacks.most_common()))
     for found in tally.disagreements:
@@ -467,8 +475,12 @@ def main() -> int:
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--fused", dest="way", action="store_const", const="fused", default="xla")
     ways.add_argument("--host", dest="way", action="store_const", const="host")
+    ways.add_argument("--cupy", dest="way", action="store_const", const="cupy")
     parser.add_argument(
-        "--preset", action="append", choices=preset_names(), help="of --fused and --host; all where none is named"
+        "--preset",
+        action="append",
+        choices=preset_names(),
+        help="of --fused, --host and --cupy; all where none is named",
     )
     parser.add_argument("--wide", action="store_true", help="of --fused: more than what presets do")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save the disagreements there")
