@@ -28,7 +28,7 @@ register_reason(
     ReasonSpec(
         "FUS302",
         "library-call",
-        "`{opcode}` runs as a library call",
+        "`{opcode}` runs as {runs_as}",
         "only a library's own epilogues could take `{opcode}` together with its neighbours",
         "Matrix products, convolutions, sorts, Fourier transforms and the like are left to libraries, which are faster than a generated loop. A "
         "library call reads and writes whole arrays, so it is a boundary of fusion. So is a sort of lines short enough for the kernel of its own that it then gets.",

@@ -150,7 +150,8 @@ def library_call(edge: Edge) -> Reason | None:
     kernel's affair (FUS104)."""
     sides = ((edge.producer, edge.above), (edge.consumer, edge.below))
     opcode = next((traits.library for i, traits in sides if traits.library and not is_boundary_fusion(i)), "")
-    return Reason.of("FUS302", opcode=opcode) if opcode else None
+    spec = find(opcode)
+    return None if spec is None else Reason.of("FUS302", opcode=opcode, runs_as=spec.runs_as)
 
 
 def expensive_reuse(edge: Edge, *, row_kernels: bool = True) -> Reason | None:

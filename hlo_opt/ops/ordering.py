@@ -121,6 +121,7 @@ register(
         flops=flops_sort,
         tolerance=bit_exact,
         is_library=True,
+        own_kernel=True,
     )
 )
 register(
@@ -136,6 +137,7 @@ register(
         flops=flops_sort,
         tolerance=bit_exact,
         is_library=True,
+        own_kernel=True,
     )
 )
 register(
@@ -151,5 +153,6 @@ register(
         flops=flops_select_and_scatter,
         tolerance=rounded(64),
         is_library=True,
+        own_kernel=True,
     )
 )

@@ -249,5 +249,6 @@ register(
         evaluate=lazy("reduction_numpy", "scan"),
         tolerance=rounded(64),
         is_library=True,
+        own_kernel=True,
     )
 )

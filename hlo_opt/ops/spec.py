@@ -118,6 +118,7 @@ class OpSpec:
     flops       floating-point operations of the whole instruction
     tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
+    own_kernel  a library operation that a kernel of ours computes, by itself, where a plan covers it
     hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
     samples     draws operand values for tests: (generator, instruction or shapes) -> list of arrays; None: normal numbers, small integers
     """
@@ -143,6 +144,12 @@ class OpSpec:
     is_library: bool = False
     hides_state: bool = False
     is_planned: bool = False
+    own_kernel: bool = False
+
+    @property
+    def runs_as(self) -> str:
+        """What computes an operation that nothing is fused with, in the words of reasons."""
+        return "a kernel of its own or a library call" if self.own_kernel else "a library call"
 
     @property
     def element_types(self) -> tuple[ElementType, ...]:

@@ -175,7 +175,7 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
         spec = find(instruction.opcode)
         if spec is None or (spec.cuda is None and not spec.is_planned and not spec.has_expansion(instruction)):
             if spec is not None and spec.is_library:
-                return Reason.of("FUS302", opcode=instruction.opcode)
+                return Reason.of("FUS302", opcode=instruction.opcode, runs_as=spec.runs_as)
             if instruction.opcode == "custom-call":
                 return Reason.of("FUS308", target=instruction.word("custom_call_target") or "(no target)")
             return _no_lowering(instruction, instruction.shape)

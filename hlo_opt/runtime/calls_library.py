@@ -217,10 +217,6 @@ CALLS = {
 }
 
 
-PLANNED_FIRST = frozenset({"sort", "topk"})
-"""What gets a kernel of ours where a plan covers it, and goes to the library only then."""
-
-
 def library_call(instruction: Instruction) -> Call | None:
     """The call of an instruction, or None. A malformed instruction has none: the verifier tells what is wrong with it."""
     try:

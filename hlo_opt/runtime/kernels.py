@@ -14,7 +14,6 @@ from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import plan
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.calls import call_of
-from hlo_opt.runtime.calls_library import PLANNED_FIRST
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ class KernelSet:
         """
         if instruction not in self._of:
             spec = find(instruction.opcode)
-            is_call = spec is not None and spec.is_library and instruction.opcode not in PLANNED_FIRST
+            is_call = spec is not None and spec.is_library and not spec.own_kernel
             left = spec is not None and (spec.side_effects or (is_call and call_of(instruction) is not None))
             self._of[instruction] = () if left else self._planned(instruction)
         return self._of[instruction]

@@ -21,8 +21,8 @@ def edge(
     producer: str, consumer: str, saved: float, source: str = "", above: str = "", codes: str = "D"
 ) -> FusionDecision:
     reasons = {
-        "D": Reason.of("FUS302", opcode="dot"),
-        "S": Reason.of("FUS302", opcode="sort"),
+        "D": Reason.of("FUS302", opcode="dot", runs_as="a library call"),
+        "S": Reason.of("FUS302", opcode="sort", runs_as="a kernel of its own or a library call"),
         "R": Reason.of("FUS203", count=9, limit=8),
     }
     return FusionDecision(

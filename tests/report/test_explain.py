@@ -18,7 +18,7 @@ def decision(**changes):
         "producer_opcode": "dot",
         "consumer_opcode": "add",
         "rule": "legality",
-        "reasons": (Reason.of("FUS302", opcode="dot"),),
+        "reasons": (Reason.of("FUS302", opcode="dot", runs_as="a library call"),),
         "cost": CostEstimate(3.0, 2.0, 2000.0, 1000.0),
         "producer_source": "model.py:7",
     }
@@ -43,7 +43,7 @@ def test_an_edge_that_would_cost_says_so():
 
 def test_the_json_of_an_edge_has_the_numbers():
     data = explain.edge_json(decision())
-    assert data["reasons"][0]["numbers"] == {"opcode": "dot"}
+    assert data["reasons"][0]["numbers"] == {"opcode": "dot", "runs_as": "a library call"}
     assert data["cost"] == {
         "us_unfused": 3.0,
         "us_fused": 2.0,
