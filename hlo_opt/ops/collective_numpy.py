@@ -138,6 +138,8 @@ def collective_broadcast(evaluator: Evaluator, instruction: Instruction, values:
 
 def _permuted(evaluator: Evaluator, instruction: Instruction, values: Sequence[Value]) -> list[Value]:
     """What the source of this device sends; zeros when nobody sends to it. A device alone hears from nobody but itself."""
+    if "slice_sizes" in instruction.attributes:
+        raise ValueError("a permute into given buffers is not evaluated")
     device = evaluator.device
     across = by_partition(instruction)
     here = device.partition if across else device.replica

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt import evaluate, parse
+from hlo_opt import EvaluationError, evaluate, parse, verify
 from hlo_opt.ops import ShapeError, spec_of
 
 VALUE = np.arange(4, dtype=np.float32)
@@ -48,6 +48,18 @@ def test_starts_and_dones_pair_up(body: str) -> None:
     add = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, y)\n}\n"
     module = parse(f"HloModule m\n\n{add}\nENTRY e {{\n  p = f32[4] parameter(0)\n  {body}\n}}\n")
     assert evaluate(module, [VALUE])[0].tolist() == [0, 1, 2, 3]
+
+
+def test_a_permute_of_slices_into_a_buffer_is_refused() -> None:
+    """Its result has the shape of the buffer, not of what is sent."""
+    module = parse(
+        "HloModule m\n\nENTRY e {\n  p = f32[4] parameter(0)\n  o = f32[8] parameter(1)\n  z = s32[] constant(0)\n  t = (s32[]) tuple(z)\n"
+        "  s = (f32[4], f32[8], u32[], u32[]) collective-permute-start(p, o, t, t), source_target_pairs={{0,0}}, slice_sizes={{2}}\n"
+        "  ROOT d = f32[8] collective-permute-done(s)\n}\n"
+    )
+    verify(module)
+    with pytest.raises(EvaluationError, match="into given buffers"):
+        evaluate(module, [VALUE, np.zeros(8, np.float32)])
 
 
 @pytest.mark.parametrize(
