@@ -101,7 +101,8 @@ def hero_of(root: Node, opcodes: frozenset[str] = _HEROES) -> Node:
 
 
 class Climb:
-    """What the search for a hero from the one root of a cluster comes to, kept up while the cluster grows."""
+    """What the search for a hero from the one root of a cluster comes to, kept up while the cluster grows. Of a cluster with several roots, which may
+    take it over from a producer, it follows the first; nobody asks for it there."""
 
     def __init__(self, cluster: Cluster) -> None:
         root = cluster.roots[0]
@@ -118,13 +119,14 @@ class Climb:
     def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
         reached, clear = self.reached, self.clear
         for node in nodes:
-            if reached[node]:
+            here = reached.get(node, False)  # False where the node is used by other roots only
+            if here:
                 if _is_tiled_transpose(node.instruction):
                     self.transposes.append(node)
                 if _is_concatenate(node.instruction):
                     self.concatenates.append(node)
             passes = _is_intermediate(node, SEARCH_OPERANDS)
-            climbs, is_clear = passes and reached[node], passes and clear[node]
+            climbs, is_clear = passes and here, passes and clear.get(node, True)
             for operand in node.operands:
                 if climbs or operand not in reached:
                     reached[operand] = climbs

@@ -1,8 +1,8 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.cluster import Cluster, cluster_of
-from hlo_opt.analysis.heroes import emitter_of, hero_of, updates_in_place, writes_reduction
+from hlo_opt.analysis.cluster import Cluster, cluster_of, merge
+from hlo_opt.analysis.heroes import climb_of, emitter_of, hero_of, heroes_of, updates_in_place, writes_reduction
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 
@@ -112,3 +112,45 @@ def test_updates_in_place(body: str, in_place: bool):
     cluster = fusion(UPDATE + body)
     assert (updates_in_place(cluster) is not None) == in_place
     assert (emitter_of(cluster)[0] == "in-place") == in_place
+
+
+def test_the_climb_of_a_large_producer_goes_along_into_a_kernel_with_several_results():
+    chain = "\n".join(f"  n{k} = f32[64,32]{{1,0}} negate({f'n{k - 1}' if k else 't'})" for k in range(40))
+    text = f"""HloModule m
+
+above {{
+  x = f32[32,64]{{1,0}} parameter(0)
+  t = f32[64,32]{{1,0}} transpose(x), dimensions={{1,0}}
+{chain}
+  ROOT r = f32[64,32]{{1,0}} abs(n39)
+}}
+
+below {{
+  y = f32[64,32]{{1,0}} parameter(0)
+  s = f32[64,32]{{1,0}} sine(y)
+  c = f32[64,32]{{1,0}} cosine(y)
+  ROOT both = (f32[64,32]{{1,0}}, f32[64,32]{{1,0}}) tuple(s, c)
+}}
+
+ENTRY e {{
+  x = f32[32,64]{{1,0}} parameter(0)
+  a = f32[64,32]{{1,0}} fusion(x), kind=kLoop, calls=above
+  ROOT b = (f32[64,32]{{1,0}}, f32[64,32]{{1,0}}) fusion(a), kind=kLoop, calls=below
+}}
+"""
+    consumer = hlo_opt.parse(text).entry.root
+    (producer,) = consumer.operands
+    above, below = cluster_of(producer), cluster_of(consumer)
+    climb_of(above)
+    assert below.absorb(producer, above, {})
+    assert (
+        [hero.opcode for hero in heroes_of(below)]
+        == [hero.opcode for hero in heroes_of(merged(text))]
+        == ["transpose"] * 2
+    )
+
+
+def merged(text: str) -> Cluster:
+    """Of the entry's root, with its one operand inside."""
+    consumer = hlo_opt.parse(text).entry.root
+    return merge(consumer.operands[0], consumer)
