@@ -24,7 +24,8 @@ _SHOWN = 200  # characters of NVRTC's first complaint
 
 
 def architecture(nvrtc: Any, capability: str) -> str:
-    """`sm_90` and the like: the newest that NVRTC knows and the device runs. `capability` is the device's, without a dot: `90`.
+    """`sm_90` and the like: the newest that NVRTC knows and the device runs. `capability` is the device's, without a dot: `90`. Machine code runs on devices of its
+    own major version only (CUDA C++ Programming Guide, "Binary Compatibility"); for newer ones, `compute_90` gives PTX, which the driver translates.
 
     Raises BackendError (HLO524) for a device that is older than anything this NVRTC compiles for.
     """
@@ -36,7 +37,8 @@ def architecture(nvrtc: Any, capability: str) -> str:
             code="HLO524",
             hint="install the extra cuda12, or choose --backend host",
         )
-    return f"sm_{fitting[-1]}"
+    is_same = fitting[-1] // 10 == int(capability) // 10
+    return f"{'sm' if is_same else 'compute'}_{fitting[-1]}"
 
 
 def version(nvrtc: Any) -> str:
@@ -79,7 +81,7 @@ def write_entry(path: Path, code: bytes) -> None:
 
 
 def compiled(nvrtc: Any, kernels: Sequence[Kernel], arch: str, folder: Path) -> Mapping[str, bytes]:
-    """The machine code of kernels by symbol, from the cache where it has it; the rest is compiled, several at once.
+    """The machine code (or PTX, see `architecture`) of kernels by symbol, from the cache where it has it; the rest is compiled, several at once.
 
     Raises BackendError (HLO522) when NVRTC refuses a kernel.
     """
@@ -108,7 +110,7 @@ def _compile(nvrtc: Any, kernel: Kernel, arch: str) -> bytes:
             lines = [line.strip() for line in nvrtc.getProgramLog(program).splitlines() if line.strip()]
             first = next((line for line in lines if "error" in line), lines[0] if lines else str(error))
             raise BackendError(f"NVRTC refuses kernel {kernel.symbol}: {first[:_SHOWN]}", code="HLO522") from None
-        code: bytes = nvrtc.getCUBIN(program)
+        code: bytes = nvrtc.getCUBIN(program) if arch.startswith("sm_") else nvrtc.getPTX(program)
         return code
     finally:
         nvrtc.destroyProgram(program)

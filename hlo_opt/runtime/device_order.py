@@ -37,11 +37,11 @@ def sorting_key(xp: Any, values: Any, is_total: bool, is_descending: bool) -> An
     if values.dtype.kind == "b":
         values = values.astype(xp.uint8)
     if values.dtype.kind == "f":
-        if not is_total:
-            values = values + values.dtype.type(0)
         kind = f"int{8 * values.dtype.itemsize}"
         bits = xp.ascontiguousarray(values).view(kind).reshape(values.shape)
         least = xp.asarray(-(2 ** (8 * values.dtype.itemsize - 1))).astype(kind)
+        if not is_total:  # by its bits: CuPy's arithmetic takes denormal numbers for zeros
+            bits = xp.where(bits == least, bits.dtype.type(0), bits)
         values = xp.where(bits < 0, least - bits - bits.dtype.type(1), bits)
     return ~values if is_descending else values
 

@@ -16,6 +16,8 @@ arrays (`OUTPUTS`). Types that NumPy lacks, such as bf16, are raw bits: `uint16`
 
 # HLO module: {module}
 
+import hashlib
+import os
 import pathlib
 {imports}
 import cupy
@@ -37,9 +39,30 @@ class Kernel:
         if self.grid == 0:
             return
         if self.function is None:
-            source = (FOLDER / self.file).read_text(encoding="utf-8")
-            self.function = cupy.RawModule(code=source, options=OPTIONS).get_function(self.symbol)
+            self.function = loaded(self.file, self.symbol)
         self.function((self.grid,), (self.block,), buffers)
+
+
+def loaded(file, symbol):
+    """A function of a CUDA file, whose machine code is kept where CuPy keeps its own. `cupy.RawModule` would round denormal numbers to zero: it adds -ftz=true."""
+    source = (FOLDER / file).read_text(encoding="utf-8")
+    key = repr((source, OPTIONS, cupy.cuda.Device().compute_capability, cupy.cuda.nvrtc.getVersion()))
+    folder = pathlib.Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache").expanduser()
+    path = folder / f"hlo_opt_{{hashlib.sha256(key.encode()).hexdigest()}}.cubin"
+    try:
+        code = path.read_bytes()
+    except OSError:
+        code, _ = cupy.cuda.compiler.compile_using_nvrtc(source, OPTIONS)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{{os.getpid()}}.partial")
+            partial.write_bytes(code)
+            partial.replace(path)
+        except OSError:
+            pass  # it is compiled again the next time
+    module = cupy.cuda.function.Module()
+    module.load(code)
+    return module.get_function(symbol)
 
 
 def constant(name):
@@ -110,12 +133,15 @@ CONNECTED = "    COMMUNICATOR[:] = [] if communicator is None else [communicator
 RESERVED = frozenset(
     {
         *(
+            "hashlib",
+            "os",
             "pathlib",
             "cupy",
             "numpy",
             "FOLDER",
             "OPTIONS",
             "Kernel",
+            "loaded",
             "constant",
             "UPLOADED",
             "upload",

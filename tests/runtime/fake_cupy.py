@@ -9,6 +9,7 @@ and events leave it open; memory must be allocated at that time, and kernels mus
 
 import contextlib
 import ctypes
+import functools
 import random
 import re
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy
 
+from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
@@ -68,6 +70,20 @@ class Array(numpy.ndarray):
         made = empty(self.shape, self.dtype)
         made[...] = self
         return made
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
+        """CuPy compiles its own kernels with -ftz=true; cuBLAS is none of them."""
+        flushes = method == "__call__" and ufunc is not numpy.matmul
+        given = [i.view(numpy.ndarray) if isinstance(i, Array) else i for i in inputs]
+        given = [_flushed(i) if flushes and isinstance(i, numpy.ndarray) else i for i in given]
+        if out is not None:
+            more["out"] = tuple(o.view(numpy.ndarray) if isinstance(o, Array) else o for o in out)
+        made = getattr(ufunc, method)(*given, **more)
+        if out is not None:
+            return out[0] if len(out) == 1 else out
+        if made is None or isinstance(made, tuple):
+            return made
+        return (_flushed(numpy.asarray(made)) if flushes else numpy.asarray(made)).view(Array)
 
 
 class _Pointer:
@@ -134,9 +150,43 @@ def _do(work: Any, buffers: Any) -> None:
 ndarray = Array
 
 
+_MODULES = frozenset({"fft", "lib", "linalg", "stride_tricks"})
+
+
+class _Functions:
+    """Functions of a module of NumPy, as CuPy has them: on arrays of the GPU, to arrays of the GPU."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.module, name)
+        if name in _MODULES:
+            return _Functions(found)
+        return _on_gpu(found) if callable(found) and not isinstance(found, type) else found
+
+
+def _on_gpu(function: Any) -> Any:
+    def called(*arguments: Any, **more: Any) -> Any:
+        given = list(arguments)
+        for argument in given:  # as CuPy, which takes arrays of NumPy in no function but `asarray`
+            if isinstance(argument, list | tuple):
+                given += argument
+            assert not isinstance(argument, numpy.ndarray) or isinstance(argument, Array), "an array of the CPU"
+        assert _current[-1].capture is None and not _capturing, "a function of CuPy during a capture"
+        made = function(*arguments, **more)
+        if isinstance(made, numpy.ndarray | numpy.generic):
+            return numpy.asarray(made).view(Array)
+        return [m.view(Array) for m in made] if isinstance(made, list) else made
+
+    if hasattr(function, "at"):
+        called.at = function.at  # type: ignore[attr-defined]
+    return functools.update_wrapper(called, function)
+
+
 def __getattr__(name: str) -> Any:
     """The rest of the array interface is NumPy's."""
-    return getattr(numpy, name)
+    return getattr(_Functions(numpy), name)
 
 
 def _forbidden_in_capture() -> None:
@@ -173,12 +223,29 @@ def empty(count: Any, dtype: Any) -> Array:
 
 
 class RawModule:
+    """Compiled with -ftz=true, which CuPy adds behind all other options (cupy/cuda/compiler.py, _compile_with_cache_cuda)."""
+
     def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
         self.code = code
         assert options == (("--std=c++17",) if "hlo_opt_delay" in code else OPTIONS)
 
     def get_function(self, symbol: str) -> Any:
-        return (lambda *_: None) if symbol == "hlo_opt_delay" else _Function(self.code, symbol)
+        return (lambda *_: None) if symbol == "hlo_opt_delay" else _Function(self.code, symbol, flushes=True)
+
+
+def _compile_using_nvrtc(source: str, options: tuple[str, ...] = ()) -> tuple[bytes, None]:
+    """As CuPy's, which adds the architecture but not -ftz=true."""
+    assert options == OPTIONS
+    compilations.append(source)
+    return source.encode(), None
+
+
+def _flushed(array: numpy.ndarray) -> numpy.ndarray:
+    """Without denormal numbers, which arithmetic under -ftz=true takes for zeros and makes zeros of."""
+    if array.dtype == numpy.float32:
+        tiny = numpy.abs(array) < numpy.finfo(numpy.float32).tiny
+        return numpy.where(tiny, numpy.copysign(numpy.float32(0), array), array)
+    return array
 
 
 class _Module:
@@ -190,8 +257,8 @@ class _Module:
 
 
 class _Function:
-    def __init__(self, code: str, symbol: str) -> None:
-        self.code = code
+    def __init__(self, code: str, symbol: str, flushes: bool = False) -> None:
+        self.code, self.flushes = code, flushes
         found = [m for m in _SIGNATURE.finditer(code) if m[2] == symbol]
         assert len(found) == 1, f"{len(found)} definitions of {symbol}"
         self.bound = int(found[0][1] or 1024)
@@ -201,6 +268,10 @@ class _Function:
 
     def __call__(self, grid: tuple[int], block: tuple[int], buffers: tuple[numpy.ndarray, ...]) -> None:
         assert len(buffers) == len(self.parameters) and block[0] <= self.bound
+        assert isinstance(grid, tuple) and isinstance(block, tuple) and 0 < grid[0] < 2**31 and block[0] > 0
+        for buffer in buffers:
+            assert isinstance(buffer, Array), f"{type(buffer)} is no array of the GPU"
+            assert buffer.flags.c_contiguous and (not buffer.size or buffer.data.ptr % ALIGNMENT == 0), "misaligned"
         if _capturing and not self.is_loaded:
             raise _RuntimeError("cudaErrorStreamCaptureUnsupported: a kernel is loaded when it is first launched")
         self.is_loaded = True
@@ -217,8 +288,14 @@ class _Function:
         kernel = Kernel(
             self.symbol, self.code, Launch(grid[0], block[0]), tuple(shapes[:inputs]), tuple(shapes[inputs:]), "loop"
         )
-        library = _LIBRARIES.setdefault(self.symbol, HostLibrary([kernel]))
+        library = _LIBRARIES.get(self.symbol)
+        if library is None:
+            library = _LIBRARIES[self.symbol] = HostLibrary([kernel])
+        if self.flushes:
+            buffers = (*map(_flushed, buffers[:inputs]), *buffers[inputs:])
         library.launch(kernel, buffers[:inputs], buffers[inputs:])
+        for made in buffers[inputs:] if self.flushes else ():
+            made[...] = _flushed(made)
         launched.append(self.symbol)
 
 
@@ -238,8 +315,17 @@ class _OutOfMemoryError(MemoryError):
 
 
 def _compile(program: tuple[str, str], options: tuple[str, ...]) -> None:
-    assert options == ("-arch=sm_90", *OPTIONS)
+    assert options[0] in ("-arch=sm_90", "-arch=compute_90") and options[1:] == OPTIONS
+    _targets[program] = options[0]
     compilations.append(program[1])
+
+
+_targets: dict[tuple[str, str], str] = {}
+
+
+def _code(program: tuple[str, str], kind: str) -> bytes:
+    assert _targets[program] == f"-arch={kind}_90"
+    return program[0].encode()
 
 
 _DTYPES = {0: "float32", 1: "float64", 2: "float16", 4: "complex64", 5: "complex128", 14: "uint16"}
@@ -421,10 +507,12 @@ def import_as_cupy(devices: int = 1) -> types.ModuleType:
             createProgram=lambda source, name, headers, names: (source, name),
             compileProgram=_compile,
             getProgramLog=lambda program: f"{program[1]}(1): error: no\nmore",
-            getCUBIN=lambda program: program[0].encode(),
+            getCUBIN=lambda program: _code(program, "sm"),
+            getPTX=lambda program: _code(program, "compute"),
             destroyProgram=lambda program: None,
             NVRTCError=_NvrtcError,
         ),
+        compiler=space(compile_using_nvrtc=_compile_using_nvrtc),
         function=space(Module=_Module),
         cublas=space(gemmStridedBatchedEx=_gemm),
         device=space(get_cublas_handle=lambda: 7),

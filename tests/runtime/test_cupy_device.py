@@ -136,6 +136,16 @@ def test_a_device_older_than_nvrtc_is_told(fake: types.ModuleType) -> None:
         hlo_opt.compile(hlo_opt.parse((DUMPS / "softmax.hlo").read_text()), "cupy")
 
 
+def test_a_device_newer_than_nvrtc_gets_ptx(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse("HloModule m\nENTRY e {\n  a = f32[4]{0} parameter(0)\n  ROOT r = f32[4]{0} negate(a)\n}\n")
+    fake.cuda.nvrtc.getSupportedArchs = lambda: [75, 80, 90]
+    fake.cuda.Device = lambda *_: types.SimpleNamespace(compute_capability="120")
+    fake.cuda.nvrtc.getCUBIN = None  # machine code of another major version would not load
+    a = np.arange(4, dtype=np.float32)
+    (got,) = hlo_opt.compile(module, "cupy")(a)
+    assert np.array_equal(got, -a)
+
+
 @pytest.mark.skipif(not cupy_device.has_gpu(), reason="needs an NVIDIA GPU and CuPy")
 @pytest.mark.parametrize("name", ["attention_bf16", "cartpole_scan", "mlp_train_step", "nested", "shuffle"])
 def test_dumps_agree_on_a_gpu(name: str) -> None:

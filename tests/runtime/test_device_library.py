@@ -1,10 +1,12 @@
 """The GPU library calls with NumPy standing in for CuPy: both have these functions."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from hlo_opt.runtime.device_library import dot, dot_call, flat, logical, narrowed, widened
+from hlo_opt.runtime.device_library import dot, dot_call, flat, logical, narrowed, sorting_key, widened
 
 
 def test_bf16_widens_exactly_and_narrows_to_nearest_even() -> None:
@@ -70,3 +72,10 @@ def test_predicates_multiply_by_and_and_add_by_or() -> None:
     args = (((), ()), ((1,), (0,)), "int32")
     assert dot_call(np, [np.array([True, True]), np.array([True, True])], shapes, *args)[0].tolist() == [True]
     assert dot_call(np, [np.array([True, False]), np.array([False, True])], shapes, *args)[0].tolist() == [False]
+
+
+@pytest.mark.parametrize("descends", [False, True])
+def test_denormal_numbers_are_sorted(fake: Any, descends: bool) -> None:
+    values = np.array([1e-40, 0.0, -3e-41, 2e-45, -0.0, -1.0, 1e-38], np.float32)
+    order = np.argsort(np.asarray(sorting_key(fake, fake.asarray(values), False, descends)), kind="stable")
+    assert np.array_equal(order, np.argsort(-values if descends else values, kind="stable"))

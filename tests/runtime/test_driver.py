@@ -22,7 +22,7 @@ def run_driver(folder: Path, inputs: list[np.ndarray]) -> tuple[list[np.ndarray]
     """Outputs and number of launches of an emitted driver, in a process of its own."""
     np.savez(folder.parent / "in.npz", **{f"in{n}": a.view(raw_dtype(a.dtype)) for n, a in enumerate(inputs)})
     command = [sys.executable, str(RUN), str(folder), str(folder.parent / "in.npz"), str(folder.parent / "out.npz")]
-    paths = {"PYTHONPATH": str(Path(hlo_opt.__file__).parents[1])}
+    paths = {"PYTHONPATH": str(Path(hlo_opt.__file__).parents[1]), "CUPY_CACHE_DIR": str(folder.parent / "cache")}
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **paths}, check=False)
     assert done.returncode == 0, done.stderr
     with np.load(folder.parent / "out.npz") as archive:
@@ -73,6 +73,36 @@ ENTRY e {{
 """
 
 
+def test_a_driver_keeps_denormal_numbers(tmp_path: Path) -> None:
+    module = hlo_opt.parse(
+        """HloModule m
+ENTRY e {
+  a = f32[4]{0} parameter(0)
+  half = f32[] constant(0.5)
+  halves = f32[4]{0} broadcast(half), dimensions={}
+  ROOT r = f32[4]{0} multiply(a, halves)
+}
+"""
+    )
+    hlo_opt.emit(module, tmp_path / "o")
+    a = np.array([1e-38, -1.4e-45, 2e-38, 3e-40], np.float32)
+    (got,), _ = run_driver(tmp_path / "o", [a])
+    assert np.array_equal(got, a * np.float32(0.5)) and got[3] != 0
+
+
+def test_a_driver_compiles_once_for_all_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "cache"))
+    module = hlo_opt.parse("HloModule m\nENTRY e {\n  a = f32[4]{0} parameter(0)\n  ROOT r = f32[4]{0} negate(a)\n}\n")
+    hlo_opt.emit(module, tmp_path / "o")
+    a = np.arange(4, dtype=np.float32)
+    for _ in range(2):
+        (got,), _ = run_driver(tmp_path / "o", [a])
+        assert np.array_equal(got, -a)
+    (kept,) = (tmp_path / "cache").iterdir()
+    (kernel,) = (tmp_path / "o").glob("**/*.cu")
+    assert kept.read_bytes() == kernel.read_bytes()
+
+
 def test_large_constants_are_in_a_file_and_lie_as_their_layout_says(tmp_path: Path) -> None:
     first, second = (", ".join(str(n + s) for n in range(40)) for s in (0, 100))
     ones = ", ".join(["1.5"] * 40)
@@ -118,14 +148,14 @@ ENTRY e {
 
 def test_names_of_the_text_never_become_code(tmp_path: Path) -> None:
     module = hlo_opt.parse(HOSTILE)
-    module.name = '"""\nimport os\nos.abort()\n"""'
-    module.entry.name = "e\n    import os; os.abort()"
+    module.name = '"""\nimport subprocess\nsubprocess.run()\n"""'
+    module.entry.name = "e\n    import subprocess; subprocess.run(1)"
     for instruction in module.entry.instructions:
-        instruction.name += "\n    import os; os.abort() #"
+        instruction.name += "\n    import subprocess; subprocess.run(1) #"
     hlo_opt.emit(module, tmp_path / "o")
     tree = ast.parse((tmp_path / "o" / "driver.py").read_text())
     imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    assert imported == {"cupy", "numpy", "pathlib", "sys"}
+    assert imported == {"cupy", "hashlib", "numpy", "os", "pathlib", "sys"}
     a = np.arange(4, dtype=np.float32)
     outputs, _ = run_driver(tmp_path / "o", [a])
     assert np.array_equal(outputs[0], -(a + a) * a - (a + a))
