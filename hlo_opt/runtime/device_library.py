@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from hlo_opt.runtime.device_arrays import alone_call, copy_call, flat, logical, narrowed, operand, widened
-from hlo_opt.runtime.device_collectives import exchange_call
+from hlo_opt.runtime.device_collectives import (
+    delivered,
+    exchange_call,
+    group_exchange_call,
+    own_communicator,
+    own_number,
+)
 from hlo_opt.runtime.device_linear import cholesky_call, fft_call, triangular_solve_call
 from hlo_opt.runtime.device_norms import batch_norm_call
 from hlo_opt.runtime.device_order import computed, radix_sort_call, sort_call, sort_fusion_call, sorting_key, top_call
@@ -34,6 +40,7 @@ __all__ = [
     "convolution",
     "convolution_call",
     "copy_call",
+    "delivered",
     "dot",
     "dot_call",
     "exchange_call",
@@ -42,10 +49,13 @@ __all__ = [
     "gemm",
     "gemm_call",
     "gemm_operand",
+    "group_exchange_call",
     "logical",
     "matrices",
     "narrowed",
     "operand",
+    "own_communicator",
+    "own_number",
     "radix_sort_call",
     "scatter_call",
     "sort_call",

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hlo_opt.diag import BackendError
+from hlo_opt.evaluate.devices import counts
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.runtime.calls import texts_of
-from hlo_opt.runtime.calls_collective import driver_call, exchange_of
+from hlo_opt.runtime.calls_collective import driver_call
 from hlo_opt.runtime.driver_prelude import CONNECTED, EPILOGUE, MEANING, PRELUDE, RESERVED
 from hlo_opt.runtime.memory import Array, physical, raw_dtype
 from hlo_opt.runtime.names import Namespace
@@ -36,6 +37,7 @@ from hlo_opt.runtime.steps import (
 _INLINE_BYTES = 128  # longer constants go to constants.npz
 _DEEPEST = 200  # control flow inside control flow; Python stops at about 1,000 nested calls
 _WHICH_DEVICE = frozenset({"partition-id", "replica-id"})
+_EXCHANGES = frozenset({"exchange_call", "group_exchange_call"})
 
 
 @dataclass
@@ -57,9 +59,11 @@ def driver_of(schedule: Schedule, files: Mapping[str, str]) -> Driver:
 
 def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
     lacking: dict[str, list[str]] = {}
-    if any(exchange_of(step.instruction) for _, step in schedule.steps() if isinstance(step, LibraryStep)):
+    if _exchanges(schedule):
+        told = {step.instruction for _, step in schedule.steps() if isinstance(step, ConstantStep)}
         for i in (i for c in schedule.module.computations for i in c.instructions if i.opcode in _WHICH_DEVICE):
-            lacking.setdefault(i.opcode, []).append(i.name)  # a kernel knows of one device only
+            if i not in told:  # a kernel knows of one device only
+                lacking.setdefault(i.opcode, []).append(i.name)
     for _, step in schedule.steps():
         if isinstance(step, LibraryStep) and step.kind != "empty" and driver_call(step.instruction) is None:
             lacking.setdefault(step.call, []).append(step.instruction.name)
@@ -70,6 +74,14 @@ def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
             code="HLO530",
             hint="hlo-opt run --backend cupy evaluates these in NumPy",
         )
+
+
+def _exchanges(schedule: Schedule) -> bool:
+    """Whether the module's devices exchange anything, so that each runs the driver in a process of its own."""
+    calls = [
+        driver_call(s.instruction) for _, s in schedule.steps() if isinstance(s, LibraryStep) and s.kind != "empty"
+    ]
+    return any(call is not None and call.function in _EXCHANGES for call in calls)
 
 
 def callees_first(schedule: Schedule) -> list[RoutineKey]:
@@ -100,6 +112,7 @@ class _Writer:
         self.functions: dict[RoutineKey, str] = {}
         self.constants: dict[str, str] = {}
         self.constant_names: dict[tuple[Literal, tuple[int, ...]], str] = {}
+        self.exchanges = _exchanges(schedule)
 
     def write(self) -> Driver:
         keys = callees_first(self.schedule)
@@ -107,7 +120,7 @@ class _Writer:
             self.functions[key] = self.globals.take(f"computation_{key.computation.name}")
         bodies = ["\n".join(self.function(key)) for key in keys]
         library = "\n\n\n".join(self.library_functions())
-        exchanges = any(exchange_of(s.instruction) for _, s in self.schedule.steps() if isinstance(s, LibraryStep))
+        exchanges = self.exchanges
         parts = [
             PRELUDE.format(
                 module=ascii(self.schedule.module.name), imports="from typing import Any\n" if library else ""
@@ -131,7 +144,9 @@ class _Writer:
         steps = [s for routine in self.schedule.routines.values() for s in routine.steps]
         calls = [driver_call(s.instruction) for s in steps if isinstance(s, LibraryStep) and s.kind != "empty"]
         moves = ["logical", "flat"] if any(isinstance(s, RelayoutStep) for s in steps) else []
-        return texts_of(sorted({c.function for c in calls if c is not None}) + moves)
+        told = [s for s in steps if isinstance(s, ConstantStep) and s.instruction.opcode in _WHICH_DEVICE]
+        numbers = ["own_number"] if self.exchanges and told else []
+        return texts_of(sorted({c.function for c in calls if c is not None}) + moves + numbers)
 
     def tables(self) -> str:
         entry = self.schedule.entry
@@ -174,6 +189,9 @@ class _Writer:
                     else:
                         yield f"{name} = {_empty(routine.shapes[b])}"
                 yield f"KERNELS[{step.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
+            case ConstantStep() if self.exchanges and step.instruction.opcode in _WHICH_DEVICE:
+                is_partition = step.instruction.opcode == "partition-id"
+                yield f"{outputs[0]} = own_number(cupy, {counts(self.schedule.module)[1]}, {is_partition})"
             case ConstantStep():
                 for literal, b in zip(step.literals, step.outputs, strict=True):
                     yield f"{names[b]} = constant({self.constant(literal, routine.shapes[b])!r})"
