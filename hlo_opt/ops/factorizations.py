@@ -49,7 +49,16 @@ def _register() -> None:
         _one(target, function, library)
 
 
+_ROUTINES: dict[str, str] = {}
+
+
+def routine(target: str) -> str | None:
+    """The routine behind a custom call's target, by LAPACK's name without the letter of its type; None for any other target."""
+    return _ROUTINES.get(target)
+
+
 def _one(target: str, function: str, library: str) -> None:
+    _ROUTINES[target] = function
     file = next(name for name, functions in _FILES.items() if function in functions)
     register_custom_call(CustomCallSpec(target, evaluate=lazy(file, function), library=library))
 

@@ -14,6 +14,7 @@ from hlo_opt.ops.linalg import is_left
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import ShapeError
+from hlo_opt.runtime.calls_factorizations import factorization_call
 from hlo_opt.runtime.calls_norms import batch_norm
 from hlo_opt.runtime.calls_order import sort_keys
 from hlo_opt.runtime.calls_sorting import ordering_call
@@ -226,7 +227,7 @@ def library_call(instruction: Instruction) -> Call | None:
         if instruction.opcode == "custom-call":
             if hands_on(instruction):
                 return copied(instruction)
-            return convolution_steps(instruction) or ordering_call(instruction)
+            return convolution_steps(instruction) or ordering_call(instruction) or factorization_call(instruction)
         return copied(instruction) if instruction.opcode == "copy" and instruction.shape.is_tuple else None
     except ShapeError:
         return None

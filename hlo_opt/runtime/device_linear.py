@@ -16,16 +16,10 @@ def fft_call(xp: Any, buffers: Any, shapes: Any, function: str, lengths: Any) ->
     return [flat(xp, made, result[3]).astype(result[1], copy=False)]
 
 
-def cholesky_call(xp: Any, buffers: Any, shapes: Any, lower: bool) -> Any:
-    """`cholesky` on buffers. Reads the chosen triangle only; a matrix that is not positive definite gives NaN, the other triangle is zero."""
+def cholesky_factors(xp: Any, full: Any) -> Any:
+    """The lower factors of matrices [batch, n, n]; NaN for those that are not positive definite."""
     import contextlib
 
-    source, result = shapes
-    value = logical(widened(xp, buffers[0], source[0]), source[2], source[3])
-    value = value.astype("float32") if value.dtype.name == "float16" else value
-    half = xp.tril(value) if lower else xp.conj(xp.swapaxes(xp.triu(value), -1, -2))
-    full = half + xp.conj(xp.swapaxes(xp.tril(half, -1), -1, -2))
-    full = xp.ascontiguousarray(full.reshape(-1, *value.shape[-2:]))
     guard: Any = contextlib.nullcontext()
     if xp.__name__ == "cupy":
         import cupyx
@@ -33,13 +27,24 @@ def cholesky_call(xp: Any, buffers: Any, shapes: Any, lower: bool) -> Any:
         guard = cupyx.errstate(linalg="raise")
     with guard:
         try:
-            made = xp.linalg.cholesky(full)
+            return xp.linalg.cholesky(full)
         except xp.linalg.LinAlgError:
             made = xp.full(full.shape, xp.nan, full.dtype)
             for number in range(len(full)):
                 with contextlib.suppress(xp.linalg.LinAlgError):
                     made[number] = xp.linalg.cholesky(full[number])
-    made = made.reshape(value.shape)
+    return made
+
+
+def cholesky_call(xp: Any, buffers: Any, shapes: Any, lower: bool) -> Any:
+    """`cholesky` on buffers. Reads the chosen triangle only; a matrix that is not positive definite gives NaN, the other triangle is zero."""
+    source, result = shapes
+    value = logical(widened(xp, buffers[0], source[0]), source[2], source[3])
+    value = value.astype("float32") if value.dtype.name == "float16" else value
+    half = xp.tril(value) if lower else xp.conj(xp.swapaxes(xp.triu(value), -1, -2))
+    full = half + xp.conj(xp.swapaxes(xp.tril(half, -1), -1, -2))
+    full = xp.ascontiguousarray(full.reshape(-1, *value.shape[-2:]))
+    made = cholesky_factors(xp, full).reshape(value.shape)
     made = made if lower else xp.conj(xp.swapaxes(made, -1, -2))
     return [narrowed(xp, flat(xp, made, result[3]), result[0], result[1])]
 
