@@ -51,6 +51,21 @@ def operand(xp: Any, memory: Any, shape: Any, table: str) -> Any:
     return logical(widened(xp, memory, shape[0]), shape[2], shape[3])
 
 
+def rounded_result(xp: Any, values: Any, shape: Any, table: Any) -> Any:
+    """The buffer of a result. `table`, where it is not empty, is how floats of one byte are written: the numbers in float32's order at which the next byte
+    begins, and the bytes, in hexadecimal."""
+    if not table:
+        return narrowed(xp, flat(xp, values, shape[3]), shape[0], shape[1])
+    import numpy
+
+    firsts, codes = (
+        xp.asarray(numpy.frombuffer(bytes.fromhex(t), d)) for t, d in zip(table, ("int32", "uint8"), strict=True)
+    )
+    bits = xp.ascontiguousarray(flat(xp, values, shape[3]).astype("float32")).view("int32")
+    order = xp.where(bits < 0, bits ^ xp.int32(0x7FFFFFFF), bits)  # -NaN < -inf < ... < -0 < +0 < ... < inf < NaN
+    return codes[xp.searchsorted(firsts, order, side="right")]
+
+
 def copy_call(xp: Any, buffers: Any, shapes: Any) -> Any:
     """The operands as they are, laid out as the results want them."""
     half = len(buffers)

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.device_arrays import alone_call, copy_call, flat, logical, narrowed, operand, widened
+from hlo_opt.runtime.device_arrays import (
+    alone_call,
+    copy_call,
+    flat,
+    logical,
+    narrowed,
+    operand,
+    rounded_result,
+    widened,
+)
 from hlo_opt.runtime.device_collectives import (
     delivered,
     exchange_call,
@@ -83,6 +92,7 @@ __all__ = [
     "potrf_call",
     "radix_sort_call",
     "reflected",
+    "rounded_result",
     "scatter_call",
     "sort_call",
     "sort_fusion_call",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.device_arrays import flat, logical, narrowed, operand, widened
+from hlo_opt.runtime.device_arrays import flat, logical, narrowed, operand, rounded_result, widened
 
 
 def gemm_operand(xp: Any, array: Any) -> Any:
@@ -106,24 +106,30 @@ def gemm_call(xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any) 
 
 
 def dot_call(
-    xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any, dtype_name: str, tables: Any = ("", "")
+    xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any, dtype_name: str, tables: Any = ("", "", "")
 ) -> Any:
-    """`dot` on buffers of any types, computed in `dtype_name`. `tables` are as `operand` takes them."""
+    """`dot` on buffers of any types, computed in `dtype_name`. `tables` are as `operand` and, the last one, as `rounded_result` takes them."""
     left, right, result = shapes
     lhs, rhs = operand(xp, buffers[0], left, tables[0]), operand(xp, buffers[1], right, tables[1])
     product = dot(xp, lhs, rhs, batch, contracting, dtype_name)
-    return [narrowed(xp, flat(xp, product, result[3]), result[0], result[1])]
+    return [rounded_result(xp, product, result, tables[2])]
 
 
 def convolution_call(
-    xp: Any, buffers: Any, shapes: Any, positions: Any, window: Any, groups: Any, dtype_name: str
+    xp: Any,
+    buffers: Any,
+    shapes: Any,
+    positions: Any,
+    window: Any,
+    groups: Any,
+    dtype_name: str,
+    tables: Any = ("", "", ""),
 ) -> Any:
-    """`convolution` on buffers, computed in `dtype_name`; the other arguments are as `convolution` takes them."""
+    """`convolution` on buffers, computed in `dtype_name`; `tables` are as `dot_call` takes them, the other arguments as `convolution` does."""
     source, weights, result = shapes
-    value = logical(widened(xp, buffers[0], source[0]), source[2], source[3])
-    kernel = logical(widened(xp, buffers[1], weights[0]), weights[2], weights[3])
+    value, kernel = operand(xp, buffers[0], source, tables[0]), operand(xp, buffers[1], weights, tables[1])
     made = convolution(xp, value, kernel, result[2], positions, window, groups, dtype_name)
-    return [narrowed(xp, flat(xp, made, result[3]), result[0], result[1])]
+    return [rounded_result(xp, made, result, tables[2])]
 
 
 def convolution(

@@ -8,7 +8,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
-from hlo_opt.ir import Module
+from hlo_opt.ir import ELEMENT_TYPES, Module
 from hlo_opt.runtime.calls import call_of
 from tests.runtime.calls import close, gives_what_the_interpreter_gives
 
@@ -90,6 +90,21 @@ CASES = {
         "",
         "a = f8e4m3fn[4,6]{1,0} parameter(0)\n  b = f8e5m2[6,3]{1,0} parameter(1)",
         "f32[4,3]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "dot_to_f8": (
+        "",
+        "a = f8e4m3fn[40,6]{1,0} parameter(0)\n  b = bf16[6,30]{1,0} parameter(1)",
+        "f8e5m2fnuz[40,30]{0,1} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+    "convolution_f8": (
+        "",
+        "a = f8e4m3fn[2,9,8,4]{3,2,1,0} parameter(0)\n  b = f8e4m3fn[3,2,4,6]{3,2,1,0} parameter(1)",
+        "f8e4m3fn[2,7,7,6]{2,3,1,0} convolution(a, b), window={size=3x2}, dim_labels=b01f_01io->b01f",
+    ),
+    "convolution_f8_to_f32": (
+        "",
+        "a = f8e5m2[2,9,4]{2,1,0} parameter(0)\n  b = f8e4m3[3,4,6]{2,1,0} parameter(1)",
+        "f32[2,7,6]{2,1,0} convolution(a, b), window={size=3}, dim_labels=b0f_0io->b0f",
     ),
     "dot_bf16": (
         "",
@@ -222,7 +237,7 @@ def test_what_has_no_call() -> None:
     )
     assert call_of(module.entry.root) is None
     narrow = hlo_opt.parse(
-        "HloModule m\nENTRY e {\n  a = f8e5m2[2,2]{1,0} parameter(0)\n"
+        "HloModule m\nENTRY e {\n  a = f64[2,2]{1,0} parameter(0)\n"  # rounding to f32 on the way would round twice
         "  ROOT r = f8e5m2[2,2]{1,0} dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
     )
     assert call_of(narrow.entry.root) is None
@@ -231,7 +246,6 @@ def test_what_has_no_call() -> None:
 
 
 def test_bytes_are_read_through_their_table() -> None:
-    from hlo_opt.ir import ELEMENT_TYPES
     from hlo_opt.runtime.calls_library import table
 
     text = table(ELEMENT_TYPES["f8e4m3fn"])
@@ -241,3 +255,22 @@ def test_bytes_are_read_through_their_table() -> None:
         values, np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32), equal_nan=True
     )
     assert table(ELEMENT_TYPES["bf16"]) is None
+
+
+@pytest.mark.parametrize("name", [n for n, t in ELEMENT_TYPES.items() if t.is_float and t.bytes == 1])
+def test_floats_of_a_byte_round_as_their_type_says(name: str) -> None:
+    from hlo_opt.runtime.calls_library import rounding_table
+    from hlo_opt.runtime.device_arrays import rounded_result
+
+    dtype = ELEMENT_TYPES[name].dtype
+    every = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+    halves = (every[:, None] + every) / 2  # all ties, and more
+    bits = (
+        np.concatenate([halves.reshape(-1), every, [np.inf, -np.inf, np.nan, -0.0]]).astype(np.float32).view(np.int32)
+    )
+    near = np.concatenate([bits + 1, bits, bits - 1, np.random.default_rng(1).integers(-(2**31), 2**31, 20000)])
+    with np.errstate(all="ignore"):
+        values = near.astype(np.int32).view(np.float32)
+        wanted = values.astype(dtype).view(np.uint8)
+    got = rounded_result(np, values, (name, "uint8", values.shape, (0,)), rounding_table(ELEMENT_TYPES[name]))
+    assert got.dtype == np.uint8 and np.array_equal(got, wanted)
