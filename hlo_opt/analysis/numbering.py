@@ -196,8 +196,8 @@ class Numbering:
             return given[i.attribute("index", int)]
         if opcode == "concatenate":
             return self._concatenate(i, operands)
-        effects = [n for n in called if n.effects or n.waits]
-        acts = has_side_effect(i) or bool(effects)
+        # what only waits inside does nothing outside: where nobody asks for the result, it may go
+        acts = has_side_effect(i) or any(n.effects for n in called)
         layouts: object = None
         if acts or opcode in ("bitcast", "custom-call"):
             layouts = (i.shape.laid_out(), *(o.shape.laid_out() for o in i.operands))

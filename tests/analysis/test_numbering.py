@@ -61,6 +61,35 @@ def test_side_effects_count_by_number():
     assert not same(once, twice)
 
 
+def test_what_only_waits_inside_a_loop_does_nothing_outside():
+    """So that a loop that nobody needs may go, as `dce` has it."""
+    loop = """c {
+ t = (s32[]) parameter(0)
+ i = s32[] get-tuple-element(t), index=0
+ z = s32[] constant(3)
+ ROOT r = pred[] compare(i, z), direction=LT
+}
+
+b {
+ t = (s32[]) parameter(0)
+ i = s32[] get-tuple-element(t), index=0
+ z = s32[] constant(1)
+ n = s32[] negate(i)
+ s = s32[] add(i, z), control-predecessors={n}
+ ROOT r = (s32[]) tuple(s)
+}
+
+"""
+    dead = loop + entry(
+        "z = s32[] constant(0)\n t = (s32[]) tuple(z)\n w = (s32[]) while(t), condition=c, body=b\n ROOT n = f32[8]{0} negate(p)"
+    )
+    assert same(dead, entry("ROOT n = f32[8]{0} negate(p)"))
+    live = dead.replace("ROOT n", "n").replace(
+        "negate(p)\n}", "negate(p)\n ROOT g = s32[] get-tuple-element(w), index=0\n}"
+    )
+    assert same(live, live) and not same(live, live.replace(", control-predecessors={n}", ""))
+
+
 def test_nested_calls_do_not_recurse_in_python():
     text = "c0 {\n ROOT p = f32[8]{0} parameter(0)\n}\n\n"
     for n in range(1, 3000):
