@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder, named
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
-from hlo_opt.codegen.parts import last_only, leave, meeting, reset
+from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
@@ -217,7 +217,9 @@ def _met(
             for fold, names in zip(column_folds, meet.tables, strict=True):
                 where = at(first, number)
                 builder.name_after(fold.reduce)
-                values = [builder.bind_exact(t, f"{name}[{where}]") for t, name in zip(fold.types, names, strict=True)]
+                values = [
+                    builder.bind_exact(t, part_at(t, name, where)) for t, name in zip(fold.types, names, strict=True)
+                ]
                 fold.take(builder, values, f"{number} < {place.ways}")
     count = min(parts, segment.threads_per_row)
     if count > 1:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold
 from hlo_opt.codegen.scalars import register_type
+from hlo_opt.ir import ElementType
+from hlo_opt.ops.complex_cuda import part_type
 
 KEPT = "static __device__ volatile"
 """How memory is declared that the blocks of a launch share: past the caches of one multiprocessor, which do not see what others write."""
@@ -34,7 +36,10 @@ def meeting(builder: Builder, folds: Sequence[Fold], groups: int, results: int, 
         names = []
         for element_type in fold.types:
             names.append(builder.names.numbered("part"))
-            builder.tables.append(f"{KEPT} {register_type(element_type)} {names[-1]}[{results * parts}];\n")
+            kind, numbers = register_type(element_type), results * parts
+            if element_type.is_complex:
+                kind, numbers = part_type(element_type), 2 * numbers
+            builder.tables.append(f"{KEPT} {kind} {names[-1]}[{numbers}];\n")
         tables.append(tuple(names))
     arrived = builder.names.numbered("arrived")
     builder.tables.append(f"static __device__ unsigned int {arrived}[{groups}];\n")
@@ -45,9 +50,24 @@ def leave(builder: Builder, meeting: Meeting, folds: Sequence[Sequence[Fold]], p
     """Put the results of this part where the last block finds them. `folds` are per result, `places` their first element in the tables with this part's number added."""
     for of_result, place in zip(folds, places, strict=True):
         for fold, names in zip(of_result, meeting.tables, strict=True):
-            for table, name in zip(names, fold.accumulators, strict=True):
-                builder.assign(f"{table}[{place}]", name)
+            for element_type, table, name in zip(fold.types, names, fold.accumulators, strict=True):
+                for element, member in _elements(element_type, table, place):
+                    builder.assign(element, f"{name}{member}")
     builder.line("__threadfence();")
+
+
+def part_at(element_type: ElementType, table: str, place: str) -> str:
+    """The part at a place of a table."""
+    elements = [element for element, _ in _elements(element_type, table, place)]
+    return elements[0] if len(elements) == 1 else f"{register_type(element_type)}({', '.join(elements)})"
+
+
+def _elements(element_type: ElementType, table: str, place: str) -> list[tuple[str, str]]:
+    """The numbers that a part consists of, and what they are called in its register. C++ copies no volatile object of a class, so complex numbers lie
+    there as two."""
+    if not element_type.is_complex:
+        return [(f"{table}[{place}]", "")]
+    return [(f"{table}[2 * ({place}) + {k}]", member) for k, member in enumerate((".re", ".im"))]
 
 
 def last_only(builder: Builder, meeting: Meeting, group: str) -> None:

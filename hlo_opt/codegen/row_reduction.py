@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
 from hlo_opt.codegen.kept import Keeper, keeper
-from hlo_opt.codegen.parts import last_only, leave, meeting, reset
+from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type, shuffled
 from hlo_opt.codegen.vectors import Store, each_element, store_all
 from hlo_opt.ir import Instruction, Shape
@@ -225,7 +225,7 @@ def _met(
         for fold, names in zip(found, meet.tables, strict=True):
             builder.name_after(fold.reduce)
             at = f"{first} + {number}" if rows > 1 else number
-            values = [builder.bind_exact(t, f"{name}[{at}]") for t, name in zip(fold.types, names, strict=True)]
+            values = [builder.bind_exact(t, part_at(t, name, at)) for t, name in zip(fold.types, names, strict=True)]
             fold.take(builder, values, f"{number} < {WARP}")
     return found
 
