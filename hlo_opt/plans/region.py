@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hlo_opt.analysis.cluster import operands_first
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ops import spec as op_table
@@ -91,7 +92,7 @@ def _inlined_once(module: Module, computation: Computation) -> Computation:
 
 def _copy_body(made: Computation, callee: Computation, arguments: list[Instruction]) -> Instruction:
     copies: dict[Instruction, Instruction] = {}
-    for instruction in callee.instructions:
+    for instruction in operands_first(callee.root):  # a pass may be about to put the callee in order
         if instruction.parameter_number is not None:
             copies[instruction] = arguments[instruction.parameter_number]
         else:

@@ -45,6 +45,17 @@ def test_nested_fusions_are_inlined() -> None:
     assert str(module) == before
 
 
+def test_a_callee_may_be_out_of_order() -> None:
+    """As it is while a pass fuses inside it."""
+    module = parse(NESTED)
+    (leaf,) = [c for c in module.computations if c.name == "leaf"]
+    first = next(i for i in leaf.instructions if i.opcode == "subtract")
+    late = edit.create(leaf, "late", "negate", first.shape, [first.operands[0]])
+    edit.replace_operand(first, 0, late)
+    region = region_of(module, module.entry.root)
+    assert [o.opcode for o in region.roots[0].operands] == ["negate", "parameter"]
+
+
 def test_single_operation() -> None:
     module = parse(NESTED)
     add = next(i for i in module.entry.instructions if i.opcode == "add")
