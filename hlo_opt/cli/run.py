@@ -90,14 +90,18 @@ def command(
 
 
 def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
-    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy plays several devices and shows values."""
+    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy plays several devices, shows values and takes
+    arrays of any size."""
     from hlo_opt.evaluate.devices import counts
     from hlo_opt.runtime import choose_backend
+    from hlo_opt.runtime.executable import of_any_size
 
     replicas, partitions = counts(module)
     devices = replicas * partitions
     needs = f"the module runs on {devices} devices ({replicas} x {partitions})" if devices > 1 else ""
     needs = needs or ("--trace and --check-nans look at every value" if watches else "")
+    open_one = of_any_size(module)
+    needs = needs or (f"the size of {open_one.name} is open" if open_one is not None else "")
     name, why = choose_backend("numpy" if needs and wish == "auto" else wish)
     if not needs:
         return name, why

@@ -112,11 +112,19 @@ def raw_dtype(element_type: ElementType) -> np.dtype[Any]:
 def module_inputs(module: Module, seed: int = 0, *, device: int = 0) -> list[Array]:
     """Random inputs for the entry, the same for the same seed (and simulated device): normal floats, small integers, coins.
 
-    Where an operation that takes a parameter directly says what it likes (`OpSpec.samples`), that is drawn instead.
+    Where an operation that takes a parameter directly says what it likes (`OpSpec.samples`), that is drawn instead. Raises EvaluationError (HLO401) for a
+    parameter whose size is open.
     """
     generator = np.random.default_rng([seed, device] if device else seed)
     found: list[Array] = []
     for parameter in module.entry.parameters:
+        if any(size < 0 for leaf in parameter.shape.leaves() for size in leaf.dimensions):
+            raise EvaluationError(
+                f"nothing can be drawn for parameter {parameter.name}: {parameter.shape.without_layout()} is of any size",
+                code="HLO401",
+                span=module.span(parameter),
+                hint="give the inputs",
+            )
         liked = _liked(generator, parameter)
         if liked is not None:
             found.append(liked)

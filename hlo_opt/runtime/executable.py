@@ -9,7 +9,7 @@ from hlo_opt.diag import BackendError, UsageError, nearest
 from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
-from hlo_opt.ir import Module
+from hlo_opt.ir import Instruction, Module
 from hlo_opt.runtime.excess_precision import with_excess_precision
 from hlo_opt.runtime.executor import Device, Executor
 from hlo_opt.runtime.footprint import check_schedule
@@ -23,7 +23,7 @@ from hlo_opt.runtime.schedule import Schedule, build_schedule
 if TYPE_CHECKING:
     from hlo_opt.runtime.cupy_runs import RunGraphs
 
-__all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes"]
+__all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes", "of_any_size"]
 
 NOT_ON_A_GPU = frozenset({"HLO523", "HLO525"})
 """Codes of a module that a GPU cannot run: `auto` goes on to the host, and says so."""
@@ -148,6 +148,15 @@ def _as_xla_cpu(module: Module) -> Module:
     return with_excess_precision(with_init_values_of_xla_cpu(module))
 
 
+def of_any_size(module: Module) -> Instruction | None:
+    """The first instruction whose size is open."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if any(size < 0 for leaf in instruction.shape.leaves() for size in leaf.dimensions):
+                return instruction
+    return None
+
+
 def compile(
     module: Module,
     backend: str = "host",
@@ -170,11 +179,22 @@ def compile(
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
 
-    Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing or a kernel does not build.
+    Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing, a kernel
+    does not build or (HLO514) a size is open.
     """
     name, why = choose_backend("host" if sanitize and backend == "auto" else backend)
+    open_one = None if name == "numpy" else of_any_size(module)
+    if open_one is not None and backend == "auto" and not sanitize:
+        name, why, open_one = "numpy", f"the size of {open_one.name} is open", None
     if sanitize and name != "host":
         raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
+    if open_one is not None:
+        raise BackendError(
+            f"backend {name}: {open_one.name} is {open_one.shape.without_layout()}, and kernels are built for sizes that are known",
+            code="HLO514",
+            span=module.span(open_one),
+            hint="choose --backend numpy",
+        )
     if name == "numpy":
         check_memory(module, memory_limit)
         return Executable(module, name, why, None, None, max_steps)

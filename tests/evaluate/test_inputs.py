@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hlo_opt import evaluate, parse
+from hlo_opt import EvaluationError, evaluate, parse
 from hlo_opt.evaluate import flatten, input_shapes, module_inputs, output_shapes, unflatten
 from hlo_opt.evaluate.inputs import draw, is_raw, raw_dtype
 from hlo_opt.ir import ELEMENT_TYPES, Shape, array
@@ -65,3 +65,12 @@ def test_operations_say_what_they_like_to_be_given() -> None:
     module = parse("HloModule m\n\nENTRY e {\n  x = f32[200] parameter(0)\n  ROOT y = f32[200] log(x)\n}\n")
     (x,) = module_inputs(module, 0)
     assert (x > 0).all()
+
+
+def test_nothing_is_drawn_for_an_open_size() -> None:
+    module = parse(
+        "HloModule m\n\nENTRY e {\n  p = (f32[2], f32[?,3]) parameter(0)\n  ROOT g = f32[2] get-tuple-element(p), index=0\n}\n"
+    )
+    with pytest.raises(EvaluationError, match="of any size") as caught:
+        module_inputs(module)
+    assert caught.value.code == "HLO401" and caught.value.line == 4

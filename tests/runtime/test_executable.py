@@ -160,3 +160,17 @@ def test_deep_control_flow_does_not_recurse() -> None:
     with pytest.raises(BackendError, match="HLO531"):
         hlo_opt.emit(module, "unused-because-it-fails")
     assert not Path("unused-because-it-fails").exists()
+
+
+OPEN = "HloModule m\n\nENTRY e {\n  p = f32[?,2] parameter(0)\n  ROOT n = f32[?,2] negate(p)\n}\n"
+
+
+def test_open_sizes_run_in_numpy_only() -> None:
+    module = hlo_opt.parse(OPEN)
+    given = np.ones((3, 2), np.float32)
+    with pytest.raises(BackendError, match=r"f32\[\?,2\]") as caught:
+        hlo_opt.compile(module, "host")
+    assert caught.value.code == "HLO514" and caught.value.line == 4
+    executable = hlo_opt.compile(module, "auto")
+    assert executable.backend == "numpy" and "open" in executable.why
+    assert executable(given)[0].tolist() == (-given).tolist()
