@@ -54,6 +54,10 @@ struct Fibre {
 #else
   ucontext_t context;
 #endif
+#ifdef HLO_RACES
+  unsigned int barriers, warp_barriers, exchanges;
+  int place;  // in the text, of the meeting that it waits at
+#endif
 };
 
 struct Block {
@@ -100,7 +104,27 @@ static void fibre_entry() {
 static void enter(int number) {
   block->current = number;
   block->fibres[number].state = running;
+#ifdef HLO_RACES
+  here = {blocks_run, (unsigned int)number, block->fibres[number].barriers, block->fibres[number].warp_barriers};
+#endif
 }
+
+#ifdef HLO_RACES
+static unsigned long long turns = 0;
+
+static void wait_place(int line) { block->fibres[block->current].place = line; }
+
+// a thread of each warp, and of the block, waits where the others do
+static void compare_places(int first, int last, const char* what) {
+  int found = -1;
+  for (int i = first; i < last; ++i) {
+    const Fibre& fibre = block->fibres[i];
+    if (fibre.state == finished) continue;
+    if (found >= 0 && (fibre.place != block->fibres[found].place || fibre.state != block->fibres[found].state)) report_barrier(what, found, i);
+    found = i;
+  }
+}
+#endif
 
 static void resume(int number) {
   enter(number);
@@ -115,13 +139,24 @@ static void resume(int number) {
 static bool run_warp(int first, int last) {
   for (;;) {
     bool waiting = false, alive = false;
-    for (int i = first; i < last; ++i) {
+#ifdef HLO_RACES
+    const Order lanes(last - first, seed + ++turns);
+#endif
+    for (int k = first; k < last; ++k) {
+#ifdef HLO_RACES
+      const int i = first + (int)lanes[k - first];
+#else
+      const int i = k;
+#endif
       Fibre& fibre = block->fibres[i];
       if (fibre.state == running) resume(i);
       waiting |= fibre.state == at_warp;
       alive |= fibre.state == at_barrier;
     }
     if (!waiting) return alive;
+#ifdef HLO_RACES
+    compare_places(first, last, "a warp");
+#endif
     for (int i = first; i < last; ++i)
       if (block->fibres[i].state == at_warp) block->fibres[i].state = running;
   }
@@ -143,6 +178,9 @@ static bool run_block(void (*body)(void**, int, int), void** arguments, int thre
     Fibre& fibre = block->fibres[i];
     fibre.state = running;
     block->turn[i] = 0;
+#ifdef HLO_RACES
+    fibre.barriers = fibre.warp_barriers = fibre.exchanges = 0;
+#endif
     char* stack = block->stacks + (long)i * stack_bytes;
 #ifdef HLO_OWN_SWITCH
     fibre.context = prepare(stack + stack_bytes, fibre_entry);
@@ -156,8 +194,18 @@ static bool run_block(void (*body)(void**, int, int), void** arguments, int thre
   }
   for (bool alive = true; alive;) {
     alive = false;
-    for (int first = 0; first < threads; first += 32)
+#ifdef HLO_RACES
+    const Order warps((threads + 31) / 32, seed + ++turns);
+    for (int k = 0; k < (threads + 31) / 32; ++k) {
+      const int first = 32 * (int)warps[k];
+#else
+    for (int first = 0; first < threads; first += 32) {
+#endif
       alive |= run_warp(first, first + 32 < threads ? first + 32 : threads);
+    }
+#ifdef HLO_RACES
+    compare_places(0, threads, "__syncthreads");
+#endif
     for (int i = 0; i < threads; ++i)
       if (block->fibres[i].state == at_barrier) block->fibres[i].state = running;
   }
@@ -168,6 +216,9 @@ static bool run_block(void (*body)(void**, int, int), void** arguments, int thre
 static void wait(State state) {
   const int self = block->current;
   block->fibres[self].state = state;
+#ifdef HLO_RACES
+  return leave();
+#endif
   int next = self + 1;
   while (next % 32 && next < block->threads && block->fibres[next].state != running) ++next;
   if (next % 32 == 0 || next >= block->threads) return leave();
@@ -183,7 +234,18 @@ template <typename T> static T exchange(T value, int source) {
   const int self = block->current, turn = block->turn[self];
   block->turn[self] = (unsigned char)(turn ^ 1);
   __builtin_memcpy(&block->slots[turn][self], &value, sizeof(T));
+#ifdef HLO_RACES
+  const unsigned int number = ++block->fibres[self].exchanges;
   wait(at_warp);
+  const int of = self / 32 * 32 + source;
+  if (source >= 0 && (of >= block->threads || block->fibres[of].exchanges < number)) {  // it has left, or was never there: anything comes
+    T any;
+    for (__SIZE_TYPE__ k = 0; k < sizeof(T); ++k) ((unsigned char*)&any)[k] = 0xA5;
+    return any;
+  }
+#else
+  wait(at_warp);
+#endif
   T result = value;
   if (source >= 0) __builtin_memcpy(&result, &block->slots[turn][self / 32 * 32 + source], sizeof(T));
   return result;
@@ -191,8 +253,18 @@ template <typename T> static T exchange(T value, int source) {
 
 }  // namespace hlo
 
-static inline void __syncthreads() { hlo::wait(hlo::at_barrier); }
-static inline void __syncwarp(unsigned int = 0xffffffffu) { hlo::wait(hlo::at_warp); }
+static inline void __syncthreads() {
+#ifdef HLO_RACES
+  ++hlo::block->fibres[hlo::block->current].barriers;
+#endif
+  hlo::wait(hlo::at_barrier);
+}
+static inline void __syncwarp(unsigned int = 0xffffffffu) {
+#ifdef HLO_RACES
+  ++hlo::block->fibres[hlo::block->current].warp_barriers;
+#endif
+  hlo::wait(hlo::at_warp);
+}
 template <typename T> static T __shfl_sync(unsigned int, T value, int lane, int width = 32) {
   return hlo::exchange(value, hlo::lane_at(hlo::block->current % 32, lane, width));
 }

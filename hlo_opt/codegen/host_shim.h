@@ -50,8 +50,12 @@ template <typename To, typename From> __forceinline__ To bits_as(From from) {
   return to;
 }
 
+#ifdef HLO_RACES
+struct Index { unsigned int x, y, z; };  // as CUDA's
+#else
 // signed, and given to kernels by value: the compiler then sees that neighbouring threads use neighbouring addresses
 struct Index { int x, y, z; };
+#endif
 
 // the lane whose value a shuffle gives, and votes over the lanes of a warp
 __forceinline__ int lane_at(int self, int lane, int width) { return self / width * width + lane % width; }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.codegen.host_source import host_unit, launcher_name
@@ -79,8 +79,8 @@ def load(texts: Sequence[str], more: Sequence[str] = ()) -> ctypes.CDLL:
         return ctypes.CDLL(str(built(texts, more)))
 
 
-def units(kernels: Sequence[Kernel]) -> list[str]:
-    """Translation units of about the same length of text, enough of them to keep the processors busy."""
+def units(kernels: Sequence[Kernel], unit: Callable[[Sequence[Kernel]], str] = host_unit) -> list[str]:
+    """Translation units of about the same length of text, enough of them to keep the processors busy; `unit` writes one."""
     count = min(-(-len(kernels) // _PER_UNIT), os.cpu_count() or 1, _MOST_UNITS)
     groups: list[list[Kernel]] = [[] for _ in range(count)]
     sizes = [0] * count
@@ -88,4 +88,4 @@ def units(kernels: Sequence[Kernel]) -> list[str]:
         smallest = sizes.index(min(sizes))
         groups[smallest].append(kernel)
         sizes[smallest] += len(kernel.source)
-    return [host_unit(group) for group in groups]
+    return [unit(group) for group in groups]

@@ -1,7 +1,11 @@
-"""Kernels built with the compiler's address and undefined-behaviour sanitizers, run in a process of their own.
+"""Kernels built with the compiler's address and undefined-behaviour sanitizers, and then with a watch over races, run in a process of their own.
 
 The sanitizers must be there before anything else allocates, and end the process where they find something; so a child runs the module, each
 buffer in memory of its own, and writes down which instruction's kernel it starts. When it ends early, that instruction is at fault.
+
+Threads that the sanitizers see run in one order. So the child runs the module twice more from kernels that watch each access to memory (`codegen/host_races.h`), blocks and
+threads in another order each time: two threads that meet at an element with no barrier between them are a fault, and so is a result that depends on the order, unless
+the module leaves it open (updates of a scatter that meet).
 
 The child is this module: `python -m hlo_opt.runtime.sanitize FOLDER`.
 """
@@ -20,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_opt.codegen.host_races import watched_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError, EvaluationError
 from hlo_opt.ir import Instruction, Module, Shape
@@ -33,10 +38,15 @@ from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.steps import KernelStep
 
+WATCHED_FLAGS = ("-O1", "-g1")
+WATCHED_LAUNCHES = 12
+"""Launches of a kernel that are watched in a run; a loop may make thousands."""
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1")
 _FOUND = 97
 """The exit status of a process that a sanitizer ended."""
-_FINDING = re.compile(r"(?:AddressSanitizer: (?P<address>[\w-]+)|runtime error: (?P<undefined>[^\n]+))")
+_FINDING = re.compile(
+    r"(?:AddressSanitizer: (?P<address>[\w-]+)|runtime error: (?P<undefined>[^\n]+)|race: (?P<race>[^\n]+))"
+)
 _ACCESS = re.compile(r"\b(READ|WRITE) of size (\d+)")
 
 
@@ -52,7 +62,10 @@ class SanitizedProgram:
         self.launches = 0
         self._max_steps = max_steps
         self._preloaded = _runtime_libraries()
-        self._library = built(units(schedule.kernels), FLAGS) if schedule.kernels else None
+        self._library = self._watched = None
+        if schedule.kernels:
+            self._library = built(units(schedule.kernels), FLAGS)
+            self._watched = built(units(schedule.kernels, watched_unit), WATCHED_FLAGS)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays. Raises CheckError (HLO721), with the instruction's line, where a kernel does what C++ does not define."""
@@ -60,7 +73,12 @@ class SanitizedProgram:
         with tempfile.TemporaryDirectory(prefix="hlo-opt-") as name:
             folder = Path(name)
             (folder / "module.hlo").write_text(str(module), encoding="utf-8")
-            order = {"library": str(self._library or ""), "max_steps": self._max_steps, "inputs": len(inputs)}
+            order = {
+                "library": str(self._library or ""),
+                "watched": str(self._watched or ""),
+                "max_steps": self._max_steps,
+                "inputs": len(inputs),
+            }
             (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
             for number, array in enumerate(inputs):
                 np.save(folder / f"in{number}.npy", _raw(array), allow_pickle=False)
@@ -91,13 +109,13 @@ class SanitizedProgram:
                 f"the process under the sanitizers ended with status {done.returncode}{f' in {name}' if name else ''}",
                 code="HLO516",
             )
-        access = _ACCESS.search(done.stderr, found.end())
-        what = found["undefined"] or found["address"]
+        access = _ACCESS.search(done.stderr, found.end()) if found["address"] else None
+        what = found["undefined"] or found["address"] or found["race"]
         if access is not None:
             what = f"{what}, {access[1].lower()} of {access[2]} bytes"
         instruction = _named(self.schedule.module, name)
         span = None if instruction is None else self.schedule.module.span(instruction)
-        return CheckError(f"the kernel of {name or 'an unknown instruction'}: {what}", code="HLO721", span=span)
+        return CheckError(f"the kernel of {name}: {what}" if name else str(what), code="HLO721", span=span)
 
 
 def _named(module: Module, path: str) -> Instruction | None:
@@ -169,6 +187,19 @@ class _TellingDevice(HostDevice):
         os.ftruncate(self._at, len(name))
 
 
+class _WatchingDevice(_TellingDevice):
+    """Runs the first launches of each kernel from another library."""
+
+    def __init__(self, watched: HostLibrary, library: HostLibrary, reference: Reference, folder: Path) -> None:
+        super().__init__(library, reference, folder)
+        self._watched = watched
+        self._count: dict[str, int] = {}
+
+    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        number = self._count[kernel.symbol] = self._count.get(kernel.symbol, 0) + 1
+        (self._watched if number <= WATCHED_LAUNCHES else self._library).launch(kernel, inputs, outputs)
+
+
 class _TellingExecutor(Executor):
     """An executor that says which instruction comes next."""
 
@@ -176,6 +207,28 @@ class _TellingExecutor(Executor):
         if isinstance(step, KernelStep) and isinstance(self.device, _TellingDevice):
             self.device.tell(step)
         return super()._step(frame, step)
+
+
+def _watch(
+    watched: HostLibrary,
+    library: HostLibrary,
+    schedule: Schedule,
+    inputs: Sequence[Array],
+    max_steps: int | None,
+    folder: Path,
+) -> None:
+    """Two runs of watched kernels. Ends the process where something is found."""
+    runs = []
+    for _ in range(2):
+        device = _WatchingDevice(watched, library, Reference(schedule.module), folder)
+        runs.append(_TellingExecutor(schedule, device, max_steps).run(inputs))
+    if any("scatter" in kernel.kind.split("+") for kernel in schedule.kernels):
+        return  # whose updates come in any order
+    for k, (one, other) in enumerate(zip(*runs, strict=True)):
+        if _raw(one).tobytes() != _raw(other).tobytes():
+            os.ftruncate(os.open(folder / "at", os.O_WRONLY), 0)
+            print(f"race: out{k} depends on the order of threads", file=sys.stderr, flush=True)
+            os._exit(_FOUND)
 
 
 def _child(folder: Path) -> int:
@@ -197,6 +250,8 @@ def _child(folder: Path) -> int:
         told = {"message": error.message, "code": error.code}
         (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
         return 3
+    if order["watched"]:
+        _watch(HostLibrary(kernels, order["watched"]), library, schedule, inputs, order["max_steps"], folder)
     for k, array in enumerate(outputs):
         np.save(folder / f"out{k}.npy", _raw(array), allow_pickle=False)
     (folder / "answer.json").write_text(json.dumps({"launches": executor.launches}), encoding="utf-8")

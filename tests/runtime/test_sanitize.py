@@ -70,6 +70,85 @@ def test_undefined_behaviour_names_its_instruction(monkeypatch: pytest.MonkeyPat
     assert caught.value.line == 10
 
 
+LONG_ROWS = """HloModule m
+
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+
+ENTRY e {
+  x = f32[3,4096] parameter(0)
+  zero = f32[] constant(0)
+  ROOT sums = f32[3] reduce(x, zero), dimensions={1}, to_apply=add
+}
+"""
+
+SORTED = """HloModule m
+
+before { a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT }
+
+ENTRY e {
+  x = s32[8,40] parameter(0)
+  ROOT sorted = s32[8,40] sort(x), dimensions={1}, to_apply=before
+}
+"""
+
+SCATTERED = """HloModule m
+
+add { a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT s = s32[] add(a, b) }
+
+ENTRY e {
+  x = s32[5] parameter(0)
+  i = s32[64,1] parameter(1)
+  u = s32[64] parameter(2)
+  ROOT sums = s32[5] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+}
+"""
+
+
+def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
+    module = hlo_opt.parse(text)
+    random = np.random.default_rng(0)
+    shapes = [p.shape for p in module.entry.parameters]
+    return [random.integers(0, 5, s.dimensions).astype(s.type.dtype) for s in shapes]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "old", "new", "found"),
+    [
+        (LONG_ROWS, "row-reduction", "__syncthreads();", "", r"partial0\[\d\] is read before it is written"),
+        (LONG_ROWS, "row-reduction", "__syncthreads();", "__syncthreads(); if (threadIdx.x < 16) __syncthreads();", "wait at different places"),
+        (LONG_ROWS, "row-reduction", "[threadIdx.x / 32] =", "[threadIdx.x / 64] =", r"two writes of partial0\[\d\] by threads \d+ and \d+"),
+        (SORTED, "sort", "__syncwarp();", "", r"(?:read and write|write and read|two writes) of keys_x0\[\d+\] by threads \d+ and \d+ of a block, with no barrier"),
+        (SCATTERED, "scatter", "&out0[", "&out0[0 * out0[0] + ", r"atomic update and read of out0\[0\]|read and atomic update of out0\[0\]"),
+        (TEXT, "loop", "out0[linear] =", "out0[linear / 2] =", r"two writes of out0\[\d\]"),
+        (TEXT, "row-reduction", "if (lane == 0", "if (lane < 2", r"two writes of out0\[\d\] by threads \d+ and \d+"),
+    ],
+)  # fmt: skip
+def test_a_race_names_its_instruction(
+    text: str, kind: str, old: str, new: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch, kind, old, new)
+    with pytest.raises(CheckError, match=rf"the kernel of e/\w+: .*(?:{found})") as caught:
+        compile(hlo_opt.parse(text), sanitize=True)(*_given(text))
+    assert caught.value.code == "HLO721"
+
+
+@pytest.mark.parametrize("text", [LONG_ROWS, SORTED, SCATTERED])
+def test_no_race_is_told_of_where_threads_meet(text: str) -> None:
+    assert len(compile(hlo_opt.parse(text), sanitize=True)(*_given(text))) == 1
+
+
+def test_a_result_that_depends_on_the_order_of_threads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch, "loop", "out0[linear] =", "static int order = 0; out0[linear] = (float)++order +")
+    with pytest.raises(CheckError, match="out0 depends on the order of threads"):
+        compile(hlo_opt.parse(TEXT), sanitize=True)(np.zeros((8, 100), np.float32))
+
+
 def test_only_the_host_has_sanitizers() -> None:
     with pytest.raises(UsageError, match="not numpy") as caught:
         compile(hlo_opt.parse(TEXT), "numpy", sanitize=True)

@@ -1,0 +1,165 @@
+// Kernels whose every access to memory is watched: blocks and threads run in an order that a seed decides, and two threads that touch the same element, at least one
+// of them writing, with no barrier between them, end the process. The threads of a warp are no exception: since compute capability 7.0 only __syncwarp orders what
+// they write (CUDA C++ Programming Guide, "Independent Thread Scheduling").
+#pragma once
+
+extern "C" {
+void* calloc(__SIZE_TYPE__, __SIZE_TYPE__) noexcept;
+void free(void*) noexcept;
+int dprintf(int, const char*, ...);
+void _exit(int) __attribute__((noreturn));
+}
+
+namespace hlo {
+
+// of the thread that runs now: the block's number among all that ran, and how many barriers the thread has passed
+struct Place { unsigned int block, thread, barriers, warp_barriers; };
+static Place here;
+static unsigned int blocks_run = 0;  // of all launches
+static unsigned long long seed = 0;
+
+// numbers 0 ... count - 1 in an order of its own for each seed
+struct Order {
+  unsigned long long count, step, first;
+  Order(unsigned long long count, unsigned long long seed) : count(count), step(1), first(0) {
+    if (count < 2) return;
+    first = seed * 0x9E3779B97F4A7C15ull % count;
+    for (step = (seed * 2654435761ull >> 3) % count | 1; common(step, count) != 1; step += 2) {}
+  }
+  static unsigned long long common(unsigned long long a, unsigned long long b) {
+    while (b) { const unsigned long long rest = a % b; a = b; b = rest; }
+    return a;
+  }
+  unsigned long long operator[](unsigned long long k) const { return (first + k % count * (step % count)) % count; }
+};
+
+// who touched an element: the last writer, the last atomic update, the last reader and one before it of another thread. Block 0: nobody
+struct Touched { Place writer, update, reader, other; };
+
+static bool is_shared = false;  // of the element at hand: other blocks have their own
+
+static bool is_concurrent(const Place& before) {
+  if (!before.block) return false;
+  if (before.block != here.block) return !is_shared;
+  if (before.thread == here.thread || before.barriers != here.barriers) return false;
+  return before.thread / 32 != here.thread / 32 || before.warp_barriers == here.warp_barriers;
+}
+
+__attribute__((noinline)) static void report(const char* what, const char* name, long long index, const Place& before) {
+  if (before.block == here.block)
+    dprintf(2, "race: %s %s[%lld] by threads %u and %u of a block, with no barrier between them\n", what, name, index, before.thread, here.thread);
+  else
+    dprintf(2, "race: %s %s[%lld] by two blocks\n", what, name, index);
+  _exit(97);
+}
+
+__attribute__((noinline)) static void report_barrier(const char* what, int one, int other) {
+  dprintf(2, "race: threads %d and %d of a block wait at different places (%s)\n", one, other, what);
+  _exit(97);
+}
+
+static void note_read(Touched& at, const char* name, long long index) {
+  if (is_concurrent(at.writer)) report("write and read of", name, index, at.writer);
+  if (is_concurrent(at.update)) report("atomic update and read of", name, index, at.update);
+  if (at.reader.block != here.block || at.reader.thread != here.thread) at.other = at.reader;
+  at.reader = here;
+}
+
+static void note_write(Touched& at, const char* name, long long index) {
+  if (is_concurrent(at.writer)) report("two writes of", name, index, at.writer);
+  if (is_concurrent(at.update)) report("atomic update and write of", name, index, at.update);
+  if (is_concurrent(at.reader)) report("read and write of", name, index, at.reader);
+  if (is_concurrent(at.other)) report("read and write of", name, index, at.other);
+  at.writer = here;
+}
+
+static void note_update(Touched& at, const char* name, long long index) {
+  if (is_concurrent(at.writer)) report("write and atomic update of", name, index, at.writer);
+  if (is_concurrent(at.reader)) report("read and atomic update of", name, index, at.reader);
+  if (is_concurrent(at.other)) report("read and atomic update of", name, index, at.other);
+  at.update = here;
+}
+
+// an element; `touched` is 0 where it is not watched
+template <typename T> struct Cell {
+  T* element;
+  Touched* touched;
+  const char* name;
+  long long index;
+  bool of_block;
+  operator T() const {
+    is_shared = of_block;
+    if (touched) {
+      if (of_block && touched->writer.block != here.block) {
+        dprintf(2, "race: %s[%lld] is read before it is written\n", name, index);
+        _exit(97);
+      }
+      note_read(*touched, name, index);
+    }
+    return *element;
+  }
+  Cell& operator=(T value) {
+    is_shared = of_block;
+    if (touched) note_write(*touched, name, index);
+    *element = value;
+    return *this;
+  }
+  Cell& operator=(const Cell& value) { return *this = (T)value; }
+  T* operator&() const {
+    is_shared = of_block;
+    if (touched) note_update(*touched, name, index);
+    return element;
+  }
+};
+
+const long long most_watched = 1ll << 22;  // elements of an array; of larger ones the rest is not watched
+const int most_arrays = 4096;
+
+// what lies in global memory during a launch: arrays that begin at one address are one
+struct Watched { void* start; Touched* touched; long long count, size; };
+static Watched watched[most_arrays];
+static int arrays = 0;
+
+static Touched* watch(void* start, long long count, long long size) {
+  for (int k = 0; k < arrays; ++k)
+    if (watched[k].start == start) return watched[k].size == size && watched[k].count >= count ? watched[k].touched : 0;
+  if (arrays == most_arrays || !count || !start) return 0;
+  const long long kept = count < most_watched ? count : most_watched;
+  Touched* made = (Touched*)calloc(kept, sizeof(Touched));
+  watched[arrays++] = {start, made, count, size};
+  return made;
+}
+
+static void forget() {
+  for (int k = 0; k < arrays; ++k) free(watched[k].touched);
+  arrays = 0;
+}
+
+template <typename T> struct Array {
+  T* elements;
+  Touched* touched;
+  const char* name;
+  Array(void* start, long long count, const char* name) : elements((T*)start), touched(watch(start, count, sizeof(T))), name(name) {}
+  template <typename I> Cell<T> operator[](I index) const {
+    const long long at = (long long)index;
+    return {elements + index, touched && at >= 0 && at < most_watched ? touched + at : 0, name, at, false};
+  }
+};
+
+// shared memory; what is read before it is written in the block is reported
+template <typename T, int count> struct Shared {
+  const char* name;
+  T elements[count];
+  Touched touched[count];
+  template <typename I> Cell<T> operator[](I index) {
+    const long long at = (long long)index;
+    if (at < 0 || at >= count) {
+      dprintf(2, "race: %s[%lld], which has %d elements\n", name, at, count);
+      _exit(97);
+    }
+    return {elements + at, touched + at, name, at, true};
+  }
+};
+
+
+}  // namespace hlo
