@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder, named
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
+from hlo_opt.codegen.index_text import index_type, integer_text
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.ir import Instruction, Shape
@@ -111,7 +112,7 @@ def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> 
         name = own.name
         live = f"{name} <= {most}"
         clamped = Variable(0, most, builder.names.fresh("columns"))
-        builder.line(f"const int {clamped.name} = {live} ? {name} : {most};")
+        builder.line(f"const {index_type(clamped)} {clamped.name} = {live} ? {name} : {integer_text(most)};")
         start = clamped
     major_part = multiply(named(builder, divide(block, tiles)), minor)
     first = add(major_part, multiply(start, vector))

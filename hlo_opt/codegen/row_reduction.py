@@ -43,7 +43,8 @@ def emit(
     elif rows > 1:
         row = Variable(0, rows - 1, builder.names.fresh("row"))
         kind = "int" if rows + per_block <= 2**31 - 1 else "long long"
-        text = f"(blockIdx.x - {first_block})" if first_block else "blockIdx.x"
+        block = "blockIdx.x" if kind == "int" else "(long long)blockIdx.x"
+        text = f"({block} - {first_block})" if first_block else block
         if per_block > 1:
             text = f"{text} * {per_block} + threadIdx.x / {threads}"
         if rows % per_block:  # threads without a row of their own repeat the last one, so that all meet at barriers

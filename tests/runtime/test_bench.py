@@ -93,3 +93,10 @@ def test_a_png_without_matplotlib_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     one = Variant("fused", 1, 1, 0, 1.0, Timing.of([4.0]), Timing.of([2.0]))
     with pytest.raises(hlo_opt.UsageError, match="HLO340"):
         bench_png(Bench("m", "host", "why", "CPU", 1e9, "emptied", 3, (one,)))
+
+
+def test_the_faster_of_two_ways_to_copy_counts(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_clock, "COPIED_BYTES", 4096)
+    clock = bench_clock.clock_of("cupy")
+    monkeypatch.setattr(clock, "timed", lambda work, launches: 4.0 if "driver" in work.__name__ else 8.0)
+    assert clock.copy_bandwidth() == pytest.approx(2 * 4096 / 4e-6)
