@@ -53,6 +53,8 @@ def emit(
             text = f"{live} < {rows} ? {live} : {rows - 1}"
             live = f"{live} < {rows}"
         builder.line(f"const {kind} {row.name} = {text};")
+    elif per_block > 1:  # all threads of the warp fold the only row, and the first ones write
+        live = f"threadIdx.x < {threads}"
     writes = writes_of(plan, segment, rows, targets)
     passes = len(segment.levels) + any(w.per_position and w.level for w in writes)
     steady = [lane, start, *variables_of(row)]

@@ -83,6 +83,8 @@ ENTRY e {
 }
 """
 
+ONE_SHORT_ROW = LONG_ROWS.replace("3,4096", "1,4").replace("f32[3]", "f32[1]")
+
 SORTED = """HloModule m
 
 before { a = s32[] parameter(0)
@@ -138,7 +140,7 @@ def test_a_race_names_its_instruction(
     assert caught.value.code == "HLO721"
 
 
-@pytest.mark.parametrize("text", [LONG_ROWS, SORTED, SCATTERED])
+@pytest.mark.parametrize("text", [LONG_ROWS, ONE_SHORT_ROW, SORTED, SCATTERED])
 def test_no_race_is_told_of_where_threads_meet(text: str) -> None:
     assert len(compile(hlo_opt.parse(text), sanitize=True)(*_given(text))) == 1
 
