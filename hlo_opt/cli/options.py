@@ -46,7 +46,7 @@ seed_option = click.option(
 sanitize_option = click.option(
     "--sanitize",
     is_flag=True,
-    help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU; exit status 1 when a kernel does what it must not.",
+    help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU, and run them again with a watch over races; exit status 1 when a kernel does what it must not.",
 )
 split_option = click.option(
     "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."

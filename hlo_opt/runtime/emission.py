@@ -38,6 +38,8 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
     python driver.py in.npz out.npz
 
 - `kernels/*.cu`: {kernels}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
+- To launch one of them yourself: blocks and threads as in `manifest.json`, no dynamic shared memory, a pointer per input and then per output, each to a multiple of 16
+  bytes. Compile with `-fmad=false` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros. Launches of one kernel must not overlap
 - `manifest.json`: for each kernel its plan, grid, block, shared memory (bytes), the shapes of its buffers and the Python lines that it comes from; which
   instruction launches which; and the library calls
 - {launches} and {library} are in the program (those inside loops are counted once)

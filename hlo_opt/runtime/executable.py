@@ -172,8 +172,8 @@ def compile(
     backend       `numpy` (the interpreter), `host` (the emitted CUDA text built with the C++ compiler), `cupy` (on a GPU) or `auto`
     max_steps     how many iterations all loops of a run may take together, else it raises EvaluationError (HLO402); None: any number
     memory_limit  bytes that a run may hold at once, inputs and outputs included; None: any number
-    sanitize      build the kernels with address and undefined-behaviour sanitizers and run them in a process of their own; only on the host.
-                  A run then raises CheckError (HLO721) where a kernel does what it must not
+    sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over races between threads, and run them in a process of their
+                  own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
     as_xla_cpu    what HLO leaves open comes out as on XLA:CPU: how often the init value of a reduction goes in, where it is no identity of the reducer;
                   the order of what a sort does not tell apart; roundings to bf16 on the way from a product to a sum. Else the plainest way
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams

@@ -1,0 +1,85 @@
+"""What we ask of CuPy, it has: every attribute that our texts name, looked up in the package itself. Needs no GPU."""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hlo_opt import runtime
+from hlo_opt.runtime import driver_prelude
+
+cupy = pytest.importorskip("cupy")
+
+FOLDER = Path(runtime.__file__).parent
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
+TEXTS["the driver"] = driver_prelude.PRELUDE.format(module="'m'", imports="")
+LIBRARIES = frozenset({"cublas", "nccl"})
+"""Modules that load libraries, which come with a GPU only."""
+
+
+def chains(text: str) -> Iterator[tuple[str, ...]]:
+    """Attributes of `cupy`, `self.cupy` and `xp`, outermost first: ('cuda', 'Event')."""
+    tree = ast.parse(text)
+    inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or id(node) in inner:
+            continue
+        names: list[str] = []
+        at: ast.expr = node
+        while isinstance(at, ast.Attribute):
+            names.insert(0, at.attr)
+            at = at.value
+        if isinstance(at, ast.Name) and at.id == "self" and names[0] == "cupy":
+            yield tuple(names[1:])
+        elif isinstance(at, ast.Name) and at.id in ("cupy", "xp"):
+            yield tuple(names)
+
+
+@pytest.mark.parametrize("name", [n for n, text in TEXTS.items() if any(chains(text))])
+def test_cupy_has_what_a_text_names(name: str) -> None:
+    for chain in dict.fromkeys(chains(TEXTS[name])):
+        found = cupy
+        for part in chain:
+            if part in LIBRARIES or part.startswith("__") or not isinstance(found, type(cupy)):
+                break
+            assert hasattr(found, part), f"cupy.{'.'.join(chain)}"
+            found = getattr(found, part)
+
+
+def test_functions_called_by_name_are_there() -> None:
+    from hlo_opt.runtime import calls
+
+    for function in calls._FUNCTIONS.values():
+        assert function == "pair" or hasattr(cupy, function), function
+    for function in calls._COMBINERS.values():
+        assert hasattr(getattr(cupy, function), "at"), function
+
+
+def test_methods_are_there() -> None:
+    cuda = cupy.cuda
+    for owner, names in (
+        (cuda.Stream, ("begin_capture", "end_capture", "wait_event", "record", "__enter__", "__exit__")),
+        (cuda.Event, ("record", "synchronize")),
+        (cuda.Graph, ("launch",)),
+        (cuda.MemoryPointer, ("copy_from_device_async",)),
+        (cuda.Memory, ()),
+        (cuda.function.Module, ("load", "get_function")),
+        (cuda.Device, ("synchronize", "compute_capability")),
+        (cupy.ndarray, ("view", "copy", "astype", "item", "real", "imag", "nbytes", "data", "argsort")),
+        (importlib.import_module("cupyx"), ("errstate",)),
+    ):
+        assert all(hasattr(owner, n) for n in names), (owner, names)
+
+
+def test_kernels_are_compiled_without_flushing_and_with_our_options() -> None:
+    from cupy.cuda import compiler
+
+    parameters = list(inspect.signature(compiler.compile_using_nvrtc).parameters.values())
+    assert [p.name for p in parameters[:2]] == ["source", "options"]
+    assert all(p.default is not inspect.Parameter.empty for p in parameters[1:])
+    assert "ftz" not in inspect.getsource(compiler.compile_using_nvrtc)
+    inner = getattr(compiler, "_compile_using_nvrtc_no_warning", compiler.compile_using_nvrtc)
+    assert "ftz" not in inspect.getsource(inner)
