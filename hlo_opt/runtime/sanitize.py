@@ -41,6 +41,8 @@ from hlo_opt.runtime.steps import KernelStep
 WATCHED_FLAGS = ("-O1", "-g1")
 WATCHED_LAUNCHES = 12
 """Launches of a kernel that are watched in a run; a loop may make thousands."""
+WATCHED_ELEMENTS, WATCHED_FACTORS = 1 << 22, 1 << 18
+"""Elements that a kernel that is watched may read and write together, and one that multiplies matrices: each access costs some 20 nanoseconds."""
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1")
 _FOUND = 97
 """The exit status of a process that a sanitizer ended."""
@@ -197,7 +199,10 @@ class _WatchingDevice(_TellingDevice):
 
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         number = self._count[kernel.symbol] = self._count.get(kernel.symbol, 0) + 1
-        (self._watched if number <= WATCHED_LAUNCHES else self._library).launch(kernel, inputs, outputs)
+        elements = sum(shape.element_count for shape in (*kernel.inputs, *kernel.outputs))
+        most = WATCHED_FACTORS if kernel.kind in ("matmul", "matrix-vector") else WATCHED_ELEMENTS
+        is_watched = number <= WATCHED_LAUNCHES and elements <= most
+        (self._watched if is_watched else self._library).launch(kernel, inputs, outputs)
 
 
 class _TellingExecutor(Executor):
