@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from hlo_opt.codegen.host_sorts import MARK
 from hlo_opt.codegen.host_vectors import rejoined
 
 WARP = 32
@@ -223,6 +224,10 @@ class _Writer:
             return
         if re.fullmatch(r"__sync(?:threads|warp)\([\w]*\);", item):
             self.flush(nodes)
+            return
+        if item == MARK:  # what a block does once
+            self.flush(nodes)
+            nodes.append(item)
             return
         if "__shared__" in item:
             raise _UnknownError(item)

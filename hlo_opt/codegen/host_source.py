@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from hlo_opt.codegen import host_sorts
 from hlo_opt.codegen.host_digits import taken_apart
 from hlo_opt.codegen.host_loops import loops_of
 from hlo_opt.codegen.host_vectors import one_loop, spread_out
@@ -55,6 +56,8 @@ def host_unit(kernels: Sequence[Kernel]) -> str:
     """One translation unit with the given kernels. Each lies in a namespace of its own, since each brings its helpers."""
     parts = [shim("host_shim.h"), shim("host_math.h")]
     loops = [as_loops(k) for k in kernels]
+    if any(text is not None and "hlo::merge_sort(" in text for text in loops):
+        parts.append(shim(host_sorts.HEADER))
     if any(text is None and threads_meet(k) for k, text in zip(kernels, loops, strict=True)):
         parts.append(shim("host_fibres.h"))
     for number, (kernel, text) in enumerate(zip(kernels, loops, strict=True)):
@@ -83,7 +86,11 @@ def as_loops(kernel: Kernel) -> str | None:
     if found is None or found[1] != kernel.symbol:
         return None
     signature = f"static inline void {_inner(kernel)}({_parameters(_INDICES[1:])}, {found[2].strip()})"
-    body = loops_of(signature, one_loop(found[3]), kernel.launch.block, not is_ordered(kernel))
+    merges = host_sorts.with_merges(found[3]) if kernel.kind == "sort" else None
+    text = found[3] if merges is None else merges.body
+    body = loops_of(signature, one_loop(text), kernel.launch.block, not is_ordered(kernel))
+    if body is not None and merges is not None:
+        body = body.replace(host_sorts.MARK, merges.statements)
     return None if body is None else kernel.source[: found.start()] + body
 
 

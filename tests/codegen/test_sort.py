@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hlo_opt
+from hlo_opt.codegen import host_sorts
 from hlo_opt.codegen.host_source import as_loops
 from hlo_opt.diag import Reason
 from hlo_opt.plans import plan
@@ -49,12 +50,19 @@ TOTAL = "compare(a0, b0), direction=GT, type=TOTALORDER"
 LENGTHS = (1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 1000, 2047, 2048, 2049, 4095, 4096)
 
 
-def test_lines_of_all_lengths(tool: Any) -> None:
+@pytest.fixture(params=["merges", "network"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the host orders lines: by merging, or with the network that a GPU has."""
+    if request.param == "network":
+        monkeypatch.setattr(host_sorts, "with_merges", lambda body: None)
+
+
+def test_lines_of_all_lengths(tool: Any, way: None) -> None:
     texts = [sort(f"{rows},{n}", ("s8", "s32"), along=1) for n in LENGTHS for rows in (1, 7 if n < 200 else 2)]
     tool.all_agree(texts)
 
 
-def test_dimensions_and_layouts(tool: Any) -> None:
+def test_dimensions_and_layouts(tool: Any, way: None) -> None:
     sizes = ("2,3,5", "40,33,2", "1,70,3", "129,1,4", "3,1,130")
     layouts = ("{2,1,0}", "{0,1,2}", "{1,2,0}")
     tool.all_agree(
@@ -94,19 +102,19 @@ TYPES = (
 )
 
 
-def test_types(tool: Any) -> None:
+def test_types(tool: Any, way: None) -> None:
     tool.all_agree([sort("3,50", (t, "s32"), along=1) for t in TYPES])
     tool.all_agree([sort("3,50", (t,), along=1, compare=TOTAL if t[0] in "bf" else TOTAL[:-17]) for t in TYPES])
     tool.all_agree([sort("50", ("s8", t)) for t in ("c64", "c128", "f8e5m2", "u2")])
 
 
-def test_equal_elements_stay_in_order_even_where_they_need_not(tool: Any) -> None:
+def test_equal_elements_stay_in_order_even_where_they_need_not(tool: Any, way: None) -> None:
     text = sort("300", ("s8", "s32", "u16"), stable=False)
     keys = np.random.default_rng(1).integers(0, 3, 300).astype(np.int8)
     tool.agrees(text, inputs=[keys, np.arange(300, dtype=np.int32), np.arange(300, dtype=np.uint16)])
 
 
-def test_nan_and_zeros_in_total_order(tool: Any) -> None:
+def test_nan_and_zeros_in_total_order(tool: Any, way: None) -> None:
     generator = np.random.default_rng(2)
     keys = generator.choice(np.array([0x7FC00001, 0xFFC00002, 0, 0x80000000, 0x3F800000, 0x7F800000], np.uint32), 99)
     for text in (sort("99", ("f32",), compare=TOTAL), sort("99", ("f32", "s32"), compare=TOTAL)):
@@ -116,7 +124,7 @@ def test_nan_and_zeros_in_total_order(tool: Any) -> None:
         assert [a.tobytes() for a in found] == [np.asarray(a).tobytes() for a in want]
 
 
-def test_a_comparator_that_is_no_order_still_permutes(tool: Any) -> None:
+def test_a_comparator_that_is_no_order_still_permutes(tool: Any, way: None) -> None:
     values = np.arange(100, dtype=np.int32)
     for compare in ("compare(a0, b0), direction=LE", "compare(a0, b0), direction=NE", "constant(true)"):
         (found,) = tool.run(sort("100", compare=compare), [values])
@@ -132,7 +140,7 @@ h = pred[] and(q, g)
 or(f, h)"""
 
 
-def test_comparators_of_several_operands(tool: Any) -> None:
+def test_comparators_of_several_operands(tool: Any, way: None) -> None:
     text = sort("5,70", ("s8", "f32", "s16", "pred"), along=1, compare=CHAIN)
     tool.agrees(text, whole=True)
     source = tool.kernel(text).source
@@ -166,7 +174,7 @@ def top(shape: str, k: int, kind: str = "f32", *, largest: bool = True, layout: 
     return f"HloModule m\n\nENTRY e {{\n{lines}{root}}}\n"
 
 
-def test_the_first_of_each_line(tool: Any) -> None:
+def test_the_first_of_each_line(tool: Any, way: None) -> None:
     texts = [top(f"{rows},{n}", k) for rows, n, k in ((1, 1, 1), (3, 7, 2), (3, 7, 7), (50, 64, 8), (2, 4096, 40))]
     texts += [top("9,130", 5, kind) for kind in ("s8", "u16", "bf16", "f64", "pred", "f8e5m2")]
     texts += [top("9,130", 5, largest=False), top("4,5,33", 3, "s8", layout="{0,1,2}"), top("70", 1, "s8")]
