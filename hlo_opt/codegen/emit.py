@@ -11,6 +11,7 @@ from hlo_opt.codegen import (
     concatenate,
     dynamic_update_slice,
     gather,
+    long_sort,
     loop,
     matmul,
     matrix_vector,
@@ -40,6 +41,7 @@ EMITTERS: Mapping[str, Emitter] = {
     "tiled-transpose": tiled_transpose.emit,
     "concatenate": concatenate.emit,
     "gather": gather.emit,
+    "long-sort": long_sort.emit,
     "dynamic-update-slice": dynamic_update_slice.emit,
     "matmul": matmul.emit,
     "matrix-vector": matrix_vector.emit,
@@ -75,7 +77,7 @@ def emit_kernel(plan: Plan) -> Kernel:
     places = dict(pointers)  # what is updated is read where it is written, so that both pointers may be the same
     places.update((region.parameters[number], f"out{output}") for output, number in aliases if output in own)
     unread = [name for p, name in pointers.items() if places[p] != name]
-    builder = Builder(numbers, places, [*unread, *(name for name, _ in outputs)])
+    builder = Builder(numbers, places, [*unread, *(name for name, _ in outputs), *plan.scratch_names])
     if any(segment.vector > 1 for segment in plan.segments):
         _promise_alignment(builder, pointers, outputs)
     first = 0
@@ -85,7 +87,8 @@ def emit_kernel(plan: Plan) -> Kernel:
                 EMITTERS[segment.kind](builder, plan, segment, first, of_roots)
         first += segment.blocks
     parameters = [f"const {memory_type(p.shape.type)}* __restrict__ {name}" for p, name in pointers.items()]
-    parameters += [f"{memory_type(shape.type)}* __restrict__ {name}" for name, shape in outputs]
+    scratch = list(zip(plan.scratch_names, plan.scratch, strict=True))
+    parameters += [f"{memory_type(shape.type)}* __restrict__ {name}" for name, shape in (*outputs, *scratch)]
     body = "\n".join(builder.lines)
     text = (
         comment(_description(plan, numbers))
@@ -99,7 +102,7 @@ def emit_kernel(plan: Plan) -> Kernel:
     launch = plan.launch
     content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{text}"
     symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    inputs, outputs_of = list(region.inputs), region.outputs
+    inputs, outputs_of = list(region.inputs), (*region.outputs, *plan.scratch)
     for output, number in aliases:
         if inputs[number].dimensions == outputs_of[output].dimensions:
             inputs[number] = outputs_of[output]  # in the layout in which the copy is updated

@@ -3,6 +3,15 @@
 
 namespace hlo {
 
+// Whether there was no memory for merges since somebody asked.
+static __thread bool sorts_failed = false;
+
+inline int asked_for_failure() {
+  const bool failed = sorts_failed;
+  sorts_failed = false;
+  return failed;
+}
+
 // One of two without a branch: of `a ? b : c` a compiler makes two copies of what follows.
 template <class T> inline const T* chosen(bool is_one, const T* one, const T* other) {
   return (const T*)((unsigned long long)other ^ (((unsigned long long)one ^ (unsigned long long)other) & -(unsigned long long)is_one));

@@ -17,11 +17,15 @@ _LIVE = re.compile(r"if \((blockIdx\.x \* \d+ \+ (\w+) < \d+)\) \{")
 _FIRST = re.compile(r"const int (\w+) = 2 \* (\w+)(?:\.x)? - \(.*\);")
 _SECOND = re.compile(r"const int (\w+) = (\w+) \^ \w+;")
 _INSIDE = re.compile(r"if \((\w+) < (\d+)\) \{")
-_CELL = re.compile(r"const int (\w+) = ([^\[\]]*);")
+_CELL = re.compile(r"const (?:int|long long) (\w+) = ([^\[\]]*);")
 _EXCHANGE = re.compile(r"if \((.*)\) \{")
 _TIE = re.compile(r"(?P<less>.*) \|\| \(!.* && \w+ < \w+\)")
 
 HEADER = "host_sorts.h"
+_OF_HEAP = (
+    "hlo_item *const hlo_held = (hlo_item*)__builtin_malloc(2 * {length}ll * sizeof(hlo_item));\n"
+    "if (!hlo_held) {{ hlo::sorts_failed = true; return; }}\nhlo_item *const hlo_spare = hlo_held + {length};"
+)
 
 
 @dataclass(frozen=True)
@@ -35,14 +39,15 @@ class Merges:
 MARK = "hlo_once();"
 
 
-def with_merges(body: str) -> Merges | None:
-    """The merges of a sort kernel's body; None for any other text."""
+def with_merges(body: str, scratch: str = "") -> Merges | None:
+    """The merges of a sort kernel's body, which orders what is in shared memory or, where it has a name, in `scratch` memory; None for any other text."""
     lines = body.split("\n")
     start = next((n for n, line in enumerate(lines) if _SIZES.fullmatch(line)), None)
     if start is None or not _STEPS.fullmatch(lines[start + 1]):
         return None
     end = next(n for n in range(start, len(lines)) if lines[n] == "  }")
-    tables = {m["name"]: (m["type"], int(m["size"])) for m in map(_SHARED.fullmatch, lines) if m is not None}
+    shared = [m for m in map(_SHARED.fullmatch, lines) if m is not None]
+    tables = {m["name"]: (m["type"], int(m["size"])) for m in shared} or ({scratch: ("int", 0)} if scratch else {})
     sizes = _SIZES.fullmatch(lines[start])
     assert sizes is not None
     statements = _statements([line.strip() for line in lines[start + 3 : end]], int(sizes["last"]), tables)
@@ -84,6 +89,7 @@ def _statements(inside: list[str], length: int, tables: dict[str, tuple[str, int
     if any(re.search(rf"\b(?:{'|'.join((*tables, *cells))})\b", _plain(text)) for text in compared):
         return None
     per_block = next(size for _, size in tables.values()) // length
+    is_shared = per_block > 0
     line = named[0][1] if named and per_block > 1 else "hlo_line"
     members = " ".join(f"{kind} {name};" for name, (kind, _) in tables.items())
     cell = cells[0]
@@ -94,8 +100,8 @@ def _statements(inside: list[str], length: int, tables: dict[str, tuple[str, int
         [
             "{",
             f"struct hlo_item {{ {members} }};",
-            f"hlo_item hlo_held[{length}], hlo_spare[{length}];",
-            f"for (int {line} = 0; {line} < {per_block}; ++{line}) {{",
+            f"hlo_item hlo_held[{length}], hlo_spare[{length}];" if is_shared else _OF_HEAP.format(length=length),
+            f"for (int {line} = 0; {line} < {per_block}; ++{line}) {{" if is_shared else "{",
             *(f"if (!({live[1]})) continue;" for live in lives),
             f"{every} {taken} }}",
             f"hlo::merge_sort(hlo_held, hlo_spare, {length}, false, [&](const hlo_item& hlo_one, const hlo_item& hlo_two) -> bool {{",
@@ -103,7 +109,7 @@ def _statements(inside: list[str], length: int, tables: dict[str, tuple[str, int
             "});",
             f"{every} {given} }}",
             "}",
-            "}",
+            "}" if is_shared else "__builtin_free(hlo_held);\n}",
         ]
     )
 

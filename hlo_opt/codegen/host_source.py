@@ -62,7 +62,9 @@ def host_unit(kernels: Sequence[Kernel]) -> str:
         parts.append(shim("host_fibres.h"))
     for number, (kernel, text) in enumerate(zip(kernels, loops, strict=True)):
         if text is not None:
-            named = f"{text}{_launcher(kernel, True)}"
+            named = (
+                f"{text}{_launcher(kernel, True, 'hlo::asked_for_failure()' if 'hlo::sorts_failed' in text else '0')}"
+            )
         elif threads_meet(kernel):
             named = f"{_named(kernel)}{_launcher(kernel, False)}"
         else:
@@ -86,7 +88,9 @@ def as_loops(kernel: Kernel) -> str | None:
     if found is None or found[1] != kernel.symbol:
         return None
     signature = f"static inline void {_inner(kernel)}({_parameters(_INDICES[1:])}, {found[2].strip()})"
-    merges = host_sorts.with_merges(found[3]) if kernel.kind == "sort" else None
+    merges = None
+    if kernel.kind in ("sort", "long-sort"):
+        merges = host_sorts.with_merges(found[3], "scratch0" if kernel.kind == "long-sort" else "")
     text = found[3] if merges is None else merges.body
     body = loops_of(signature, one_loop(text), kernel.launch.block, not is_ordered(kernel))
     if body is not None and merges is not None:
@@ -189,14 +193,14 @@ def _indices(kernel: Kernel, *, of_thread: bool) -> str:
     return f"hlo::Index{{t, 0, 0}}, {shared}" if of_thread else shared
 
 
-def _launcher(kernel: Kernel, is_block: bool) -> str:
+def _launcher(kernel: Kernel, is_block: bool, result: str = "0") -> str:
     """The launcher of a kernel whose threads meet: of a function for a whole block, or of fibres."""
     grid, block = kernel.launch.grid, kernel.launch.block
     signature, pointers, names = _head(kernel)
     call = f"{_inner(kernel)}({_indices(kernel, of_thread=not is_block)}, {names});"
     if is_block:
         known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
-        return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return 0;\n}}\n"
+        return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return {result};\n}}\n"
     body = f"static void body_{kernel.symbol}(void** pointers, int t, int b) {{\n{pointers}  {call}\n}}\n"
     run = f"if (!hlo::run_block(body_{kernel.symbol}, pointers, {block}, (int)b)) return 1;"
     return f"{body}{signature} {{\n  for (long long b = first; b < last; ++b)\n    {run}\n  return 0;\n}}\n"

@@ -10,11 +10,12 @@ from hlo_opt.plans.plan import Launch
 
 @dataclass(frozen=True)
 class Kernel:
-    """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, then one per output array.
+    """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, then one per output array, then one per array of scratch memory.
 
     Pointers are to physical memory: an array lies as its shape's layout says, and starts at a multiple of 16 bytes on a GPU. `source` stands alone (prelude included) and is what CuPy, NVRTC
     and the C++ compiler (after the host shim) read. Structurally equal fusions give equal sources and so share a kernel.
 
+    outputs   the arrays that it writes; behind those of results, arrays that nobody reads afterwards
     aliases   (output, input): before the launch the output must hold the input's elements, as they lie
     own       outputs among these that may take the input's own memory, where nothing needs it afterwards
     in_order  the result depends on which thread comes first; on the host they run one after another

@@ -216,17 +216,17 @@ def _exchange(builder: Builder, tables: _Tables, line: str, first: str, second: 
                 raw_pair.append(builder.names.fresh(f"position_{of}"))
                 builder.line(f"const unsigned short {raw_pair[-1]} = {tables.positions}[{cell}];")
             held[tables.positions] = raw_pair[0], raw_pair[1]
-        condition = _less(builder, lines, sides[1], sides[0])
+        condition = is_before(builder, lines, sides[1], sides[0])
         if not lines.breaks_ties:
             low_at, high_at = held[tables.positions]
-            condition += f" || (!{_less(builder, lines, *sides)} && {high_at} < {low_at})"
+            condition += f" || (!{is_before(builder, lines, *sides)} && {high_at} < {low_at})"
         with builder.branch(condition):
             for table, (at_low, at_high) in held.items():
                 builder.assign(f"{table}[{low}]", at_high)
                 builder.assign(f"{table}[{high}]", at_low)
 
 
-def _less(builder: Builder, lines: Lines, one: dict[int, str], other: dict[int, str]) -> str:
+def is_before(builder: Builder, lines: Lines, one: dict[int, str], other: dict[int, str]) -> str:
     """Whether the comparator puts elements in front of others, both given by operand; what it does not read is 0."""
     arguments = [side.get(number, "0") for number in range(len(lines.hero.operands)) for side in (one, other)]
     return builder.apply(lines.comparator, arguments)[0]

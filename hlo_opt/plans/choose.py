@@ -16,6 +16,7 @@ from hlo_opt.plans import (
     dynamic_update_slice,
     folding,
     gather,
+    long_sort,
     loop,
     matmul,
     matrix_vector,
@@ -70,10 +71,10 @@ _ORDER: tuple[type, ...] = (
 _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "fusion", "call"})
 
 
-def plan(region: Region, target: Any = None, *, lowered: bool = False) -> Plan | Reason:
+def plan(region: Region, target: Any = None, *, lowered: bool = False, long_sorts: bool = False) -> Plan | Reason:
     """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
-    for the `lowering_reason` of every instruction already."""
-    alone = sort.match(region) or scan.match(region)
+    for the `lowering_reason` of every instruction already; `long_sorts` that no library has the comparator of a sort."""
+    alone = sort.match(region) or scan.match(region) or (long_sort.match(region) if long_sorts else None)
     for instruction in () if lowered else region.computation.instructions:
         reason = lowering_reason(instruction, None if alone is None else alone.hero)
         if reason is not None:

@@ -56,6 +56,7 @@ class Segment:
     in_order     the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
     pieces       concatenate: where the pieces that threads go through begin along its dimension, and how long they are
     tile         matmul: 1 where columns are the left operand's, threads side by side, rows and columns of a thread, contracted elements held at a time
+    scratch      arrays that the launch writes and reads, and that are no results
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Segment:
     in_order: bool = False
     pieces: tuple[tuple[int, int], ...] = ()
     tile: tuple[int, ...] = ()
+    scratch: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,16 @@ class Plan:
             needed = [above([self.region.roots[n] for n in segment.roots]) for segment in self.segments]
             folded = {reduce for reduce in folded if sum(reduce in values for values in needed) == 1}
         return len(folded)
+
+    @property
+    def scratch(self) -> tuple[Shape, ...]:
+        """Arrays that the launch needs besides operands and results; their pointers come last."""
+        return tuple(shape for segment in self.segments for shape in segment.scratch)
+
+    @property
+    def scratch_names(self) -> tuple[str, ...]:
+        """Names of the pointers to these, in the kernel's text."""
+        return tuple(f"scratch{number}" for number in range(len(self.scratch)))
 
     @property
     def kind(self) -> str:

@@ -77,7 +77,7 @@ class Lines:
     @property
     def along(self) -> int:
         """The dimension that is sorted."""
-        return _along(self.hero)
+        return along_of(self.hero)
 
     @property
     def kept(self) -> int:
@@ -126,7 +126,7 @@ def match(region: Region) -> Lines | None:
     (hero,) = heroes
     if not hero.operands[0].shape.rank:
         return None
-    shape, along = hero.operands[0].shape, _along(hero)
+    shape, along = hero.operands[0].shape, along_of(hero)
     length = shape.dimensions[along]
     lines = math.prod(size for d, size in enumerate(shape.dimensions) if d != along)
     if length > LONGEST:
@@ -147,7 +147,7 @@ def operands_of(root: Instruction, outputs: Sequence[tuple[str, Shape]]) -> list
     return [(k, *output) for k, output in enumerate(outputs)]
 
 
-def _along(hero: Instruction) -> int:
+def along_of(hero: Instruction) -> int:
     return sorted_dimension(hero) if hero.opcode == "sort" else hero.operands[0].shape.rank - 1
 
 

@@ -18,7 +18,7 @@ from hlo_opt.runtime.calls import call_of
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A kernel and which of an instruction's array leaves it writes."""
+    """A kernel and which of an instruction's array leaves it writes; what it writes besides, nobody reads."""
 
     kernel: Kernel
     leaves: tuple[int, ...]
@@ -61,7 +61,8 @@ class KernelSet:
         for root in region.roots:
             first = sum(map(len, positions))
             positions.append(tuple(range(first, first + len(list(root.shape.leaves())))))
-        made = plan(region)
+        unheard = instruction.opcode in ("sort", "topk") and call_of(instruction) is None
+        made = plan(region, long_sorts=unheard)
         if isinstance(made, Plan):
             return (self._part(made, positions),)
         if instruction.opcode == "fusion" or len(region.roots) == 1:

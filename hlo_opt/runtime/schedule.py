@@ -284,7 +284,7 @@ class RoutineBuilder:
             inputs = self.adapted(i, operands, Shape.tuple_of(*part.kernel.inputs))
             made = tuple(self.fresh(shape) for shape in part.kernel.outputs)
             self.steps.append(KernelStep(i, inputs, made, part.kernel))
-            written.update(zip(part.leaves, made, strict=True))
+            written.update(zip(part.leaves, made, strict=False))
         return tuple(written[leaf] for leaf in sorted(written))
 
     def malformed(self, i: Instruction, why: str) -> EvaluationError:

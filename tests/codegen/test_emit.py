@@ -174,6 +174,7 @@ def test_every_kind_of_plan_has_an_emitter() -> None:
         "tiled-transpose",
         "concatenate",
         "gather",
+        "long-sort",
         "dynamic-update-slice",
         "matmul",
         "matrix-vector",

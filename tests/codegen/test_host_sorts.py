@@ -35,7 +35,7 @@ def test_every_network_becomes_merges(name: str, tool: Any) -> None:
 
 
 def test_the_header_comes_where_it_is_needed(tool: Any) -> None:
-    assert "namespace hlo {\n\n// One of two" in host_unit([tool.kernel(TEXTS["one"])])
+    assert "void merge_runs(" in host_unit([tool.kernel(TEXTS["one"])])
     assert "merge_runs" not in host_unit([tool.kernel(sort("4096,2", along=1))])  # two elements: no network
 
 

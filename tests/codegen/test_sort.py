@@ -54,7 +54,7 @@ LENGTHS = (1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 1000, 2047
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the host orders lines: by merging, or with the network that a GPU has."""
     if request.param == "network":
-        monkeypatch.setattr(host_sorts, "with_merges", lambda body: None)
+        monkeypatch.setattr(host_sorts, "with_merges", lambda *_: None)
 
 
 def test_lines_of_all_lengths(tool: Any, way: None) -> None:
