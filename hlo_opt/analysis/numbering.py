@@ -8,12 +8,14 @@ custom-call, and what has side effects.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Generic, TypeVar
 
 from hlo_opt.analysis.facts import has_side_effect
 from hlo_opt.diag import VerifyError
-from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, Shape
 from hlo_opt.ops import find
 
 Value = int | tuple["Value", ...]
@@ -30,6 +32,61 @@ IGNORED = frozenset(
 _SMALL_LITERAL = 1024
 
 
+class _Role(Enum):
+    """What an opcode says about the number of an instruction's value."""
+
+    PLAIN = auto()
+    """It goes by shape, attributes and operands, and by what is called."""
+    COMMUTATIVE = auto()
+    """The same, with two operands in any order."""
+    CONSTANT = auto()
+    """Plain, and the literal counts, too."""
+    BITCAST = auto()
+    """Plain, and it counts how the bytes lie in memory."""
+    OPAQUE = auto()
+    """So it does here, and something may happen besides."""
+    ELSEWHERE = auto()
+    """The value is made elsewhere: it is looked through."""
+
+
+_ELSEWHERE = frozenset({"parameter", "fusion", "call", "tuple", "get-tuple-element", "concatenate"})
+
+
+def _role(instruction: Instruction) -> _Role:
+    opcode = instruction.opcode
+    if opcode in _ELSEWHERE:
+        return _Role.ELSEWHERE
+    if opcode == "constant":
+        return _Role.CONSTANT
+    if opcode == "bitcast":
+        return _Role.BITCAST
+    if opcode.startswith("custom-call") or has_side_effect(instruction):
+        return _Role.OPAQUE
+    return _Role.COMMUTATIVE if is_commutative(opcode) else _Role.PLAIN
+
+
+T = TypeVar("T")
+
+
+class _Alike(Generic[T]):
+    """Numbers for things: the same for those of which `form` makes the same. A thing is looked up by its identity, which is quicker than comparing it."""
+
+    def __init__(self, form: Callable[[T], Hashable]) -> None:
+        self._form = form
+        self._by_form: dict[Hashable, int] = {}
+        self.known: dict[int, int] = {}
+        """By identity."""
+        self._kept: list[T] = []
+        """What was asked about: a thing that is gone could hand its identity on."""
+
+    def number(self, thing: T) -> int:
+        found = self.known.get(id(thing))
+        if found is None:
+            found = self.known[id(thing)] = self._by_form.setdefault(self._form(thing), len(self._by_form))
+            self._kept.append(thing)
+        return found
+
+
 @dataclass(eq=False)
 class Table:
     """Numbers by what they stand for, shared between the modules that are compared."""
@@ -38,16 +95,25 @@ class Table:
     made_by: list[Instruction | None] = field(default_factory=list)
     operands: list[tuple[int, ...]] = field(default_factory=list)
     parts: dict[tuple[int, int], tuple[Value, ...]] = field(default_factory=dict)
+    roles: dict[str, _Role] = field(default_factory=dict)
+    bare: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.without_layout))
+    """Shapes, alike when they hold the same kind of values."""
+    laid_out: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.laid_out))
+    """Shapes, alike when they lie in memory alike, too."""
+    literals: _Alike[Literal | None] = field(default_factory=lambda: _Alike(_literal_key))
 
     def number(
         self, key: tuple[object, ...], instruction: Instruction | None = None, operands: tuple[int, ...] = ()
     ) -> int:
         found = self.numbers.get(key)
-        if found is None:
-            found = self.numbers[key] = len(self.made_by)
-            self.made_by.append(instruction)
-            self.operands.append(operands)
-        return found
+        return self.add(key, instruction, operands) if found is None else found
+
+    def add(self, key: tuple[object, ...], instruction: Instruction | None, operands: tuple[int, ...]) -> int:
+        """The number of what has none yet."""
+        made = self.numbers[key] = len(self.made_by)
+        self.made_by.append(instruction)
+        self.operands.append(operands)
+        return made
 
     def flat(self, value: Value) -> int:
         """One number for a value, a tuple's elements included."""
@@ -86,24 +152,28 @@ class Numbered:
     waits: Counter[tuple[int, int]] = field(default_factory=Counter)
 
 
-def literal_key(instruction: Instruction) -> object:
+def literal_key(instruction: Instruction) -> Hashable:
     """What two constants are compared by. Small ones by their bits; large ones by their text, which is quicker; elided ones equal only themselves."""
-    literal = instruction.literal
+    return _literal_key(instruction.literal)
+
+
+def _literal_key(literal: Literal | None) -> Hashable:
     if literal is None or literal.is_elided:
         return ("elided", id(literal))
-    if literal.text is not None and instruction.shape.element_count > _SMALL_LITERAL:
+    if literal.text is not None and literal.shape.element_count > _SMALL_LITERAL:
         return literal.text
     return literal.key()
 
 
-def attribute_key(instruction: Instruction) -> tuple[object, ...]:
+def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
     """The attributes that count, without called computations, by name."""
-    keep = instruction.opcode == "custom-call"
     found = [
         (name, value.text)
         for name, value in instruction.attributes.items()
-        if (name not in IGNORED or (keep and name == "backend_config")) and isinstance(value, Attribute)
+        if name not in IGNORED and isinstance(value, Attribute)
     ]
+    if instruction.opcode == "custom-call" and "backend_config" in instruction.attributes:
+        found.append(("backend_config", instruction.attributes["backend_config"].text))
     if len(found) > 1:
         found.sort()
     return tuple(found)
@@ -150,43 +220,84 @@ class Numbering:
 
     def _advance(self, walk: _Walk) -> _Walk | None:
         """Number instructions until one needs a computation that has no number yet; None when all are done."""
-        order, values = walk.order, walk.values
-        while walk.position < len(order):
-            instruction = order[walk.position]
+        order, values, given, roles = walk.order, walk.values, walk.arguments, self.table.roles
+        for position in range(walk.position, len(order)):
+            instruction = order[position]
+            opcode = instruction.opcode
             operands = tuple([values[o] for o in instruction.operands])
-            inlined = instruction.opcode in ("fusion", "call")
-            called: list[Numbered] = []
-            for callee in instruction.called():
-                arguments = operands if inlined else None
-                known = self._known.get((callee, arguments))
-                if known is None:
-                    return _Walk(callee, arguments)
-                called.append(known)
+            role = roles.get(opcode)
+            if role is None:
+                role = roles[opcode] = _role(instruction)
+            value: Value | None = None
+            if role is _Role.ELSEWHERE:
+                if given is not None and instruction.parameter_number is not None:
+                    value = given[instruction.parameter_number]
+            elif role is not _Role.OPAQUE:
+                value = self._computed(instruction, role, operands)
+            if value is None:
+                inlined = opcode in ("fusion", "call")
+                called: list[Numbered] = []
+                for callee in instruction.called():
+                    arguments = operands if inlined else None
+                    known = self._known.get((callee, arguments))
+                    if known is None:
+                        walk.position = position
+                        return _Walk(callee, arguments)
+                    called.append(known)
+                value = self._value(walk, instruction, operands, called)
             self._work += 1
             if self._work > WORK_LIMIT:
                 raise VerifyError(
                     f"the calls of {self.module.name} expand to more than {WORK_LIMIT} instructions",
                     span=self.module.span(instruction),
                 )
-            value = self._value(walk, instruction, operands, called)
             values[instruction] = value
-            for needed in instruction.control_predecessors:
-                walk.waits[self.table.flat(values[needed]), self.table.flat(value)] += 1
-            walk.position += 1
+            if instruction.control_predecessors:
+                for needed in instruction.control_predecessors:
+                    walk.waits[self.table.flat(values[needed]), self.table.flat(value)] += 1
         return None
 
+    def _computed(self, i: Instruction, role: _Role, operands: tuple[Value, ...]) -> Value | None:
+        """The value of an instruction that only computes; None for one that calls computations. Most are of this kind, so this is written to be quick."""
+        table = self.table
+        shape = i.shape
+        bare = table.bare.known.get(id(shape))
+        if bare is None:
+            bare = table.bare.number(shape)
+        given: tuple[object, ...] = operands
+        if role is _Role.COMMUTATIVE and len(operands) == 2:
+            one, other = operands
+            if isinstance(one, int) and isinstance(other, int) and one > other:
+                given = (other, one)
+        elif role is _Role.CONSTANT:
+            given = (table.literals.number(i.literal),)
+        elif role is _Role.BITCAST:
+            given = (*[table.laid_out.number(s) for s in (shape, *[o.shape for o in i.operands])], *operands)
+        attributes: list[tuple[str, str]] = []
+        for name, attribute in i.attributes.items():
+            if name not in IGNORED:
+                if isinstance(attribute, Called):
+                    return None
+                attributes.append((name, attribute.text))
+        if len(attributes) > 1:
+            attributes.sort()
+        key = (i.opcode, bare, *attributes, *given)
+        number = table.numbers.get(key)
+        if number is None:
+            number = table.add(key, i, tuple([table.flat(v) for v in operands]))
+        return number if shape.elements is None else table.taken_apart(number, shape)
+
     def _value(self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered]) -> Value:
+        """The value of any other instruction."""
         table = self.table
         opcode = i.opcode
         if opcode == "parameter":
             number = i.parameter_number or 0
-            if walk.arguments is not None:
-                return walk.arguments[number]
-            shape = i.shape.without_layout()
-            return table.taken_apart(table.number(("parameter", number, shape), i), i.shape)
+            return table.taken_apart(table.number(("parameter", number, i.shape.without_layout()), i), i.shape)
         if opcode in ("fusion", "call"):
-            walk.effects.update(called[0].effects)
-            walk.waits.update(called[0].waits)
+            if called[0].effects or called[0].waits:
+                walk.effects.update(called[0].effects)
+                walk.waits.update(called[0].waits)
             return called[0].root
         if opcode == "tuple":
             return operands
@@ -198,17 +309,17 @@ class Numbering:
             return self._concatenate(i, operands)
         # what only waits inside does nothing outside: where nobody asks for the result, it may go
         acts = has_side_effect(i) or any(n.effects for n in called)
-        layouts: object = None
-        if acts or opcode in ("bitcast", "custom-call"):
-            layouts = (i.shape.laid_out(), *(o.shape.laid_out() for o in i.operands))
+        layouts: tuple[int, ...] = ()
+        if acts or opcode == "custom-call":
+            layouts = tuple([table.laid_out.number(shape) for shape in (i.shape, *(o.shape for o in i.operands))])
         flat = tuple([v if isinstance(v, int) else table.flat(v) for v in operands])
         key = (
+            "full",
             opcode,
-            i.shape.without_layout(),
+            table.bare.number(i.shape),
             layouts,
             attribute_key(i),
-            _called_key(i, called, table),
-            literal_key(i) if opcode == "constant" else None,
+            _called_key(i, called, table) if called else (),
             tuple(sorted(flat)) if is_commutative(opcode) and len(flat) == 2 else flat,
         )
         number = table.number(key, i, flat)

@@ -6,6 +6,7 @@ Source: xla/service/gpu/model/gpu_performance_model.cc and gpu_performance_model
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,10 @@ from hlo_opt.analysis.geometry import LaunchDimensions
 from hlo_opt.analysis.heroes import emitter_of, merged_view, writes_reduction
 from hlo_opt.analysis.launch import emitter_launch
 from hlo_opt.analysis.own_launch import fold_dimensions, move_dimensions
+from hlo_opt.analysis.read_times import ReadTimes, ReadTotal
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.tiled_model import TileSizes, best_tiled_kernel, configured_tiles, tiled_kernel
-from hlo_opt.analysis.timing import KernelEstimate, compute_ns, overlapped, read_ns, write_ns
+from hlo_opt.analysis.timing import KernelEstimate, compute_ns, overlapped, write_ns
 from hlo_opt.analysis.transposes import moves_minor
 from hlo_opt.analysis.utilization import ClusterUsage, Usage, Use, plain_usage
 from hlo_opt.ir import Instruction
@@ -41,6 +43,9 @@ _SHAPES_KERNELS = frozenset(
 """Operations that may decide how a kernel that holds them is launched, or whether it reads memory in order."""
 
 _MOVES = frozenset({"transpose", "copy"})
+
+MOST_LAUNCHES = 4
+"""Launches for which the times of a kernel's reads are kept up while it grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +108,27 @@ class Priced:
             self.reads = {}
             for operand, size in zip(instruction.operands, known[instruction].accesses.read, strict=True):
                 self.reads.setdefault(operand, round(size))
+        self._times: dict[tuple[int, bool], ReadTimes] = {}
 
     def absorbed(self, producer: Instruction, operands: Iterable[Instruction]) -> None:
         """The fusion has taken in a producer, its cluster too: what is known of its other operands stays."""
         self.reads.pop(producer, None)
+        for times in self._times.values():
+            times.drop(producer)
         for operand in operands:
-            self.reads[operand] = round(self.usage.read_of(self.cluster, operand))
+            size = self.reads[operand] = round(self.usage.read_of(self.cluster, operand))
+            for times in self._times.values():
+                times.put(operand, size)
         self._forget()
 
     def renamed(self, old: Instruction, new: Instruction) -> None:
         """What gave an operand's value was replaced."""
         self.reads = {new if o is old else o: size for o, size in self.reads.items()}
+        self._times.clear()
         self._forget()
 
     def _forget(self) -> None:
-        for name in ("tiles", "writes_reduction", "form", "estimate"):
+        for name in ("tiles", "writes_reduction", "form", "estimate", "hands_on"):
             self.__dict__.pop(name, None)
 
     @property
@@ -159,9 +170,23 @@ class Priced:
                 return found
         # XLA's model reads an operand once for each position where a plain instruction names it
         twice = not self.is_fusion and not self.row_local
-        operands = self.instruction.operands if twice else self.reads
-        reads = [(o, self.reads[o]) for o in operands]
-        return _estimate(self.form, self.usage.flops, reads, self.usage.written, self.usage.constant_bytes, self.target)
+        read = self.read_times(self.form).all_of(self.instruction.operands if twice else None)
+        return _estimate(self.form, self.usage.flops, read, self.usage.written, self.usage.constant_bytes, self.target)
+
+    def read_times(self, form: LaunchForm) -> ReadTimes:
+        """What reading the operands takes in a launch."""
+        key = (form.launch.blocks, form.coalesced)
+        found = self._times.get(key)
+        if found is None:
+            if len(self._times) >= MOST_LAUNCHES:
+                self._times.clear()
+            found = self._times[key] = ReadTimes(self.reads, form.launch.blocks, form.coalesced, self.target)
+        return found
+
+    @cached_property
+    def hands_on(self) -> bool:
+        """Whether the kernel reads its operands where its result is read, all of them."""
+        return is_elementwise(self.instruction)
 
     def utilization_of(self, producer: Instruction) -> float:
         """How often this kernel uses the full value of a producer."""
@@ -178,31 +203,15 @@ class Priced:
 def _estimate(
     form: LaunchForm,
     flops: float,
-    read: Iterable[tuple[Instruction, int]],
+    read: ReadTotal,
     written: float,
     constant_bytes: float,
     target: DeviceTarget,
 ) -> KernelEstimate:
     launch = form.launch
-    time_read = 0.0
-    total = constant_bytes
-    for operand, used in read:
-        total += used
-        net = min(byte_size(operand.shape), used)
-        share = 1.0 if form.coalesced else _width(operand) / target.dram_transaction_bytes
-        time_read += read_ns(net, used, share, launch.blocks, target)
     compute = compute_ns(max(0, int(flops)), launch.blocks, launch.threads, target)
-    memory = time_read + write_ns(written, target)
-    return KernelEstimate(overlapped(compute, memory) / 1000, total, written, flops)
-
-
-TUPLE_WIDTH = 4
-"""Bytes that a tuple counts as where reads jump."""
-
-
-def _width(operand: Instruction) -> int:
-    """Bytes of an element."""
-    return (operand.shape.type.bytes or 1) if operand.shape.is_array else TUPLE_WIDTH
+    memory = read.quarters / 4 + write_ns(written, target)
+    return KernelEstimate(overlapped(compute, memory) / 1000, constant_bytes + read.bytes, written, flops)
 
 
 class Jumps:
@@ -286,16 +295,7 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
         form = launch_form(cluster, target, row_local=consumer.row_local, movers=movers, reductions=reductions)
     flops = int(producer.usage.flops) * consumer.evaluations_of(producer.instruction) + int(consumer.usage.flops)
     share = consumer.utilization_of(producer.instruction)
-    # XLA's list of what a fused pair reads names an operand as often as the consumer does
-    named = consumer.reads if consumer.row_local else consumer.instruction.operands
-    operands = [o for o in named if o is not producer.instruction]
-    operands += [o for o in producer.reads if o not in consumer.reads]
-    read: list[tuple[Instruction, int]] = []
-    for operand in operands:
-        by_producer, by_consumer = producer.reads.get(operand, 0), consumer.reads.get(operand, 0)
-        common = _common(producer, consumer, operand)
-        wanted = round(by_producer * share) + by_consumer - round(common * byte_size(operand.shape))
-        read.append((operand, max(0, wanted)))
+    read = _read_together(producer, consumer, form, share)
     written = consumer.usage.written + (producer.usage.written if keep_producer else 0.0)
     constants = producer.usage.constant_bytes * share + consumer.usage.constant_bytes
     return _estimate(form, flops, read, written, constants, target)
@@ -315,10 +315,11 @@ def joint_estimate(
         reads[operand] = max(size, reads.get(operand, 0))
     for value in handed:
         reads.pop(value, None)
+    read = ReadTimes(reads, form.launch.blocks, form.coalesced, one.target).all_of()
     usages = (one.usage, other.usage)
     written = max(0.0, sum(u.written for u in usages) - unwritten)
     flops, constants = sum(u.flops for u in usages), sum(u.constant_bytes for u in usages)
-    return _estimate(form, flops, reads.items(), written, constants, one.target)
+    return _estimate(form, flops, read, written, constants, one.target)
 
 
 def _depends_on_inputs(consumer: Priced) -> bool:
@@ -326,16 +327,41 @@ def _depends_on_inputs(consumer: Priced) -> bool:
     return not consumer.cluster.opcodes.isdisjoint(("reduce", "dynamic-update-slice"))
 
 
+def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: float) -> ReadTotal:
+    """What a pair reads as one kernel: only the producer and what it reads itself make a difference to what the consumer reads."""
+    times = consumer.read_times(form)
+    # XLA's list of what a fused pair reads names an operand as often as the consumer does
+    repeats = not consumer.row_local and len(consumer.instruction.operands) != len(consumer.reads)
+    named = Counter(consumer.instruction.operands) if repeats else None
+    total = times.all_of(None if named is None else consumer.instruction.operands)
+    quarters, size = total.quarters, total.bytes
+    made = producer.instruction
+    if made in times.quarters:
+        often = 1 if named is None else named[made]
+        quarters -= often * times.quarters[made]
+        size -= often * times.bytes[made]
+    for operand, by_producer in producer.reads.items():
+        wanted = round(by_producer * share)
+        often = 1
+        if operand in times.quarters:
+            wanted += times.bytes[operand] - round(_common(producer, consumer, operand) * byte_size(operand.shape))
+            often = 1 if named is None else named[operand]
+            quarters -= often * times.quarters[operand]
+            size -= often * times.bytes[operand]
+        wanted = max(0, wanted)
+        quarters += often * times.one(operand, wanted)
+        size += often * wanted
+    return ReadTotal(quarters, size)
+
+
 def _common(producer: Priced, consumer: Priced, operand: Instruction) -> float:
     """How much of an operand both read at the same places, so that it counts once (GetCommonUtilization)."""
     above, below = producer.cluster.inputs.get(operand), consumer.cluster.inputs.get(operand)
     if above is None or below is None:
         return 0.0
-    if not is_elementwise(producer.instruction) and (
-        not producer.is_fusion or producer.usage.root not in producer.usage.use_roots[above]
-    ):
+    if not producer.hands_on and (not producer.is_fusion or producer.usage.root not in producer.usage.use_roots[above]):
         return 0.0
     place = consumer.cluster.inputs[producer.instruction]
     if consumer.is_fusion:
         return consumer.usage.common_elementwise(below, place)
-    return 1.0 if is_elementwise(consumer.instruction) else 0.0
+    return 1.0 if consumer.hands_on else 0.0

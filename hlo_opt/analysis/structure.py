@@ -116,7 +116,12 @@ def _digest(parts: list[int]) -> bytes:
     return blake2b(array("q", parts).tobytes(), digest_size=16).digest()
 
 
+def places_of(operands: Iterable[Instruction]) -> dict[Instruction, int]:
+    """Where each of the operands of an instruction stands, the last place of one that stands in several."""
+    return {operand: number for number, operand in enumerate(operands)}
+
+
 def shared_operands(one: Iterable[Instruction], other: Iterable[Instruction]) -> tuple[int, ...]:
     """For each of the operands of one instruction, where it stands among those of another; -1 where it does not."""
-    places = {operand: number for number, operand in enumerate(other)}
+    places = places_of(other)
     return tuple([places.get(operand, -1) for operand in one])

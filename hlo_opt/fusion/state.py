@@ -13,7 +13,7 @@ from hlo_opt.analysis.heroes import Emitter, emitter_of, shared_memory
 from hlo_opt.analysis.performance import Priced, fused_estimate, makes_reads_jump
 from hlo_opt.analysis.reductions import fast_form
 from hlo_opt.analysis.signature import signature
-from hlo_opt.analysis.structure import Members, shared_operands
+from hlo_opt.analysis.structure import Members, places_of, shared_operands
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.tiled_model import TileSizes, best_tiling
 from hlo_opt.analysis.timing import KernelEstimate
@@ -207,10 +207,9 @@ class FusionState:
     def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was considered."""
         one, other = self.structure(producer), self.structure(consumer)
-        below = consumer.operands
-        return self.known.structures.number(
-            ("both", one, other, shared_operands((producer, *producer.operands), below))
-        )
+        places = self._cached("places", consumer, lambda c: places_of(c.operands))
+        shared = tuple([places.get(operand, -1) for operand in (producer, *producer.operands)])
+        return self.known.structures.number(("both", one, other, shared))
 
     def outlook(self, structure: int, cluster: Callable[[], Cluster]) -> Outlook | Reason:
         """What the plan of a kernel of a structure would be; `cluster` says what the kernel holds."""

@@ -5,6 +5,8 @@ from hlo_opt.analysis import numbering
 from hlo_opt.analysis.inlining import inline_calls
 from hlo_opt.analysis.numbering import Numbering, Table
 from hlo_opt.diag import VerifyError
+from hlo_opt.ir.element_type import ELEMENT_TYPES
+from hlo_opt.ir.shape import array
 
 
 def same(one: str, other: str) -> bool:
@@ -42,6 +44,53 @@ def test_constants_compare_by_value_and_elided_ones_never():
     assert not same("ENTRY e {\n ROOT c = f32[] constant(0)\n}\n", "ENTRY e {\n ROOT c = f32[] constant(-0)\n}\n")
     elided = "ENTRY e {\n ROOT c = f32[2000]{0} constant({...})\n}\n"
     assert not same(elided, elided)
+
+
+def test_layouts_count_where_bytes_are_read_as_they_lie():
+    square = "ENTRY e {\n p = f32[2,3]{1,0} parameter(0)\n ROOT b = f32[6]{0} bitcast(p)\n}\n"
+    assert not same(square, square.replace("{1,0}", "{0,1}"))
+    assert same(square, square.replace("{1,0}", ""))
+    plain = square.replace("bitcast", "reshape")
+    assert same(plain, plain.replace("{1,0}", "{0,1}"))
+
+
+def test_called_computations_count_by_what_they_hold():
+    adds = "f {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b)\n}\n\n"
+    reduce = "z = f32[] constant(0)\n ROOT r = f32[] reduce(p, z), dimensions={0}, to_apply=f"
+    assert same(adds + entry(reduce), adds.replace("add(a, b)", "add(b, a)") + entry(reduce))
+    assert not same(adds + entry(reduce), adds.replace("add", "maximum") + entry(reduce))
+
+
+def test_a_tuple_is_the_same_operand_whole_and_in_parts():
+    loop = "f {\n a = (f32[8]{0}, f32[8]{0}) parameter(0)\n ROOT r = (f32[8]{0}, f32[8]{0}) tuple(a0, a1)\n}\n"
+    loop = loop.replace(
+        " ROOT",
+        " a0 = f32[8]{0} get-tuple-element(a), index=0\n a1 = f32[8]{0} get-tuple-element(a), index=1\n ROOT",
+    )
+    never = "c {\n a = (f32[8]{0}, f32[8]{0}) parameter(0)\n ROOT r = pred[] constant(false)\n}\n\n"
+    body = "t = (f32[8]{0}, f32[8]{0}) tuple(p, q)\n ROOT w = (f32[8]{0}, f32[8]{0}) while(t), condition=c, body=f"
+    rebuilt = body.replace(
+        "while(t)",
+        "while(u)",
+    ).replace(
+        " ROOT",
+        " x = f32[8]{0} get-tuple-element(t), index=0\n y = f32[8]{0} get-tuple-element(t), index=1\n"
+        " u = (f32[8]{0}, f32[8]{0}) tuple(x, y)\n ROOT",
+    )
+    assert same(loop + never + entry(body), loop + never + entry(rebuilt))
+    assert not same(loop + never + entry(body), loop + never + entry(rebuilt.replace("tuple(x, y)", "tuple(y, x)")))
+
+
+def test_shapes_that_are_gone_leave_nothing_behind():
+    """What is remembered by identity must not be taken for what is made later at the same place in memory."""
+    table = Table()
+    module = hlo_opt.parse("HloModule m\n\n" + entry("ROOT a = f32[8]{0} add(p, q)"))
+    add = module.entry.root
+    numbers = set()
+    for size in range(1, 200):
+        add.shape = array(ELEMENT_TYPES["f32"], size)
+        numbers.add(Numbering(module, table).entry().root)
+    assert len(numbers) == 199
 
 
 def test_fusions_calls_and_tuples_are_looked_through():
