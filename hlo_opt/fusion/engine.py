@@ -148,7 +148,9 @@ class Engine:
         structure = self.state.structure_of_both(producer, consumer)
         fusion = consumer
         if consumer.opcode != "fusion":
+            traits = self.state.traits(consumer)
             fusion = start_fusion(consumer)
+            self.state.started(fusion, traits)
             if consumer in self.origins:
                 self.origins[fusion.called_by("calls").root] = self.origins[consumer]
             self.state.forget(consumer)

@@ -25,29 +25,34 @@ def join(
     for name in (original_name(other, engine.origins), original_name(host, engine.origins)):
         engine.fused_by.setdefault(name, engine.rule)
     fusion = host
-    for changed in (other, host):
-        if not changed.shape.is_tuple:
-            for user in changed.users:  # they were looked at with another operand
-                if user.opcode == "fusion":
-                    state.settle(user)
-                else:
-                    state.forget(user)
+    readers = [
+        (changed, user)
+        for changed in (other, host)
+        if not changed.shape.is_tuple
+        for user in changed.users
+        if user is not other and user is not host
+    ]
     after = state.joined(other, host, known)
     if host.opcode != "fusion":
         fusion = start_fusion(host)
         if host in engine.origins:
             engine.origins[fusion.called_by("calls").root] = engine.origins[host]
     engine.made[fusion] = None
-    called = _write_too(other, fusion, engine.origins)
+    called, first = _write_too(other, fusion, engine.origins)
     if called is not None:
         engine.orphans.append(called)
     after(fusion)
+    elements = (
+        {u.attribute("index", int): u for u in fusion.users if u.opcode == "get-tuple-element"} if readers else {}
+    )
+    for changed, user in readers:
+        state.replaced(changed, elements[first if changed is other else 0], user)
     engine.made.pop(other, None)
     return fusion
 
 
-def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> Computation | None:
-    """Move `other` into the fusion as further outputs. Returns its computation when it was a fusion."""
+def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> tuple[Computation | None, int]:
+    """Move `other` into the fusion as further outputs. Returns its computation, where it was a fusion, and the number of the first new output."""
     body = fusion.called_by("calls")
     body.index_users()
     operands = list(fusion.operands)
@@ -71,7 +76,7 @@ def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> Com
     called = other.called_by("calls") if other.opcode == "fusion" else None
     _redirect(other, fusion, first)
     edit.remove(other)
-    return called
+    return called, first
 
 
 def _write_tuple(body: Computation, made: Instruction, origins: Origins) -> None:

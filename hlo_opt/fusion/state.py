@@ -259,6 +259,10 @@ class FusionState:
         found = self.outlook(self.structure(instruction), lambda: self.cluster(instruction))
         return 0 if isinstance(found, Reason) else found.row_reductions
 
+    def started(self, fusion: Instruction, traits: Traits) -> None:
+        """A fusion holds one instruction so far, of these traits."""
+        self._caches.setdefault("traits", {})[fusion] = traits
+
     def absorbed(
         self, producer: Instruction, fusion: Instruction, structure: int
     ) -> Callable[[Mapping[Instruction, Instruction]], None]:

@@ -88,6 +88,8 @@ class Instruction:
 
     def called(self) -> Iterator[Computation]:
         """The computations that this instruction's attributes name, in order."""
+        if not self.attributes:
+            return iter(())
         found: tuple[Computation, ...] = ()
         for value in self.attributes.values():
             if isinstance(value, Called):

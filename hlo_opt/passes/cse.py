@@ -38,9 +38,12 @@ def _merge(
     computation: Computation, values: dict[Instruction, Value], effects: set[Computation], context: PassContext
 ) -> bool:
     first: dict[tuple[Value, Shape, str], Instruction] = {}
-    ordered = {p for i in computation.instructions for p in i.control_predecessors}
+    instructions = list(computation.instructions)
+    if len({values[i] for i in instructions}) == len(instructions):
+        return False
+    ordered = {p for i in instructions for p in i.control_predecessors}
     changed = False
-    for instruction in list(computation.instructions):
+    for instruction in instructions:
         if instruction.control_predecessors or instruction in ordered or has_side_effect(instruction):
             continue
         if effects and any(c in effects for c in instruction.called()):
