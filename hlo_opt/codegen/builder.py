@@ -304,12 +304,16 @@ class Builder:
         return name
 
     def address(self, shape: Shape, index: Index) -> str:
+        """The text of the position of an element in memory."""
+        return self._plain(self.place(shape, index))
+
+    def place(self, shape: Shape, index: Index) -> Expression:
         """The position of an element in memory: the layout's strides applied to the index."""
         position: Expression = constant(0)
         order = sorted(range(len(index)), key=lambda d: -shape.strides[d])
         for d in order:  # major to minor, so that digits of one number join again
             position = add(position, multiply(self._settled(index[d]), shape.strides[d]))
-        return self._plain(position)
+        return position
 
     # ---- values
 
@@ -355,7 +359,29 @@ class Builder:
 
     def store(self, pointer: str, shape: Shape, index: Index, value: str) -> None:
         """Write one element of an output."""
-        self.line(f"{pointer}[{self.address(shape, index)}] = {stored(shape.type, value)};")
+        self.put(pointer, shape, index, stored(shape.type, value))
+
+    def put(self, pointer: str, shape: Shape, index: Index, text: str) -> None:
+        """Write one element of an output, given as it lies in memory. Where it shares its byte with others, it may be another thread that writes those at the same time."""
+        at = self.address(shape, index)
+        if shape.type.per_byte == 1:
+            self.line(f"{pointer}[{at}] = {text};")
+        else:
+            self.line(f"hlo_put_{shape.type.bits}({pointer}, {at}, {text}{end_text(shape)});")
+
+    def held(self, pointer: str, shape: Shape, index: Index, number: str = "") -> str:
+        """The text of an element of an array as it lies in memory; where several share a byte and `number` is given, of the so many-th one after that at the index, which begins a byte."""
+        at = self.address(shape, index)
+        if shape.type.per_byte == 1:
+            return f"{pointer}[{at}]"
+        return f"hlo_get_{shape.type.bits}({pointer}, {at}{f', {number}' if number else ''})"
+
+    def first_of(self, position: Expression, size: int) -> Expression | None:
+        """The position of the first element of a vector of that size, given that of any; None where it is not known."""
+        pair = self._pairs.get(position.name) if isinstance(position, Variable) else None
+        if pair is None or pair.size != size:
+            return None
+        return multiply(Variable(0, position.high // size, pair.first), size)
 
     def _key(self, instruction: Instruction, number: int | None, index: Index) -> Key:
         """The instruction that makes the value, looking through tuples and their elements."""
@@ -475,9 +501,9 @@ class Builder:
             return zero(shape.type)
         return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
 
-    def where(self, parameter: Instruction, index: Index) -> str:
-        """The text of the memory that holds an element of a parameter."""
-        return f"{self._pointers[parameter]}[{self.address(parameter.shape, index)}]"
+    def where(self, parameter: Instruction, index: Index, number: str = "") -> str:
+        """The text of an element of a parameter as it lies in memory; `number` as for `held`."""
+        return self.held(self._pointers[parameter], parameter.shape, index, number)
 
     def bind_exact(self, element_type: ElementType, text: str) -> str:
         """As `bind`, for a value that is of the element type already."""
@@ -506,6 +532,11 @@ class Builder:
         return self.bind_exact(
             element_type, from_table(element_type, f"{self._tables[instruction]}[{self.address(row_major, index)}]")
         )
+
+
+def end_text(shape: Shape) -> str:
+    """A last argument for what writes elements that share bytes: how many there are, where the last byte is not full; what is behind them then stays 0."""
+    return f", {shape.element_count}" if shape.element_count % shape.type.per_byte else ""
 
 
 def _filled(template: str, element_type: ElementType, operands: Sequence[str]) -> str:

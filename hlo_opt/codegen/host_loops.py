@@ -35,6 +35,7 @@ _MEETING = re.compile(r"\b(__sync\w*|__shfl\w*|__ballot\w*|__any\w*|__all\w*|__r
 _SHUFFLE = re.compile(r"\b__shfl(?P<kind>|_down|_up|_xor)_sync\(")
 _VOTE = re.compile(r"\b__(?P<kind>ballot|any|all)_sync\(")
 _REGISTER = re.compile(rf"(?:\((?P<cast>{_TYPE})\))?(?P<name>\w+)")
+_FILLS = re.compile(r"\bhlo_fill_\d+\(")
 _KEYWORDS = frozenset(["const", "unsigned", "signed", "bool", "char", "short", "int", "long", "float", "double"])
 _INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
@@ -130,7 +131,7 @@ _Node = _Stretch | _Around | str
 def loops_of(signature: str, body: str, block: int, simd: bool) -> str | None:
     """The function `signature` with the body of a kernel for all threads of a block of that size; None where the body is not understood."""
     try:
-        return _Writer(block, simd).function(signature, _parsed(body))
+        return _Writer(block, simd, _FILLS.search(body) is not None).function(signature, _parsed(body))
     except _UnknownError:
         return None
 
@@ -166,8 +167,9 @@ def _meets(item: _Item) -> bool:
 
 
 class _Writer:
-    def __init__(self, block: int, simd: bool) -> None:
-        self.block, self.simd = block, simd
+    def __init__(self, block: int, simd: bool, keeps_neighbours: bool) -> None:
+        """`keeps_neighbours`: threads write bytes that hold several elements, and so must have those in all rounds."""
+        self.block, self.simd, self.keeps_neighbours = block, simd, keeps_neighbours
         self.pure: dict[str, str] = {}
         """Constants of a thread that are cheap to compute again in each stretch: their declarations, by name."""
         self.uniform: set[str] = set()
@@ -341,7 +343,7 @@ class _Writer:
             ]
         )
         body, node = walk.body, _Around("", [stretch])
-        vector = walk.vector
+        vector = None if self.keeps_neighbours else walk.vector
         if vector is not None:
             self.declare(vector.number, "int")
             self.uniform.add(vector.number)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 _ARRAY = re.compile(r"(?P<margin> *)(?P<type>[\w ]+) (?P<name>(?:read|made)\d+)\[(?P<size>\d+)\];")
 _LOOP = re.compile(r" *for \(int (?P<name>s\d+) = 0; (?P=name) < (?P<size>\d+); \+\+(?P=name)\) \{")
 
+_OF_VECTOR = re.compile(r" *const (?:int|long long) (?P<name>\w+) = (?P<first>\w+ \* \d+) \+ (?P<number>s\d+);")
+_NEIGHBOUR = re.compile(r"\bhlo_get_(?P<bits>\d+)\((?P<array>\w+), (?P<at>[^,]+), (?P<number>s\d+)\)")
 _POSITION = re.compile(r" *const (?:int|long long) (?P<name>\w+) = .*;")
 
 
@@ -49,7 +51,7 @@ class _Group:
 
 def one_loop(body: str) -> str:
     """The body of a kernel in which each element is read, computed and written in one go."""
-    lines = body.splitlines()
+    lines = _by_position(body.splitlines())
     made: list[str] = []
     place = 0
     while place < len(lines):
@@ -62,6 +64,20 @@ def one_loop(body: str) -> str:
         place = _gather(lines, place, margin, group)
         made += group.lines(margin, array["size"])
     return "\n".join(made) + "\n"
+
+
+def _by_position(lines: list[str]) -> list[str]:
+    """The statements with elements that share bytes read by their position, where they read them by the first of a thread's and a number."""
+    made = []
+    position: re.Match[str] | None = None
+    for line in lines:
+        found = _NEIGHBOUR.search(line)
+        if found is not None and position is not None and position["number"] == found["number"]:
+            at = re.sub(rf"(?<!\w){re.escape(position['first'])}(?!\w)", position["name"], found["at"])
+            line = f"{line[: found.start()]}hlo_get_{found['bits']}({found['array']}, {at}){line[found.end() :]}"
+        position = _OF_VECTOR.fullmatch(line) or position
+        made.append(line)
+    return made
 
 
 def _gather(lines: list[str], place: int, margin: str, group: _Group) -> int:

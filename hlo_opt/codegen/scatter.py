@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.builder import Builder, end_text, named
 from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.ir import ElementType, Shape
@@ -171,7 +171,7 @@ def _combine(builder: Builder, form: Form, written: Sequence[Target], index: Ind
             element = f"&{pointer}[{builder.address(shape, target)}]"
             builder.line(_atomic(monoid(form.combiner) or "", shape.type, element, value))
         elif how is Update.PLAIN:
-            current = builder.bind_exact(shape.type, loaded(shape.type, f"{pointer}[{builder.address(shape, target)}]"))
+            current = builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target)))
             builder.store(pointer, shape, target, _one(builder, form, number, current, value))
         elif how is Update.SWAP:
             _swap(builder, form, (number, pointer, shape), value, target)
@@ -185,9 +185,7 @@ def _together(builder: Builder, form: Form, written: Sequence[Target], updates: 
     currents = []
     for k in range(form.results):
         pointer, shape = first[k]
-        currents.append(
-            builder.bind_exact(shape.type, loaded(shape.type, f"{pointer}[{builder.address(shape, target)}]"))
-        )
+        currents.append(builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target))))
     made = builder.apply(form.combiner, [*currents, *updates])
     types = [form.hero.operands[k].shape.type for k in range(form.results)]
     made = [builder.bind(t, text) for t, text in zip(types, made, strict=True)]
@@ -205,6 +203,9 @@ def _one(builder: Builder, form: Form, number: int, current: str, update: str) -
 
 def _swap(builder: Builder, form: Form, target: Target, update: str, index: Index) -> None:
     number, pointer, shape = target
+    if shape.type.per_byte > 1:
+        _swap_part(builder, form, target, update, index)
+        return
     kind = memory_type(shape.type)
     element, seen = builder.names.fresh("element"), builder.names.fresh("seen")
     builder.line(f"{kind}* const {element} = &{pointer}[{builder.address(shape, index)}];")
@@ -213,6 +214,20 @@ def _swap(builder: Builder, form: Form, target: Target, update: str, index: Inde
         current = builder.bind_exact(shape.type, loaded(shape.type, f"hlo_taken({element}, {seen})"))
         made = _one(builder, form, number, current, update)
         builder.line(f"if (hlo_swapped({element}, {seen}, ({kind})({stored(shape.type, made)}))) break;")
+
+
+def _swap_part(builder: Builder, form: Form, target: Target, update: str, index: Index) -> None:
+    """As `_swap`, for an element that shares its byte with others."""
+    number, pointer, shape = target
+    bits = shape.type.bits
+    place = named(builder, builder.place(shape, index))
+    at, seen = builder.text(place), builder.names.fresh("seen")
+    builder.line(f"unsigned int {seen} = hlo_seen_{bits}({pointer}, {at});")
+    with builder.block("for (;;)"):
+        current = builder.bind_exact(shape.type, loaded(shape.type, f"hlo_taken_{bits}({at}, {seen})"))
+        made = _one(builder, form, number, current, update)
+        text = stored(shape.type, made)
+        builder.line(f"if (hlo_swapped_{bits}({pointer}, {at}, {seen}, {text}{end_text(shape)})) break;")
 
 
 def _atomic(name: str, element_type: ElementType, element: str, value: str) -> str:

@@ -87,7 +87,7 @@ def _write(
                     value = (
                         _in_memory(builder, operands[k], source) if k < len(operands) else f"{tables.positions}[{cell}]"
                     )
-                builder.assign(f"{pointer}[{builder.address(shape, index)}]", value)
+                builder.put(pointer, shape, index, value)
 
 
 def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> str:

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from hlo_opt.analysis.transposes import TILE, tiled_move
 from hlo_opt.codegen.builder import Builder, named
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.codegen.vectors import fills_bytes
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply
 from hlo_opt.plans.loop import physical_index
@@ -69,7 +70,7 @@ def _move(
                 found.append((f"{table}[{cell}]", stored(transpose.shape.type, value)))
         for target, value in found:
             builder.assign(target, value)
-        _write([n for n in segment.roots if not after[n]], [frame.given(at) for at in places])
+        _write([n for n in segment.roots if not after[n]], [frame.given(at) for at in places], places[0][frame.near])
 
     def drain(places: Sequence[Sequence[Expression]], cells: Sequence[str]) -> None:
         for at, cell in zip(places, cells, strict=True):
@@ -79,9 +80,10 @@ def _move(
                 text = loaded(transpose.shape.type, f"{table}[{cell}]")
                 name = builder.bind_exact(transpose.shape.type, text)
                 builder.provide(transpose, None, physical_index(transpose.shape, place), name)
-        _write([n for n in segment.roots if after[n]], [frame.made(at) for at in places])
+        _write([n for n in segment.roots if after[n]], [frame.made(at) for at in places], places[0][frame.far])
 
-    def _write(numbers: Sequence[int], places: Sequence[Expression]) -> None:
+    def _write(numbers: Sequence[int], places: Sequence[Expression], first: Expression) -> None:
+        """Write outputs at places that are neighbours along a dimension; `first` is where the first of them lies along it."""
         for number in numbers:
             root, (pointer, shape) = plan.region.roots[number], targets[number][0]
             indices = [physical_index(shape, place) for place in places]
@@ -92,13 +94,20 @@ def _move(
             if frame.vector == 1:
                 builder.store(pointer, shape, indices[0], values[0])
                 continue
+            if isinstance(first, Variable) and fills_bytes(builder, shape, indices[0], first, frame.vector):
+                bits = builder.names.numbered("bits")
+                builder.line(f"{memory_type(shape.type)} {bits}[{frame.vector}];")
+                for k, value in enumerate(values):
+                    builder.assign(f"{bits}[{k}]", stored(shape.type, value))
+                builder.line(f"hlo_fill_{shape.type.bits}({pointer}, {builder.address(shape, indices[0])}, {bits});")
+                continue
             made = [
                 builder.names.numbered("made") for _ in values
             ]  # all before the first is written: they move together
             for name, value in zip(made, values, strict=True):
                 builder.line(f"const {memory_type(shape.type)} {name} = {stored(shape.type, value)};")
             for name, index in zip(made, indices, strict=True):
-                builder.assign(f"{pointer}[{builder.address(shape, index)}]", name)
+                builder.put(pointer, shape, index, name)
 
     side, vector = frame.side, frame.vector
     for along, work in ((frame.near, fill), (frame.far, drain)):

@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum, Variable, substitute, variables_of
+from hlo_opt.ir.index_map import (
+    Constant,
+    Expression,
+    Product,
+    Quotient,
+    Remainder,
+    Sum,
+    Variable,
+    constant,
+    substitute,
+    variables_of,
+)
 
 MOST_BYTES = 256
 """Bytes of a thread's elements that are read ahead and written at the end, as many as 64 registers hold. With more, each moves by itself."""
@@ -44,23 +55,27 @@ Compute = Callable[[Builder, Expression, Expression], Sequence[Store]]
 
 @dataclass(frozen=True)
 class _Read:
-    """An element of a parameter that is read at each position; `may_miss` where the index may lie outside the parameter, and the element is not needed then."""
+    """An element of a parameter that is read at each position; `may_miss` where the index may lie outside the parameter, and the element is not needed then. `fills`: the elements of a
+    vector fill bytes, each of which holds several."""
 
     parameter: Instruction
     index: tuple[Expression, ...]
     may_miss: bool = False
+    fills: bool = False
 
 
 @dataclass(frozen=True)
 class _Foreseen:
-    """What a trial has shown: the variable of the position in it, what is read, what is stored, whether NVRTC joins the accesses anyway, and whether all that is read under `likely` conditions
-    is among what is read."""
+    """What a trial has shown: the variable of the position in it, what is read, what is stored, whether NVRTC joins the accesses anyway, whether all that is read under `likely` conditions
+    is among what is read, and which stores fill bytes."""
 
     position: Variable
     reads: Sequence[_Read]
     stores: Sequence[Store]
     is_plain: bool
     has_likely: bool
+    fills: Sequence[bool]
+    """Which of the stores, with those of its neighbours, fill whole bytes that hold several elements each."""
 
     def at(self, index: Sequence[Expression], position: Expression) -> tuple[Expression, ...]:
         return tuple(substitute(e, {self.position.name: position}) for e in index)
@@ -80,7 +95,10 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
             store_all(builder, compute(builder, place(builder, number), number), guard)
         return
     ahead = [builder.names.numbered("read") for _ in seen.reads]
-    made = [builder.names.numbered("made") for _ in seen.stores]
+    made = [builder.names.numbered("bits" if fills else "made") for fills in seen.fills]
+    for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
+        if fills:  # arrays to the end, also where the host's compiler gets one loop for all the others
+            builder.line(f"{memory_type(store.shape.type)} {name}[{vector}];")
     for name, read in zip(ahead, seen.reads, strict=True):
         builder.line(f"{memory_type(read.parameter.shape.type)} {name}[{vector}];")
     if ahead:
@@ -92,8 +110,11 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
                 if read.may_miss:
                     index = builder.nearest(read.parameter.shape, index)
                 where = builder.where(read.parameter, index)
+                if read.fills and (first := builder.first_of(position, vector)) is not None:
+                    where = builder.where(read.parameter, seen.at(read.index, first), builder.text(number))
                 builder.assign(f"{name}[{builder.text(number)}]", where)
-    for name, store in zip(made, seen.stores, strict=True):
+    alone = [(name, store) for name, store, fills in zip(made, seen.stores, seen.fills, strict=True) if not fills]
+    for name, store in alone:
         builder.line(f"{memory_type(store.shape.type)} {name}[{vector}];")
     builder.pragma("unroll")
     with builder.loop(vector) as number:
@@ -107,15 +128,21 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
             stores = compute(builder, position, number)
         for name, store in zip(made, stores, strict=True):
             builder.assign(f"{name}[{builder.text(number)}]", stored(store.shape.type, store.value))
-    if not made:
-        return
-    with builder.branch(guard) if guard else nullcontext():
-        builder.pragma("unroll")
-        with builder.loop(vector) as number:
-            position = place(builder, number)
-            for name, store in zip(made, seen.stores, strict=True):
-                address = builder.address(store.shape, seen.at(store.index, position))
-                builder.assign(f"{store.pointer}[{address}]", f"{name}[{builder.text(number)}]")
+    if alone:
+        with builder.branch(guard) if guard else nullcontext():
+            builder.pragma("unroll")
+            with builder.loop(vector) as number:
+                position = place(builder, number)
+                for name, store in alone:
+                    index = seen.at(store.index, position)
+                    builder.put(store.pointer, store.shape, index, f"{name}[{builder.text(number)}]")
+    if any(seen.fills):
+        with builder.branch(guard) if guard else nullcontext():
+            first = place(builder, constant(0))
+            for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
+                if fills:
+                    address = builder.address(store.shape, seen.at(store.index, first))
+                    builder.line(f"hlo_fill_{store.shape.type.bits}({store.pointer}, {address}, {name});")
 
 
 def store_all(builder: Builder, stores: Sequence[Store], guard: str = "") -> None:
@@ -139,7 +166,7 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
         return all(n == position.name or builder.names.is_taken(n) for e in index for n in variables_of(e))
 
     reads = [
-        _Read(parameter, index)
+        _Read(parameter, index, fills=fills_bytes(trial, parameter.shape, index, position, vector))
         for parameter, index in loads
         if any(position.name in variables_of(e) for e in index) and is_outer(index)
     ]
@@ -151,8 +178,37 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
             has_likely = False
     lines = [*trial.lines[start:], *(stored(store.shape.type, store.value) for store in stores)]
     called = {found[1] for line in lines for found in _CALLS.finditer(line)}
-    is_plain = called <= _PLAIN or not all(is_outer(store.index) for store in stores)
-    return _Foreseen(position, reads, stores, is_plain, has_likely)
+    outer = all(is_outer(store.index) for store in stores)
+    fills = [outer and fills_bytes(trial, store.shape, store.index, position, vector, True) for store in stores]
+    is_plain = not outer or (called <= _PLAIN and not any(fills))
+    return _Foreseen(position, reads, stores, is_plain, has_likely, fills)
+
+
+def fills_bytes(
+    builder: Builder, shape: Shape, index: Sequence[Expression], position: Variable, vector: int, in_rows: bool = False
+) -> bool:
+    """Whether the elements of a vector, one after another in memory, begin and end with a byte that holds several. The first one's position is a multiple of the vector's size.
+    `in_rows` allows for rows that do not lie one after the other, as long as each is a whole number of vectors."""
+    per_byte = shape.type.per_byte
+    if per_byte == 1 or vector % per_byte:
+        return False
+    terms, counted = [builder.place(shape, tuple(index))], 0
+    while terms:
+        term = terms.pop()
+        match term:
+            case Sum():
+                terms += [term.left, term.right]
+            case Variable() if term == position:
+                counted += 1
+            case Remainder(left=Variable() as number, divisor=size) if number == position and size % vector == 0:
+                counted += in_rows
+            case Constant(value=value) if value % per_byte == 0:
+                pass
+            case Product(factor=factor) if factor % per_byte == 0 and _is_alike(term, position, vector):
+                pass
+            case _:
+                return False
+    return counted == 1
 
 
 def _is_alike(expression: Expression, position: Variable, vector: int) -> bool:

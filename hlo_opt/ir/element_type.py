@@ -32,8 +32,14 @@ class ElementType:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one element in memory: types under 8 bits take a whole byte, as XLA's cost analysis counts them unpacked."""
+        """Bytes of one element: types under 8 bits take a whole byte, as in NumPy's arrays and where XLA's cost analysis counts them unpacked."""
         return (self.bits + 7) // 8
+
+    @property
+    def per_byte(self) -> int:
+        """Elements that share a byte of a device's memory: two of 4 bits, four of 2, eight of 1; 1 for all other types. The first lies in the lowest bits
+        (xla/util.h, PackIntN)."""
+        return 8 // self.bits if self.bits in (1, 2, 4) else 1
 
     @property
     def is_integer(self) -> bool:

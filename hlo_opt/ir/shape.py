@@ -100,6 +100,13 @@ class Shape:
         return self._bytes
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of all array leaves in a device's memory, where elements of 1, 2 and 4 bits share bytes."""
+        if self.elements is not None:
+            return sum(e.stored_bytes for e in self.elements)
+        return -(-self.element_count * self.type.bytes // self.type.per_byte)
+
+    @property
     def minor_to_major(self) -> tuple[int, ...]:
         """Dimension numbers from the fastest varying one; row-major when the text gives no layout."""
         if self.layout is not None and self.layout.minor_to_major is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from hlo_opt.ops.atomic_cuda import ATOMIC_PRELUDE
 from hlo_opt.ops.complex_cuda import COMPLEX_PRELUDE
+from hlo_opt.ops.packed_cuda import PACKED_PRELUDE
 from hlo_opt.ops.small_floats_cuda import SMALL_FLOAT_PRELUDE
 
 _INLINE = "__device__ __forceinline__"
@@ -313,6 +314,7 @@ INLINE float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
         **_CUTS,
         **COMPLEX_PRELUDE,
         **ATOMIC_PRELUDE,
+        **PACKED_PRELUDE,
     }.items()
 }
 """Definitions by the helper's name. A definition may use helpers that stand before it."""

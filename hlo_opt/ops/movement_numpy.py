@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.movement import padding_dimensions, slice_dimensions
+from hlo_opt.ops.packing import packed, unpacked
 from hlo_opt.ops.shapes import integer
 from hlo_opt.ops.spec import Evaluator
 
@@ -32,11 +33,18 @@ def reshape(evaluator: Evaluator, instruction: Instruction, values: list[Array])
 
 
 def bitcast(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """The bytes as they lie in memory, read as another shape. Types under 8 bits lie one to a byte."""
+    """The bytes as they lie in a device's memory, read as another shape."""
     source, shape = instruction.operands[0].shape, instruction.shape
     value = np.asarray(values[0]).transpose(source.minor_to_major[::-1]).reshape(-1)
     dtype = shape.type.dtype
-    if value.dtype != dtype:
+    if source.type.bits != shape.type.bits and max(source.type.per_byte, shape.type.per_byte) > 1:
+        memory = np.ascontiguousarray(value).view(np.uint8)
+        if source.type.per_byte > 1:
+            memory = packed(np, memory, source.type.bits)
+        if shape.type.per_byte > 1:
+            memory = unpacked(np, memory, shape.type.bits, shape.element_count)
+        value = memory.view(dtype)
+    elif value.dtype != dtype:
         value = np.ascontiguousarray(value).view(dtype)
     order = shape.minor_to_major[::-1]
     physical = value.reshape([shape.dimensions[d] for d in order])

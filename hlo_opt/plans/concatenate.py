@@ -120,7 +120,7 @@ def _taken_apart(region: Region, positions: Sequence[int], heroes: Sequence[Inst
     if not 1 < len(pieces) <= MOST_PIECES or len(above(roots)) * len(pieces) > _MOST_VALUES:
         return []
     hero, numbers = chosen[0], tuple(positions)
-    vector = _vector(hero, pieces, target)
+    vector = _vector(hero, pieces, max(root.shape.type.per_byte for root in roots), target)
     is_even = len({size for _, size in pieces}) == 1
     if is_even and (len(pieces) <= MOST_SHARED or pieces[0][1] == 1):
         return [Pieces(hero, numbers, pieces, vector)]
@@ -144,11 +144,10 @@ def _pieces(heroes: Sequence[Instruction]) -> tuple[Piece, ...]:
     return tuple((a, b - a) for a, b in itertools.pairwise(ordered))
 
 
-def _vector(hero: Instruction, pieces: Sequence[Piece], target: Any) -> int:
-    """Neighbouring elements per thread, once the device is full: as many as divide what lies together in each piece."""
-    if hero.shape.element_count // len(pieces) < resident_threads(target):
-        return 1
+def _vector(hero: Instruction, pieces: Sequence[Piece], per_byte: int, target: Any) -> int:
+    """Neighbouring elements per thread, once the device is full: as many as divide what lies together in each piece. Before that as many as share a byte of an output."""
+    most = 4 if hero.shape.element_count // len(pieces) >= resident_threads(target) else per_byte
     minor = hero.shape.minor_to_major[0]
     if minor != along(hero):
-        return math.gcd(hero.shape.dimensions[minor], 4)
-    return math.gcd(4, *(size for _, size in pieces))
+        return math.gcd(hero.shape.dimensions[minor], most)
+    return math.gcd(most, *(size for _, size in pieces))

@@ -101,13 +101,14 @@ def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[lis
 
 
 def _vector(update: Instruction, target: Any) -> int:
-    """Neighbouring elements per thread: several where the device is full and they are neighbours of the result at a multiple of their number."""
+    """Neighbouring elements per thread: several where the device is full, or elements share a byte, and they are neighbours of the result at a multiple of their number."""
     window, size = update.operands[1].shape, update.shape
-    if window.element_count < resident_threads(target) or not size.rank:
+    most = 4 if window.element_count >= resident_threads(target) else size.type.per_byte
+    if most == 1 or not size.rank:
         return 1
     minor = size.minor_to_major[0]
     whole = window.dimensions[minor] == size.dimensions[minor]
-    return math.gcd(size.dimensions[minor], 4) if whole else 1
+    return math.gcd(size.dimensions[minor], most) if whole else 1
 
 
 def _own_buffer(region: Region, position: int, update: Instruction) -> Instruction | None:

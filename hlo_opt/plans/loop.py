@@ -18,6 +18,8 @@ from hlo_opt.plans.plan import Region, Segment
 BLOCK = 128
 WIDEST_ACCESS = 16
 """Bytes that one instruction of a thread loads or stores at most."""
+MOST_ELEMENTS = 32
+"""Of a thread, however narrow (`MAX_UNROLL` of xla/service/gpu/gpu_fusible.cc)."""
 _CORES = 132  # of an H100 SXM, when no target says otherwise
 _RESIDENT_THREADS = _CORES * 2048
 
@@ -75,13 +77,16 @@ def match(region: Region, roots: Sequence[int], target: Any = None) -> list[Elem
 
 
 def elements_per_thread(region: Region, positions: Sequence[int], elements: int, resident: int) -> int:
-    """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all that is read and written is narrow."""
+    """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all that is read and written is narrow. Where elements
+    share bytes of an output, no fewer than a byte holds (as xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig): a thread then writes whole bytes."""
     moved = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
     moved += [shape for shape in region.inputs if shape.is_array and shape.element_count >= elements]
-    vector = max(4, WIDEST_ACCESS // max(shape.type.bytes for shape in moved))
+    vector = max(4, min(MOST_ELEMENTS, *(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in moved)))
     while vector > 4 and (elements % vector or 4 * elements < vector * resident):
         vector //= 2
-    return math.gcd(elements, vector) if elements >= resident else 1
+    found = math.gcd(elements, vector) if elements >= resident else 1
+    least = max(leaf.type.per_byte for n in positions for leaf in region.roots[n].shape.leaves())
+    return found if elements % least else math.lcm(found, least)
 
 
 def physical_index(shape: Shape, position: Expression) -> tuple[Expression, ...]:

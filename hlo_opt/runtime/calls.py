@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.ir.element_type import ELEMENT_TYPES
 from hlo_opt.ops.gather_dimensions import scatter_dimensions
 from hlo_opt.ops.reducers import monoid, picks
 from hlo_opt.runtime import device_library
@@ -30,8 +32,24 @@ class DeviceCall:
 
     def run(self, xp: Any, buffers: Sequence[Any]) -> list[Any]:
         """The output buffers."""
-        made: list[Any] = getattr(device_library, self.function)(xp, buffers, self.shapes, *self.arguments)
+        given = list(buffers)
+        for number, (bits, count) in self.packed.items():
+            if number < len(given):
+                given[number] = device_library.unpacked(xp, given[number], bits, count)
+        made: list[Any] = getattr(device_library, self.function)(xp, given, self.shapes, *self.arguments)
+        for number, (bits, _) in self.packed.items():
+            if number >= len(given):
+                made[number - len(given)] = device_library.packed(xp, made[number - len(given)], bits)
         return made
+
+    @property
+    def packed(self) -> dict[int, tuple[int, int]]:
+        """Bits of an element and elements of each shape of which several elements share a byte, by its number among the shapes."""
+        found = {}
+        for number, (name, _, dimensions, _) in enumerate(self.shapes):
+            if ELEMENT_TYPES[name].per_byte > 1:
+                found[number] = ELEMENT_TYPES[name].bits, math.prod(dimensions)
+        return found
 
 
 def call_of(instruction: Instruction) -> DeviceCall | None:

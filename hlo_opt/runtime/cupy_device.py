@@ -16,7 +16,7 @@ from hlo_opt.runtime.calls import DeviceCall
 from hlo_opt.runtime.calls_alone import device_call
 from hlo_opt.runtime.cupy_cache import NVRTC_OPTIONS, architecture, compiled
 from hlo_opt.runtime.host import cache_directory
-from hlo_opt.runtime.memory import Array, logical, physical, raw_dtype
+from hlo_opt.runtime.memory import WORD, Array, from_memory, held_dtype, raw_dtype, to_memory
 from hlo_opt.runtime.steps import KernelStep, LibraryStep
 
 if TYPE_CHECKING:
@@ -150,17 +150,19 @@ class CupyDevice:
             ) from error
 
     def upload(self, array: Array, shape: Shape) -> Any:
-        flat = physical(array, shape)
+        flat = to_memory(array, shape)
         with self._told(None, "copying to the GPU"):
             return self.cupy.asarray(flat.view(raw_dtype(flat.dtype)))
 
     def download(self, memory: Any, shape: Shape) -> Array:
         with self._told(None, "copying from the GPU"):
-            flat: Array = self.cupy.asnumpy(memory).view(shape.type.dtype)
-        return np.array(logical(flat, shape), order="C")
+            flat: Array = self.cupy.asnumpy(memory).view(held_dtype(shape))
+        return np.array(from_memory(flat, shape), order="C")
 
     def allocate(self, shape: Shape) -> Any:
         with self._told(None, "allocating"):
+            if shape.type.per_byte > 1:  # whole words, in which kernels change single elements
+                return self.cupy.empty(-(-shape.stored_bytes // WORD) * WORD, "uint8")[: shape.stored_bytes]
             return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
 
     def copy(self, memory: Any) -> Any:
@@ -171,15 +173,14 @@ class CupyDevice:
         return bool((left.view("uint8") == right.view("uint8")).all())
 
     def view(self, memory: Any, shape: Shape) -> Any:
-        return memory.view(raw_dtype(shape.type.dtype))
+        return memory.view(raw_dtype(held_dtype(shape)))
 
     def block(self, size: int) -> Any:
         with self._told(None, "allocating"):
             return self.cupy.empty(size, "uint8")
 
     def part(self, block: Any, offset: int, shape: Shape) -> Any:
-        dtype = raw_dtype(shape.type.dtype)
-        return block[offset : offset + shape.element_count * dtype.itemsize].view(dtype)
+        return block[offset : offset + shape.stored_bytes].view(raw_dtype(held_dtype(shape)))
 
     def copy_to(self, target: Any, source: Any) -> None:
         with self._told(None, "copying"):
@@ -190,8 +191,12 @@ class CupyDevice:
             graph.launch()
 
     def relayout(self, memory: Any, shape: Shape, target: Shape) -> Any:
-        array = device_library.logical(memory, shape.dimensions, shape.minor_to_major)
-        return device_library.flat(self.cupy, array, target.minor_to_major)
+        values = memory
+        if shape.type.per_byte > 1:
+            values = device_library.unpacked(self.cupy, memory, shape.type.bits, shape.element_count)
+        array = device_library.logical(values, shape.dimensions, shape.minor_to_major)
+        moved = device_library.flat(self.cupy, array, target.minor_to_major)
+        return device_library.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
 
     def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         launch = kernel.launch

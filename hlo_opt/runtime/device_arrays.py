@@ -1,7 +1,7 @@
 """Buffers as arrays of an array module `xp` that is CuPy (or looks like it), and back.
 
 The text of these functions is also what an emitted driver contains, so they use nothing but their arguments. Buffers are flat and hold raw bits where
-CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`.
+CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`. Elements of less than a byte share bytes in buffers, and are `unpacked` for everything that is done here.
 """
 
 from __future__ import annotations

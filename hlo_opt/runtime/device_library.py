@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hlo_opt.ops.packing import packed, unpacked
 from hlo_opt.runtime.device_arrays import (
     alone_call,
     copy_call,
@@ -88,6 +89,7 @@ __all__ = [
     "ormqr_call",
     "own_communicator",
     "own_number",
+    "packed",
     "pivots_call",
     "potrf_call",
     "radix_sort_call",
@@ -102,6 +104,7 @@ __all__ = [
     "syevd_call",
     "top_call",
     "triangular_solve_call",
+    "unpacked",
     "wide_operand",
     "widened",
 ]

@@ -13,11 +13,11 @@ import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.devices import counts
-from hlo_opt.ir import Literal, Shape
+from hlo_opt.ir import ElementType, Literal, Shape
 from hlo_opt.runtime.calls import texts_of
 from hlo_opt.runtime.calls_collective import driver_call
-from hlo_opt.runtime.driver_prelude import CONNECTED, EPILOGUE, MEANING, PRELUDE, RESERVED
-from hlo_opt.runtime.memory import Array, physical, raw_dtype
+from hlo_opt.runtime.driver_prelude import CONNECTED, EPILOGUE, MEANING, PACKED, PLAIN, PRELUDE, RESERVED
+from hlo_opt.runtime.memory import WORD, Array, held_dtype, raw_dtype, to_memory
 from hlo_opt.runtime.names import Namespace
 from hlo_opt.runtime.schedule import Schedule, literal_array
 from hlo_opt.runtime.steps import (
@@ -121,10 +121,16 @@ class _Writer:
         bodies = ["\n".join(self.function(key)) for key in keys]
         library = "\n\n\n".join(self.library_functions())
         exchanges = self.exchanges
+        bits = {t.name: t.bits for t in self.packed_types()}
         parts = [
             PRELUDE.format(
-                module=ascii(self.schedule.module.name), imports="from typing import Any\n" if library else ""
+                module=ascii(self.schedule.module.name),
+                imports="from typing import Any\n" if library else "",
+                **(PACKED if bits else PLAIN),
             ),
+            f"PACKED = {bits!r}  # bits of an element, for types of which several share a byte of a buffer"
+            if bits
+            else "",
             "COMMUNICATOR = []" if exchanges else "",
             library,
             self.tables(),
@@ -146,7 +152,13 @@ class _Writer:
         moves = ["logical", "flat"] if any(isinstance(s, RelayoutStep) for s in steps) else []
         told = [s for s in steps if isinstance(s, ConstantStep) and s.instruction.opcode in _WHICH_DEVICE]
         numbers = ["own_number"] if self.exchanges and told else []
-        return texts_of(sorted({c.function for c in calls if c is not None}) + moves + numbers)
+        packs = ["packed", "unpacked"] if self.packed_types() else []
+        return texts_of(sorted({c.function for c in calls if c is not None}) + moves + numbers + packs)
+
+    def packed_types(self) -> list[ElementType]:
+        """The types of buffers in which several elements share a byte, by name."""
+        shapes = [shape for routine in self.schedule.routines.values() for shape in routine.shapes]
+        return sorted({shape.type for shape in shapes if _shares_bytes(shape)}, key=lambda t: t.name)
 
     def tables(self) -> str:
         entry = self.schedule.entry
@@ -196,16 +208,22 @@ class _Writer:
                 for literal, b in zip(step.literals, step.outputs, strict=True):
                     yield f"{names[b]} = constant({self.constant(literal, routine.shapes[b])!r})"
             case ViewStep():
-                yield f"{outputs[0]} = {inputs[0]}.view({_stored(routine.shapes[step.outputs[0]])!r})"
+                yield f"{outputs[0]} = {inputs[0]}.view({raw_dtype(held_dtype(routine.shapes[step.outputs[0]])).name!r})"
             case RelayoutStep():
                 old, new = (routine.shapes[b] for b in (*step.inputs, *step.outputs))
-                array = f"logical({inputs[0]}, {old.dimensions!r}, {old.minor_to_major!r})"
-                yield f"{outputs[0]} = flat(cupy, {array}, {new.minor_to_major!r})"
+                array = f"logical({_unpacked(inputs[0], old)}, {old.dimensions!r}, {old.minor_to_major!r})"
+                moved = f"flat(cupy, {array}, {new.minor_to_major!r})"
+                yield f"{outputs[0]} = {_packed(moved, new)}"
             case LibraryStep(kind="empty"):
                 for b, name in zip(step.outputs, outputs, strict=True):
                     yield f"{name} = {_empty(routine.shapes[b])}"
             case LibraryStep():
-                yield from self.library(step, inputs, outputs)
+                shapes = routine.shapes
+                given = [_unpacked(name, shapes[b]) for name, b in zip(inputs, step.inputs, strict=True)]
+                yield from self.library(step, given, outputs)
+                for name, b in zip(outputs, step.outputs, strict=True):
+                    if _shares_bytes(shapes[b]):
+                        yield f"{name} = {_packed(name, shapes[b])}"
             case WhileStep(is_idle=True):
                 if outputs:
                     yield f"{_tuple(outputs)} = {_tuple(inputs)}"
@@ -263,7 +281,7 @@ class _Writer:
             return self.constant_names[key]
         value = literal_array(literal)
         name = f"c{len(self.constants)}"
-        memory = physical(value, shape)
+        memory = to_memory(value, shape)
         stored = memory.view(raw_dtype(memory.dtype))
         first = stored[:1]
         stored_text: str | None
@@ -274,7 +292,7 @@ class _Writer:
         else:
             self.driver.constants[name] = stored
             stored_text = None
-        shown = f"{shape.type} {memory[0]!s}" if memory.size == 1 else f"{memory.size} elements"
+        shown = f"{shape.type} {value.reshape(-1)[0]!s}" if value.size == 1 else f"{value.size} elements"
         self.constants[name] = f"({stored.dtype.name!r}, {stored.size}, {stored_text!r}),  # {shown}"
         self.constant_names[key] = name
         return name
@@ -307,7 +325,26 @@ def _stored(shape: Shape) -> str:
     return raw_dtype(shape.type.dtype).name
 
 
+def _shares_bytes(shape: Shape) -> bool:
+    """Whether several elements of a buffer lie in a byte."""
+    return shape.is_array and shape.type.per_byte > 1
+
+
+def _unpacked(text: str, shape: Shape) -> str:
+    """The elements of a buffer as the functions of `device_library` take them."""
+    return f"unpacked(cupy, {text}, {shape.type.bits}, {shape.element_count})" if _shares_bytes(shape) else text
+
+
+def _packed(text: str, shape: Shape) -> str:
+    """What such a function made, as a buffer."""
+    return f"packed(cupy, {text}, {shape.type.bits})" if _shares_bytes(shape) else text
+
+
 def _empty(shape: Shape) -> str:
+    if _shares_bytes(shape):
+        size = shape.stored_bytes
+        words = f"cupy.empty({-(-size // WORD) * WORD}, 'uint8')"  # in which kernels change single elements
+        return words if size % WORD == 0 else f"{words}[:{size}]"
     return f"cupy.empty({shape.element_count}, {_stored(shape)!r})" if shape.is_array else "None"
 
 

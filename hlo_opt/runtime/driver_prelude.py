@@ -89,13 +89,14 @@ def upload(array, dimensions, minor_to_major, dtype, hlo_type):
         array = array.view(dtype)
     if array.dtype != dtype or array.shape != dimensions:
         raise TypeError(f"expected {{hlo_type}} {{dimensions}} stored as {{dtype}}, got {{array.dtype}} {{array.shape}}")
-    return cupy.asarray(numpy.ascontiguousarray(array.transpose(tuple(reversed(minor_to_major)))).reshape(-1))
+    flat_array = numpy.ascontiguousarray(array.transpose(tuple(reversed(minor_to_major)))).reshape(-1)
+    return cupy.asarray({upload})
 
 
 def download(buffer, dimensions, minor_to_major, dtype, hlo_type):
     """The array in a flat buffer."""
     order = tuple(reversed(minor_to_major))
-    dense = cupy.asnumpy(buffer).view(dtype).reshape([dimensions[d] for d in order])
+    dense = {download}.view(dtype).reshape([dimensions[d] for d in order])
     return numpy.ascontiguousarray(dense.transpose([order.index(d) for d in range(len(order))])).reshape(dimensions)
 '''
 
@@ -130,6 +131,16 @@ MEANING = """ The module runs on several devices: start a process for each, and 
     each what `cupyx.distributed.init_process_group(devices, rank)` returned there, and its own arrays."""
 CONNECTED = "    COMMUNICATOR[:] = [] if communicator is None else [communicator]\n"
 
+PLAIN = {"upload": "flat_array", "download": "cupy.asnumpy(buffer)"}
+PACKED = {
+    "upload": "packed(numpy, flat_array, PACKED[hlo_type]) if hlo_type in PACKED else flat_array",
+    "download": (
+        "(unpacked(numpy, cupy.asnumpy(buffer), PACKED[hlo_type], numpy.prod(dimensions, dtype=int)) "
+        "if hlo_type in PACKED else cupy.asnumpy(buffer))"
+    ),
+}
+"""What `upload` and `download` have to do where no, and where some elements share bytes."""
+
 RESERVED = frozenset(
     {
         *(
@@ -148,7 +159,7 @@ RESERVED = frozenset(
             "download",
             "run",
         ),
-        *("KERNELS", "CONSTANTS", "INPUTS", "OUTPUTS", "COMMUNICATOR", "state", "Any"),
+        *("KERNELS", "CONSTANTS", "INPUTS", "OUTPUTS", "COMMUNICATOR", "PACKED", "state", "Any"),
         *device_library.__all__,
     }
 )

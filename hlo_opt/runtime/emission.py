@@ -133,7 +133,7 @@ def _described(shape: Shape) -> dict[str, Any]:
         "type": shape.type.name,
         "dimensions": list(shape.dimensions),
         "minor_to_major": list(shape.minor_to_major),
-        "bytes": shape.byte_size,
+        "bytes": shape.stored_bytes,
     }
 
 

@@ -69,7 +69,7 @@ def peak_of(schedule: Schedule) -> Peak:
 
 
 def _bytes(shape: Shape) -> int:
-    return max(0, shape.byte_size) if shape.is_array else 0
+    return max(0, shape.stored_bytes) if shape.is_array else 0
 
 
 @dataclass

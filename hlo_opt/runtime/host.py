@@ -52,8 +52,8 @@ class HostLibrary:
         Raises BackendError for arrays that do not fit.
         """
         pointers = [
-            *(_address(a, s.byte_size, False) for a, s in zip(inputs, kernel.inputs, strict=True)),
-            *(_address(a, s.byte_size, True) for a, s in zip(outputs, kernel.outputs, strict=True)),
+            *(_address(a, s.stored_bytes, False) for a, s in zip(inputs, kernel.inputs, strict=True)),
+            *(_address(a, s.stored_bytes, True) for a, s in zip(outputs, kernel.outputs, strict=True)),
         ]
         if not kernel.launch.grid:
             return

@@ -9,7 +9,7 @@ import numpy as np
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.host import HostLibrary
-from hlo_opt.runtime.memory import Array, logical, physical
+from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.steps import LibraryStep
 
@@ -25,13 +25,13 @@ class HostDevice:
         self._reference = reference
 
     def upload(self, array: Array, shape: Shape) -> Array:
-        return physical(array, shape)
+        return to_memory(array, shape)
 
     def download(self, memory: Array, shape: Shape) -> Array:
-        return np.array(logical(memory, shape), order="C")
+        return np.array(from_memory(memory, shape), order="C")
 
     def allocate(self, shape: Shape) -> Array:
-        return np.empty(shape.element_count, shape.type.dtype)
+        return empty_memory(shape)
 
     def copy(self, memory: Array) -> Array:
         return memory.copy()
@@ -40,16 +40,16 @@ class HostDevice:
         return np.array_equal(left.view(np.uint8), right.view(np.uint8))
 
     def view(self, memory: Array, shape: Shape) -> Array:
-        return memory.view(shape.type.dtype)
+        return memory.view(held_dtype(shape))
 
     def relayout(self, memory: Array, shape: Shape, target: Shape) -> Array:
-        return physical(logical(memory, shape), target)
+        return to_memory(from_memory(memory, shape), target)
 
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self._library.launch(kernel, inputs, outputs)
 
     def call(self, step: LibraryStep, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array | None]:
-        arrays = [logical(m, s) if s.is_array else None for m, s in zip(inputs, shapes, strict=True)]
+        arrays = [from_memory(m, s) if s.is_array else None for m, s in zip(inputs, shapes, strict=True)]
         results = self._reference.leaves_of(step.instruction, arrays)
         leaves = step.instruction.shape.leaves()
-        return [None if a is None else physical(a, s) for a, s in zip(results, leaves, strict=True)]
+        return [None if a is None else to_memory(a, s) for a, s in zip(results, leaves, strict=True)]

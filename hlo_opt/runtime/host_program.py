@@ -16,7 +16,7 @@ from hlo_opt.evaluate.interpreter import endless
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.host import HostLibrary, load
 from hlo_opt.runtime.host_words import HostCall, ProgramWords, RoutineWords, buffer_bytes, words_of
-from hlo_opt.runtime.memory import Array, logical, physical
+from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, literal_array
 from hlo_opt.runtime.steps import RelayoutStep
@@ -139,7 +139,7 @@ class _Run:
         routine = self.owner.schedule.entry
         given = iter(inputs)
         held = [_held(next(given), routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.inputs]
-        outputs = [_empty(routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.results]
+        outputs = [empty_memory(routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.results]
         for b, array in zip(routine.inputs, held, strict=True):
             self.slots[b] = 0 if array is None else array.ctypes.data
         first = self.owner._program.routines[0].buffers
@@ -180,14 +180,18 @@ class _Run:
     def _call(self, call: HostCall, slots: int) -> None:
         highest = max((b for b, _ in (*call.inputs, *call.outputs)), default=0)
         table = (ctypes.c_uint64 * (highest + 1)).from_address(slots)
-        arrays = [logical(self._at(table[b], s), s) if s.is_array else None for b, s in call.inputs]
+        arrays = [from_memory(self._at(table[b], s), s) if s.is_array else None for b, s in call.inputs]
         if isinstance(call.step, RelayoutStep):
             results: list[Array | None] = list(arrays)
         else:
             results = self.owner._reference.leaves_of(call.step.instruction, arrays)
         for (b, shape), result in zip(call.outputs, results, strict=True):
             if result is not None and result.size:
-                np.copyto(logical(self._at(table[b], shape), shape), result)
+                memory = self._at(table[b], shape)
+                if shape.type.per_byte > 1:
+                    np.copyto(memory, to_memory(result, shape))
+                else:
+                    np.copyto(logical(memory, shape), result)
 
     def _at(self, address: int, shape: Shape) -> Array:
         """The buffer at an address."""
@@ -195,7 +199,9 @@ class _Run:
         if found is None:
             size = buffer_bytes(shape)
             memory = memoryview((ctypes.c_uint8 * size).from_address(address) if size else bytearray()).cast("B")
-            found = self.wrapped[address, shape] = np.frombuffer(memory, shape.type.dtype) if size else _empty(shape)
+            found = self.wrapped[address, shape] = (
+                np.frombuffer(memory, held_dtype(shape)) if size else empty_memory(shape)
+            )
         return found
 
 
@@ -211,13 +217,9 @@ def processors() -> int:
 
 def _held(array: Array, shape: Shape) -> Array:
     """The array as a buffer: flat, at a multiple of its element's size."""
-    found = physical(array, shape)
+    found = to_memory(array, shape)
     return found if found.flags.aligned else found.copy()
 
 
-def _empty(shape: Shape) -> Array:
-    return np.empty(shape.element_count, shape.type.dtype)
-
-
 def _logical(memory: Array, shape: Shape) -> Array:
-    return np.ascontiguousarray(logical(memory, shape)).reshape(shape.dimensions)
+    return np.ascontiguousarray(from_memory(memory, shape)).reshape(shape.dimensions)

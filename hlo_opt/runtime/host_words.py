@@ -95,8 +95,8 @@ class ProgramWords:
 
 
 def buffer_bytes(shape: Shape) -> int:
-    """Bytes of a buffer; 0 for a token. Types of less than a byte take one for each element, as NumPy's do."""
-    return shape.element_count * shape.type.dtype.itemsize if shape.is_array else 0
+    """Bytes of a buffer; 0 for a token."""
+    return shape.stored_bytes if shape.is_array else 0
 
 
 def words_of(schedule: Schedule) -> ProgramWords:

@@ -1,4 +1,7 @@
-"""How the arrays of a module lie in memory: a buffer is a flat array whose elements are in the order of the shape's layout."""
+"""How the arrays of a module lie in memory: a buffer is a flat array whose elements are in the order of the shape's layout.
+
+Elements of less than a byte share bytes there (`hlo_opt.ops.packing`), and the flat array is one of bytes.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Shape
+from hlo_opt.ops.packing import packed, unpacked
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+WORD = 4
+"""Bytes of the aligned word in which a kernel on a GPU changes a single element of less than a byte (CUDA C++ Programming Guide, atomicCAS)."""
 
 
 def physical(array: Array, shape: Shape) -> Array:
@@ -26,6 +33,32 @@ def logical(memory: Array, shape: Shape) -> Array:
     slow_to_fast = tuple(reversed(shape.minor_to_major))
     dense = memory.reshape([shape.dimensions[d] for d in slow_to_fast])
     return dense.transpose(np.argsort(slow_to_fast))
+
+
+def to_memory(array: Array, shape: Shape) -> Array:
+    """The buffer of a logical array. Shares memory with the argument where it can."""
+    flat = physical(array, shape)
+    if shape.type.per_byte > 1:
+        made: Array = packed(np, flat.astype(shape.type.dtype, copy=False), shape.type.bits)
+        return made
+    return flat
+
+
+def from_memory(memory: Array, shape: Shape) -> Array:
+    """The logical array in a buffer: a view where elements have bytes of their own. The opposite of `to_memory`."""
+    if shape.type.per_byte > 1:
+        memory = unpacked(np, memory, shape.type.bits, shape.element_count).view(shape.type.dtype)
+    return logical(memory, shape)
+
+
+def held_dtype(shape: Shape) -> np.dtype[Any]:
+    """The NumPy type of a buffer's elements: bytes where several elements share one."""
+    return np.dtype(np.uint8) if shape.type.per_byte > 1 else shape.type.dtype
+
+
+def empty_memory(shape: Shape) -> Array:
+    """An uninitialised buffer."""
+    return np.empty(shape.stored_bytes, np.uint8).view(held_dtype(shape))
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:

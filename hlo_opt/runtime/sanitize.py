@@ -32,7 +32,6 @@ from hlo_opt.runtime.compiler import built, find_compiler
 from hlo_opt.runtime.executor import Executor
 from hlo_opt.runtime.host import HostLibrary, units
 from hlo_opt.runtime.host_device import HostDevice
-from hlo_opt.runtime.host_words import buffer_bytes
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -168,7 +167,7 @@ def _raw(array: Array) -> Array:
 
 
 def _typed(raw: Array, shape: Shape) -> Array:
-    assert raw.size == buffer_bytes(shape)
+    assert raw.size == shape.byte_size
     return raw.view(shape.type.dtype).reshape(shape.dimensions)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
 from hlo_opt.runtime.calls import DeviceCall, texts_of
-from hlo_opt.runtime.memory import physical, raw_dtype
+from hlo_opt.runtime.memory import from_memory, held_dtype, logical, physical, raw_dtype, to_memory
 
 
 def close(got: np.ndarray, want: np.ndarray) -> bool:
@@ -23,18 +23,20 @@ def gives_what_the_interpreter_gives(call: DeviceCall, module: Module, fake: typ
     """The call of the root over the stand-in for CuPy: once as the backend makes it, once as an emitted driver does, from its text alone."""
     inputs = module_inputs(module, 3)
     leaves = list(module.entry.root.shape.leaves())
-    buffers = [
-        fake.asarray(physical(a, p.shape).view(raw_dtype(a.dtype)))
-        for a, p in zip(inputs, module.entry.parameters, strict=True)
-    ]
+    given = [(a, p.shape) for a, p in zip(inputs, module.entry.parameters, strict=True)]
+    buffers = [fake.asarray(to_memory(a, s).view(raw_dtype(held_dtype(s)))) for a, s in given]
+    elements = [fake.asarray(physical(a, s).view(raw_dtype(a.dtype))) for a, s in given]  # a driver unpacks them before
     expected = evaluate(module, inputs)
     space: dict[str, Any] = {}
     exec("from typing import Any\n" + "\n\n".join(texts_of([call.function])), space)
     written = eval(repr((call.shapes, call.arguments)))
-    for made in (call.run(fake, buffers), space[call.function](fake, buffers, written[0], *written[1])):
+    for made, is_packed in (
+        (call.run(fake, buffers), True),
+        (space[call.function](fake, elements, written[0], *written[1]), False),
+    ):
         assert len(made) == len(expected)
         for memory, leaf, want in zip(made, leaves, expected, strict=True):
-            assert memory.ndim == 1 and memory.dtype == raw_dtype(leaf.type.dtype)
-            order = tuple(reversed(leaf.minor_to_major))
-            dense = np.asarray(memory).view(leaf.type.dtype).reshape([leaf.dimensions[d] for d in order])
-            assert close(dense.transpose(np.argsort(order)) if order else dense, want)
+            dtype = held_dtype(leaf) if is_packed else leaf.type.dtype
+            assert memory.ndim == 1 and memory.dtype == raw_dtype(dtype)
+            array = np.asarray(memory).view(dtype)
+            assert close(from_memory(array, leaf) if is_packed else logical(array, leaf), want)
