@@ -57,7 +57,7 @@ def _build(shape: Shape, rest: Iterator[Array]) -> Value:
 def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
     """The inputs as arrays of the parameters' types. Raises EvaluationError where number, type or dimensions do not fit.
 
-    Python numbers and lists are converted; an array must have the type already, or be the raw bits of a type that NumPy lacks.
+    Python numbers and lists are converted; an array must have the type already, or be the raw bits of a type that NumPy lacks. Arrays of CuPy are copied.
     """
     shapes = input_shapes(module)
     if len(inputs) != len(shapes):
@@ -71,15 +71,16 @@ def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
 
 def _checked(number: int, shape: Shape, given: Any) -> Array:
     dtype = shape.type.dtype
+    if hasattr(given, "__cuda_array_interface__") and hasattr(given, "get"):
+        given = given.get()  # CuPy makes no NumPy array of its own accord
     if isinstance(given, np.ndarray | np.generic):
         array = np.asarray(given)
         if array.dtype != dtype and is_raw(shape.type) and array.dtype == raw_dtype(shape.type):
             array = array.view(dtype)
-    elif hasattr(given, "__array__"):
-        array = np.asarray(given)
     else:
         try:
-            array = np.asarray(given).astype(dtype)
+            array = np.asarray(given)
+            array = array if hasattr(given, "__array__") else array.astype(dtype)
         except (TypeError, ValueError) as fault:
             raise EvaluationError(f"in{number} is no array of {shape.type}: {fault}", code="HLO401") from fault
     if array.dtype != dtype or not _fits(array.shape, shape):

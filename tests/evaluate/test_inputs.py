@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from hlo_opt import EvaluationError, evaluate, parse
 from hlo_opt.evaluate import flatten, input_shapes, module_inputs, output_shapes, unflatten
-from hlo_opt.evaluate.inputs import draw, is_raw, raw_dtype
+from hlo_opt.evaluate.inputs import checked, draw, is_raw, raw_dtype
 from hlo_opt.ir import ELEMENT_TYPES, Shape, array
 
 TEXT = """HloModule m
@@ -74,3 +76,32 @@ def test_nothing_is_drawn_for_an_open_size() -> None:
     with pytest.raises(EvaluationError, match="of any size") as caught:
         module_inputs(module)
     assert caught.value.code == "HLO401" and caught.value.line == 4
+
+
+class OnGpu:
+    """An array of CuPy: NumPy gets it by `get` only."""
+
+    __cuda_array_interface__: ClassVar[dict[str, object]] = {}
+
+    def __init__(self, values: np.ndarray) -> None:  # type: ignore[type-arg]
+        self.values = values
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:  # type: ignore[type-arg]
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def get(self) -> np.ndarray:  # type: ignore[type-arg]
+        return self.values
+
+
+class OnOtherGpu(OnGpu):
+    """An array of a library that has no `get`."""
+
+    get = property()  # type: ignore[assignment]
+
+
+def test_arrays_of_cupy_are_copied() -> None:
+    module = parse("HloModule m\nENTRY e {\n  a = bf16[2] parameter(0)\n  ROOT r = bf16[2] negate(a)\n}\n")
+    (got,) = checked(module, [OnGpu(np.array([0x3F80, 0x4000], np.uint16))])
+    assert got.dtype == ml_dtypes.bfloat16 and got.tolist() == [1.0, 2.0]
+    with pytest.raises(EvaluationError, match=r"in0 is no array of bf16: Implicit conversion"):
+        checked(module, [OnOtherGpu(np.zeros(2, np.uint16))])
