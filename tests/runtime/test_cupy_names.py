@@ -15,7 +15,7 @@ cupy = pytest.importorskip("cupy")
 
 FOLDER = Path(runtime.__file__).parent
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
-TEXTS["the driver"] = driver_prelude.PRELUDE.format(module="'m'", imports="")
+TEXTS["the driver"] = driver_prelude.PRELUDE.format(module="'m'", imports="", **driver_prelude.PACKED)
 LIBRARIES = frozenset({"cublas", "nccl"})
 """Modules that load libraries, which come with a GPU only."""
 
