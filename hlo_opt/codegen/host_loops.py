@@ -15,26 +15,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.codegen.host_sorts import MARK
+from hlo_opt.codegen.host_threads import DECLARATION, TYPE, UNKNOWN, WARP, greatest, lanes_of, taken_apart
 from hlo_opt.codegen.host_vectors import rejoined
 
-WARP = 32
-
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-_TYPE = r"(?:const )?(?:unsigned |signed )?(?:bool|char|short|int|long long|float|double)"
-_DECLARATION = re.compile(rf"(?P<type>{_TYPE}) (?P<name>\w+) = (?P<value>.*);")
 _SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?(?P<type>[\w ]+?) (?P<name>\w+)(?P<size>(?:\[\d+\])+);")
 _STRIDED = re.compile(
-    rf"for \((?P<type>{_TYPE}) (?P<name>\w+) = (?P<start>\w+(?:\.x)?); (?P=name) < (?P<end>\w+); (?P=name) \+= (?P<step>\w+)\)"
+    rf"for \((?P<type>{TYPE}) (?P<name>\w+) = (?P<start>\w+(?:\.x)?); (?P=name) < (?P<end>\w+); (?P=name) \+= (?P<step>\w+)\)"
 )
 _ROUNDS = re.compile(r"for \(int (?P<name>\w+) = 0; (?P=name) < (?P<count>\d+); \+\+(?P=name)\)")
-_BANK = re.compile(rf"(?P<type>{_TYPE}) (?P<name>\w+)\[(?P<size>\d+)\];")
-_COUNTED = re.compile(rf"for \((?P<type>{_TYPE}) (?P<name>\w+) = [^;]*; [^;]*; [^;]*\)")
+_BANK = re.compile(rf"(?P<type>{TYPE}) (?P<name>\w+)\[(?P<size>\d+)\];")
+_COUNTED = re.compile(rf"for \((?P<type>{TYPE}) (?P<name>\w+) = [^;]*; [^;]*; [^;]*\)")
 _INDEX = r"(?:int|long long)"
 _LEAVE = re.compile(r"if \((?P<condition>.*)\) return;")
 _MEETING = re.compile(r"\b(__sync\w*|__shfl\w*|__ballot\w*|__any\w*|__all\w*|__reduce\w*)\(")
 _SHUFFLE = re.compile(r"\b__shfl(?P<kind>|_down|_up|_xor)_sync\(")
 _VOTE = re.compile(r"\b__(?P<kind>ballot|any|all)_sync\(")
-_REGISTER = re.compile(rf"(?:\((?P<cast>{_TYPE})\))?(?P<name>\w+)")
+_ALIGNED = re.compile(r"\w+ = \([^;]*\)__builtin_assume_aligned\([^;]*\);")
+_APART = re.compile(r"\bhlo::(?:arrive|fence)\(|\bvolatile\b")
+"""What a thread does without others beside it."""
+_REGISTER = re.compile(rf"(?:\((?P<cast>{TYPE})\))?(?P<name>\w+)")
 _FILLS = re.compile(r"\bhlo_fill_\d+\(")
 _KEYWORDS = frozenset(["const", "unsigned", "signed", "bool", "char", "short", "int", "long", "float", "double"])
 _INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
@@ -69,6 +69,8 @@ class _Stretch:
     """Statements that every thread does without meeting another."""
 
     items: list[_Item] = field(default_factory=list)
+    is_bounded: bool = False
+    """Whether only the first `hlo_live` threads do them."""
 
     @property
     def text(self) -> str:
@@ -128,10 +130,11 @@ _Node = _Stretch | _Around | str
 """A string is a statement that is the same for all threads."""
 
 
-def loops_of(signature: str, body: str, block: int, simd: bool) -> str | None:
-    """The function `signature` with the body of a kernel for all threads of a block of that size; None where the body is not understood."""
+def loops_of(signature: str, body: str, block: int, simd: bool, grid: int = 1 << 62) -> str | None:
+    """The function `signature` with the body of a kernel for all threads of a block of that size, one of `grid`; None where the body is not understood."""
     try:
-        return _Writer(block, simd, _FILLS.search(body) is not None).function(signature, _parsed(body))
+        keeps_neighbours = _FILLS.search(body) is not None
+        return _Writer(block, simd, grid, keeps_neighbours).function(signature, _parsed(body))
     except _UnknownError:
         return None
 
@@ -167,9 +170,11 @@ def _meets(item: _Item) -> bool:
 
 
 class _Writer:
-    def __init__(self, block: int, simd: bool, keeps_neighbours: bool) -> None:
+    def __init__(self, block: int, simd: bool, grid: int, keeps_neighbours: bool) -> None:
         """`keeps_neighbours`: threads write bytes that hold several elements, and so must have those in all rounds."""
-        self.block, self.simd, self.keeps_neighbours = block, simd, keeps_neighbours
+        self.block, self.simd, self.grid, self.keeps_neighbours = block, simd, grid, keeps_neighbours
+        self.bounds: dict[str, int] = {}
+        """What uniform indices are at most, by name."""
         self.pure: dict[str, str] = {}
         """Constants of a thread that are cheap to compute again in each stretch: their declarations, by name."""
         self.uniform: set[str] = set()
@@ -183,6 +188,8 @@ class _Writer:
         self.banks: dict[str, str] = {}
         """Types and sizes of each thread's own arrays, by name."""
         self.leaves = False
+        self.left = False
+        """Whether a stretch has been written in which threads leave."""
         self.current = _Stretch()
         self.made = 0
 
@@ -224,6 +231,10 @@ class _Writer:
             self.shared.append(f"{shared['type']} {shared['name']}{shared['size']};")
             self.uniform.add(shared["name"])
             return
+        if item == "hlo::fence();":
+            self.flush(nodes)
+            nodes.append(item)
+            return
         if re.fullmatch(r"__sync(?:threads|warp)\([\w]*\);", item):
             self.flush(nodes)
             return
@@ -238,7 +249,15 @@ class _Writer:
             self.declare(bank["name"], bank["type"])
             self.banks[bank["name"]] = f"{bank['type']} {bank['name']}_of[{bank['size']}]"
             return
+        if _ALIGNED.fullmatch(item):
+            self.flush(nodes)
+            nodes.append(item)
+            return
         leave = _LEAVE.fullmatch(item)
+        if leave is not None and self.is_shared(leave["condition"]):  # all threads leave, or none
+            self.flush(nodes)
+            nodes.append(item)
+            return
         if leave is not None:
             self.leaves = True
             self.current.items.append(f"if ({leave['condition']}) {{ hlo_left[hlo_thread] = 1; continue; }}")
@@ -246,7 +265,7 @@ class _Writer:
             return
         if re.search(r"\breturn\b", item):
             raise _UnknownError(item)
-        declared = _DECLARATION.fullmatch(item)
+        declared = DECLARATION.fullmatch(item)
         if declared is not None:
             self.declare(declared["name"], declared["type"])
             if self.is_pure(declared):
@@ -254,6 +273,7 @@ class _Writer:
                 if self.is_uniform(declared["value"]):
                     self.flush(nodes)
                     nodes.append(item)
+                    self.bounds[declared["name"]] = self.most(declared["value"]) - 1
                     self.uniform.add(declared["name"])
                 else:
                     self.pure[declared["name"]] = item
@@ -281,6 +301,12 @@ class _Writer:
     def is_uniform(self, text: str) -> bool:
         known = _KEYWORDS | (_INDICES - {"threadIdx"}) | self.uniform
         return "[" not in text and all(word in known for word in _WORD.findall(text))
+
+    def is_shared(self, text: str) -> bool:
+        """Whether a condition is the same for all threads, given that none writes the shared memory that it reads."""
+        of_shared = {text.partition("[")[0].rpartition(" ")[2] for text in self.shared}
+        plain = re.sub(r"\b(\w+)\[\d+\]", lambda m: "0" if m[1] in of_shared else m[0], text)
+        return self.is_uniform(plain)
 
     def compound(self, block: _Block, nodes: list[_Node]) -> None:
         if not _meets(block):
@@ -336,12 +362,12 @@ class _Writer:
         self.declare(name, kind)
         base = f"hlo_base{self.made}"
         self.made += 1
-        stretch = _Stretch(
-            [
-                f"const {kind} {name} = {walk.start} + {base};",
-                f"if (!hlo_whole && !({name} < {end})) continue;",
-            ]
-        )
+        stretch = _Stretch([f"const {kind} {name} = {walk.start} + {base};"])
+        before = self.before(walk.start)
+        if before is None:
+            stretch.items.append(f"if (!hlo_whole && !({name} < {end})) continue;")
+        else:
+            stretch.is_bounded = True
         body, node = walk.body, _Around("", [stretch])
         vector = None if self.keeps_neighbours else walk.vector
         if vector is not None:
@@ -357,19 +383,24 @@ class _Writer:
         stretch.items += body
         self.homes[name] = stretch
         for item in body:
-            declared = _DECLARATION.fullmatch(item) if isinstance(item, str) else None
+            declared = DECLARATION.fullmatch(item) if isinstance(item, str) else None
             if declared is not None:
                 self.declare(declared["name"], declared["type"])
                 self.homes[declared["name"]] = stretch
         whole = 0
         if end.isdigit() and step.isdigit() and self.most(walk.start) <= int(step):
             whole = int(end) // int(step) * int(step)  # up to there every thread has an element
+            stretch.items = [_first_round(item, f"{name} < {step}", f"{base} == 0") for item in stretch.items]
         if walk.counter:
             self.declare(walk.counter, "int")
             self.uniform.add(walk.counter)
 
         def part(low: int, high: str, is_whole: str) -> _Around:
             inside: list[_Node] = [is_whole, node]
+            if before is not None:
+                rest, block = f"{end} - {base} - ({before})", self.block
+                live = f"{rest} < 0 ? 0 : {rest} < {block} ? {rest} : {block}"
+                inside.insert(1, f"const {kind} hlo_live = {block if is_whole == _WHOLE else live};")
             if walk.counter:
                 inside.insert(0, f"const int {walk.counter} = {base} / {step};")
             return _Around(f"for ({kind} {base} = {low}; {base} < {high}; {base} += {step})", inside)
@@ -379,14 +410,21 @@ class _Writer:
             parts.append(part(whole, end, _PART))
         return _Around("", parts)
 
-    def most(self, start: str) -> int:
-        """A bound that a thread's first index is below."""
-        declared = _DECLARATION.fullmatch(self.pure.get(start, ""))
+    def before(self, start: str) -> str | None:
+        """What is the same for all threads in an index that is the thread's and something more; None for any other index."""
+        declared = DECLARATION.fullmatch(self.pure.get(start, ""))
         text = start if declared is None else declared["value"]
-        found = re.fullmatch(r"threadIdx\.x(?: % (\d+))?", text)
-        if found is None:
-            return 1 << 62
-        return min(self.block, int(found[1] or self.block))
+        more, _, own = text.rpartition(" + ")
+        declared = DECLARATION.fullmatch(self.pure.get(own, ""))
+        if "threadIdx.x" not in (own, "" if declared is None else declared["value"]):
+            return None
+        return (more or "0") if self.is_uniform(more) else None
+
+    def most(self, start: str) -> int:
+        """A bound that an index is below: an expression of indices, none of which is negative."""
+        known = {"threadIdx.x": self.block - 1, "blockIdx.x": self.grid - 1, **self.bounds}
+        found = greatest(start, known, self.pure)
+        return UNKNOWN if found is None else found + 1
 
     def exchanged(self, statement: str, nodes: list[_Node]) -> str:
         """The statement with other threads' values read from an array that the stretch before it fills."""
@@ -438,15 +476,6 @@ class _Writer:
                 yield from self.stretch(node)
 
     def stretch(self, node: _Stretch) -> Iterator[str]:
-        whole = self.block % WARP == 0
-        last = str(WARP) if whole else f"({self.block} - hlo_first < {WARP} ? {self.block} - hlo_first : {WARP})"
-        yield f"for (long long hlo_first = 0; hlo_first < {self.block}; hlo_first += {WARP})"
-        if self.simd:
-            yield "#pragma omp simd"
-        yield f"for (long long hlo_lane = 0; hlo_lane < {last}; ++hlo_lane) {{"
-        yield "const long long hlo_thread = hlo_first + hlo_lane;"
-        if self.leaves:
-            yield "if (hlo_left[hlo_thread]) continue;"
         needed: set[str] = set()
         todo = _WORD.findall(node.text)
         while todo:
@@ -454,21 +483,33 @@ class _Writer:
             if word in self.pure and word not in needed:
                 needed.add(word)
                 todo.extend(_WORD.findall(self.pure[word]))
-        for name, declaration in self.pure.items():
-            if name in needed:
-                yield self.line(declaration)
-        for line in node.text.splitlines():
-            yield self.line(line)
+        pure = [declaration for name, declaration in self.pure.items() if name in needed]
+        lanes = lanes_of("\n".join([*pure, node.text]))
+        end = "hlo_live" if node.is_bounded else str(self.block)
+        last, rest = str(lanes), f"{end} - hlo_first"
+        if node.is_bounded or self.block % lanes:
+            whole = "hlo_whole || " if self.block % lanes == 0 else ""
+            last = f"({whole}{rest} >= {lanes} ? {lanes} : {rest})"
+        yield f"for (long long hlo_first = 0; hlo_first < {end}; hlo_first += {lanes})"
+        if self.simd and not _APART.search(node.text):
+            yield "#pragma omp simd"
+        yield f"for (long long hlo_lane = 0; hlo_lane < {last}; ++hlo_lane) {{"
+        yield "const long long hlo_thread = hlo_first + hlo_lane;"
+        if self.left:
+            yield "if (hlo_left[hlo_thread]) continue;"
+        self.left |= "hlo_left[hlo_thread] = 1;" in node.text
+        for line in (*pure, *node.text.splitlines()):
+            yield self.line(line, lanes)
         yield "}"
 
-    def line(self, text: str) -> str:
+    def line(self, text: str, lanes: int) -> str:
         """A statement of a thread: its variables in their arrays, its index taken apart."""
-        declared = _DECLARATION.fullmatch(text)
+        declared = DECLARATION.fullmatch(text)
         if declared is not None and declared["name"] in self.arrays:
             text = text[declared.start("name") :]
         text = self.banked(text)
         text = _WORD.sub(lambda m: f"{m[0]}_of[hlo_thread]" if m[0] in self.arrays else m[0], text)
-        return _taken_apart(text)
+        return taken_apart(text, lanes)
 
     def banked(self, text: str) -> str:
         """The statement with each thread's own arrays next to the other threads'."""
@@ -485,6 +526,14 @@ def _rejoined(item: _Item, first: str, size: str, number: str, position: str) ->
     if isinstance(item, str):
         return rejoined(item, first, int(size), number, position)
     return _Block(item.header, [_rejoined(i, first, size, number, position) for i in item.body])
+
+
+def _first_round(item: _Item, test: str, stands_for: str) -> _Item:
+    """The statement with the test for a loop's first round as one that is the same for all threads."""
+    if isinstance(item, str):
+        return re.sub(rf"(?<![\w.]){re.escape(test)}\b", stands_for, item)
+    header = re.sub(rf"(?<![\w.]){re.escape(test)}\b", stands_for, item.header)
+    return _Block(header, [_first_round(i, test, stands_for) for i in item.body])
 
 
 def _widened(declaration: str) -> str:
@@ -504,18 +553,3 @@ def _arguments(text: str, start: int) -> tuple[list[str], int]:
         if depth == 0:
             return found, position + 1
     raise _UnknownError(text)
-
-
-_DIGIT = re.compile(r"(?P<before>[*/%] )?threadIdx\.x(?: (?P<operator>[%/]) (?P<divisor>\d+)\b)?")
-
-
-def _taken_apart(text: str) -> str:
-    """Quotients and remainders of the thread's index by whole warps are those of the warp's first thread: vectors then see neighbouring addresses."""
-
-    def replaced(match: re.Match[str]) -> str:
-        operator, divisor, before = match["operator"], match["divisor"], match["before"] or ""
-        if operator is None or before or int(divisor) % WARP:
-            return f"{before}hlo_thread" + ("" if operator is None else f" {operator} {divisor}")
-        return f"(hlo_first / {divisor})" if operator == "/" else f"(hlo_first % {divisor} + hlo_lane)"
-
-    return _DIGIT.sub(replaced, text)

@@ -70,6 +70,10 @@ static inline unsigned int ballot(const unsigned char* of, unsigned int mask) {
 static inline int any(const unsigned char* of, unsigned int mask) { return ballot(of, mask) != 0; }
 static inline int all(const unsigned char* of, unsigned int mask) { return (ballot(of, mask) | ~mask) == ~0u; }
 
+// blocks that count themselves: on several processors, where a launch is spread over them
+static inline unsigned int arrive(unsigned int* count, unsigned int one) { return __atomic_fetch_add(count, one, __ATOMIC_ACQ_REL); }
+static inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
 }  // namespace hlo
 
 __forceinline__ float __int_as_float(int x) { return hlo::bits_as<float>(x); }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from hlo_opt.codegen import host_sorts
@@ -62,11 +62,9 @@ def host_unit(kernels: Sequence[Kernel]) -> str:
         parts.append(shim("host_fibres.h"))
     for number, (kernel, text) in enumerate(zip(kernels, loops, strict=True)):
         if text is not None:
-            named = (
-                f"{text}{_launcher(kernel, True, 'hlo::asked_for_failure()' if 'hlo::sorts_failed' in text else '0')}"
-            )
+            named = f"{text}{_launcher(kernel, text)}"
         elif threads_meet(kernel):
-            named = f"{_named(kernel)}{_launcher(kernel, False)}"
+            named = f"{_named(kernel)}{_launcher(kernel, None)}"
         else:
             functions, segments = _cut(kernel)
             named = f"{functions}{_straight_launcher(kernel, segments)}"
@@ -80,6 +78,7 @@ _KERNEL = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)
 def as_loops(kernel: Kernel) -> str | None:
     """The text of a kernel whose threads meet as a function of a whole block; None for other kernels, and where only fibres will do."""
     if not threads_meet(kernel):
@@ -87,15 +86,55 @@ def as_loops(kernel: Kernel) -> str | None:
     found = _KERNEL.search(kernel.source)
     if found is None or found[1] != kernel.symbol:
         return None
-    signature = f"static inline void {_inner(kernel)}({_parameters(_INDICES[1:])}, {found[2].strip()})"
     merges = None
     if kernel.kind in ("sort", "long-sort"):
         merges = host_sorts.with_merges(found[3], "scratch0" if kernel.kind == "long-sort" else "")
     text = found[3] if merges is None else merges.body
-    body = loops_of(signature, one_loop(text), kernel.launch.block, not is_ordered(kernel))
+    before, alone = kernel.source[: found.start()], ""
+    if _only_counts(kernel):
+        before, text, alone = _counted(before, text)
+    signature = f"static inline void {_inner(kernel)}({alone}{_parameters(_INDICES[1:])}, {found[2].strip()})"
+    body = loops_of(
+        signature, one_loop(text), kernel.launch.block, bool(alone) or not is_ordered(kernel), kernel.launch.grid
+    )
+    if body is not None and alone:
+        body = body.replace(f"{signature} {{\n", f"{signature} {{\n{_chosen(before)}", 1)
     if body is not None and merges is not None:
         body = body.replace(host_sorts.MARK, merges.statements)
-    return None if body is None else kernel.source[: found.start()] + body
+    return None if body is None else before + body
+
+
+_ARRIVAL = re.compile(r"\batomicAdd\((?=&arrived\d+\[)")
+_MEMORY = re.compile(r"^static __device__ (?!const )(?P<type>[\w ]+?) (?P<name>\w+)\[(?P<size>\d+)\];\n", re.M)
+_ALONE = "const bool hlo_alone, "
+
+
+def _only_counts(kernel: Kernel) -> bool:
+    """Whether blocks update the same memory only to see which of them comes last: what they compute then does not depend on their order."""
+    code = _ARRIVAL.sub("", _code(kernel)).replace("__threadfence();", "").replace("static __device__ volatile", "")
+    return keeps_memory(kernel) and not kernel.in_order and _ORDERED.search(code) is None
+
+
+def _counted(before: str, text: str) -> tuple[str, str, str]:
+    """The text in front of a kernel with its memory twice: a thread's own for a launch on one processor, and what all processors see; the body, whose blocks may run
+    on any of them; and the parameter that says which memory it takes."""
+    twice = r"static __thread \g<type> \g<name>_own[\g<size>];\nstatic \g<type> \g<name>_all[\g<size>];\n"
+    text = _ARRIVAL.sub("hlo::arrive(", text).replace("__threadfence();", "hlo::fence();")
+    return _MEMORY.sub(twice, before), text, _ALONE
+
+
+def _chosen(before: str) -> str:
+    """The pointers to that memory."""
+    found = re.findall(r"^static __thread ([\w ]+?) (\w+)_own\[", before, re.M)
+    return "".join(f"{kind}* const {name} = hlo_alone ? {name}_own : {name}_all;\n" for kind, name in found)
+
+
+def may_spread(kernel: Kernel) -> bool:
+    """Whether several processors may run blocks of a launch. Two launches of a kernel that keeps memory must not be spread at the same time."""
+    if not is_ordered(kernel):
+        return True
+    text = as_loops(kernel) if _only_counts(kernel) else None
+    return text is not None and _ALONE in text
 
 
 @cache
@@ -193,12 +232,15 @@ def _indices(kernel: Kernel, *, of_thread: bool) -> str:
     return f"hlo::Index{{t, 0, 0}}, {shared}" if of_thread else shared
 
 
-def _launcher(kernel: Kernel, is_block: bool, result: str = "0") -> str:
+def _launcher(kernel: Kernel, loops: str | None) -> str:
     """The launcher of a kernel whose threads meet: of a function for a whole block, or of fibres."""
     grid, block = kernel.launch.grid, kernel.launch.block
     signature, pointers, names = _head(kernel)
-    call = f"{_inner(kernel)}({_indices(kernel, of_thread=not is_block)}, {names});"
-    if is_block:
+    call = f"{_inner(kernel)}({_indices(kernel, of_thread=loops is None)}, {names});"
+    if loops is not None:
+        result = "hlo::asked_for_failure()" if "hlo::sorts_failed" in loops else "0"
+        if _ALONE in loops:
+            call = call.replace("(", f"(first == 0 && last == {grid}, ", 1)
         known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
         return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return {result};\n}}\n"
     body = f"static void body_{kernel.symbol}(void** pointers, int t, int b) {{\n{pointers}  {call}\n}}\n"

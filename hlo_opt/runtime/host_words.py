@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from hlo_opt.codegen.host_source import is_ordered
+from hlo_opt.codegen.host_source import may_spread
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.runtime.arena import Arena
 from hlo_opt.runtime.donation import callees_first, origins, unchanged_leaves
@@ -282,7 +282,7 @@ class _Writer:
         self.program.pointers = max(self.program.pointers, len(pointers))
         touched = sum(buffer_bytes(self.shapes[b]) for b in pointers)
         number = self.launchers[kernel.symbol]
-        self.words += [Operation.KERNEL, number, kernel.launch.grid, touched, int(not is_ordered(kernel))]
+        self.words += [Operation.KERNEL, number, kernel.launch.grid, touched, int(may_spread(kernel))]
         self.words += [len(pointers), *pointers]
 
     def call(self, step: LibraryStep | RelayoutStep) -> None:

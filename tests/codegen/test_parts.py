@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ from hlo_opt.analysis.cluster import cluster_of
 from hlo_opt.analysis.own_launch import fold_dimensions
 from hlo_opt.analysis.targets import target
 from hlo_opt.codegen import emit_kernel
+from hlo_opt.codegen.host_source import is_ordered, may_spread
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host import HostLibrary, has_compiler
 
 H100 = target("h100_sxm")
 COMBINERS = """HloModule m
@@ -177,3 +180,62 @@ def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
             found = planned(tool, text(body, *sizes, kind=kind))
             program = nvrtc.createProgram(emit_kernel(found).source, "k.cu", (), ())
             nvrtc.compileProgram(program, (f"-arch={architecture}", "-fmad=false"))
+
+
+TOTALS = """HloModule m
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] add(x, y)
+}
+
+ENTRY e {
+  p = f32[SIZE] parameter(0)
+  z = f32[] constant(0)
+  ROOT r = f32[LEFT] reduce(p, z), dimensions={0}, to_apply=add
+}
+"""
+
+
+@pytest.mark.parametrize(("size", "left"), [("1000003", ""), ("20000,40", "40")])
+def test_blocks_may_run_on_several_processors_in_any_order(size: str, left: str, tool: Any) -> None:
+    """Each launch of pieces uses the memory that all processors see; a whole launch, its thread's own."""
+    if not has_compiler():
+        pytest.skip("no C++ compiler")
+    kernel = tool.kernel(TOTALS.replace("SIZE", size).replace("LEFT", left))
+    grid = kernel.launch.grid
+    assert is_ordered(kernel) and may_spread(kernel) and grid > 8 and len(kernel.inputs) == 1
+    given = np.random.default_rng(3).normal(size=kernel.inputs[0].dimensions).astype(np.float32)
+    library = HostLibrary([kernel])
+    launcher = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong)(
+        library.address(kernel)
+    )
+
+    def launched(pieces: list[tuple[int, int]]) -> np.ndarray:
+        made = np.full(kernel.outputs[0].dimensions, np.nan, np.float32)
+        pointers = (ctypes.c_void_p * 2)(given.ctypes.data, made.ctypes.data)
+        with ThreadPoolExecutor(4) as pool:
+            assert not any(pool.map(lambda piece: launcher(pointers, *piece), pieces))
+        return made
+
+    whole = launched([(0, grid)])
+    np.testing.assert_allclose(whole, given.astype(np.float64).sum(axis=0), rtol=1e-4, atol=1e-2)
+    for _ in range(3):
+        for pieces in ([(grid // 2, grid), (0, grid // 2)], [(k, k + 1) for k in reversed(range(grid))]):
+            assert launched(pieces).tobytes() == whole.tobytes()
+    assert launched([(0, grid)]).tobytes() == whole.tobytes()
+
+
+def test_sums_that_meet_in_the_output_stay_in_order(tool: Any) -> None:
+    text = """HloModule m
+add { x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[] add(x, y) }
+ENTRY e {
+  p = f32[10] parameter(0)
+  i = s32[500,1] parameter(1)
+  u = f32[500] parameter(2)
+  ROOT s = f32[10] scatter(p, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+}
+"""
+    kernel = tool.kernel(text)
+    assert is_ordered(kernel) and not may_spread(kernel)
