@@ -40,6 +40,26 @@ def test_loads_and_stores_are_joined(tool: Any, element_type: str, body: str) ->
     assert found and all(re.search(r"\.v\d\.", access) for access in found), found
 
 
+@pytest.mark.parametrize("element_type", ["s4", "u2", "f4e2m1fn"])
+def test_elements_that_share_bytes_move_in_vectors(tool: Any, element_type: str) -> None:
+    found = accesses(tool.kernel(module(element_type, LARGER, 8 * LARGE)).source)
+    width = "u16" if element_type == "u2" else "u32"  # 32 elements of a thread
+    assert found == {f"ld.global.v4.{width}", f"st.global.v4.{width}"}
+
+
+def test_the_host_reads_elements_that_share_bytes_by_their_position() -> None:
+    lines = [
+        "for (int s0 = 0; s0 < 4; ++s0) {",
+        "  const int linear = thread * 4 + s0;",
+        "  read0[s0] = hlo_get_4(in0, (long long)row * 64 + thread * 4, s0);",
+        "  read1[s0] = hlo_get_2(in1, linear);",
+        "}",
+    ]
+    made = one_loop("\n".join(lines)).splitlines()
+    assert made[2] == "  read0[s0] = hlo_get_4(in0, (long long)row * 64 + linear);"
+    assert [made[n] for n in (0, 1, 3, 4)] == [lines[n] for n in (0, 1, 3, 4)]
+
+
 def test_a_row_is_read_in_vectors(tool: Any) -> None:
     text = """HloModule m
 max {
