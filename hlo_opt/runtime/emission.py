@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_opt.analysis.facts import launches as does_work
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Instruction, Module, Shape
@@ -96,7 +97,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dic
             first = launches.setdefault(step.instruction, row)
             if first is not row:
                 first.setdefault("further_symbols", []).append(step.kernel.symbol)
-        elif isinstance(step, LibraryStep) and step.instruction.opcode != "after-all":
+        elif isinstance(step, LibraryStep) and does_work(step.instruction):
             library.append({"instruction": name, "call": step.call})
     lines: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
     for _, step in schedule.steps():

@@ -40,6 +40,18 @@ def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) ->
     assert re.search(rf'extern "C" __global__ void [^;{{]*\b{kernel["symbol"]}\(', source)
 
 
+def test_waiting_for_a_transfer_is_no_call(tmp_path: Path) -> None:
+    hlo_opt.emit(
+        hlo_opt.parse(
+            "HloModule m\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n"
+            "ENTRY e {\n  a = f32[8]{0} parameter(0)\n  s = f32[8]{0} all-reduce-start(a), to_apply=add\n  ROOT d = f32[8]{0} all-reduce-done(s)\n}\n"
+        ),
+        tmp_path / "o",
+    )
+    manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
+    assert manifest["launches"] == [] and [row["instruction"] for row in manifest["library"]] == ["s"]
+
+
 @pytest.mark.parametrize("name", ["mlp_train_step", "nested", "shuffle"])
 def test_files_are_those_of_the_manifest_and_the_same_every_time(name: str, tmp_path: Path) -> None:
     text = (DUMPS / f"{name}.hlo").read_text()
