@@ -162,4 +162,66 @@ template <typename T, int count> struct Shared {
 };
 
 
+// What blocks leave for the one that comes last (codegen/parts.py): each element must be written and fenced by its thread, with a barrier before another thread of the block
+// counts the block, and is read by other blocks after that only.
+struct Left { Place writer; unsigned long long launch; bool is_fenced, is_counted; const char* name; long long index; };
+const int most_left = 1 << 14;
+static Left* left[most_left];
+static int lefts = 0;
+
+static void fence() {
+  for (int k = 0; k < lefts; ++k)
+    if (left[k]->writer.block == here.block && left[k]->writer.thread == here.thread) left[k]->is_fenced = true;
+}
+
+__attribute__((noinline)) static void report_left(const Left& at, const char* what) {
+  dprintf(2, "race: %s[%lld] %s\n", at.name, at.index, what);
+  _exit(97);
+}
+
+// a block counts itself
+static unsigned int arrive(unsigned int* count, unsigned int one) {
+  int kept = 0;
+  for (int k = 0; k < lefts; ++k) {
+    Left& at = *left[k];
+    if (at.writer.block != here.block) {
+      left[kept++] = &at;
+      continue;
+    }
+    if (!at.is_fenced) report_left(at, "is not fenced when its block is counted");
+    if (at.writer.thread != here.thread && at.writer.barriers == here.barriers) report_left(at, "has no barrier behind it when its block is counted");
+    at.is_counted = true;
+  }
+  lefts = kept;
+  const unsigned int found = *count;
+  *count = found + one;
+  return found;
+}
+
+template <typename T> struct LeftCell {
+  T* element;
+  Left* at;
+  operator T() const {
+    if (at->launch != seed) report_left(*at, "is read before it is written");
+    if (at->writer.block != here.block && !at->is_counted) report_left(*at, "is read by another block before its own is counted");
+    return *element;
+  }
+  void operator=(T value) const {
+    *at = {here, seed, false, false, at->name, at->index};
+    if (lefts < most_left) left[lefts++] = at;
+    *element = value;
+  }
+};
+
+template <typename T, int count> struct Kept {
+  const char* name;
+  T elements[count];
+  Left at[count];
+  template <typename I> LeftCell<T> operator[](I index) {
+    at[index].name = name;
+    at[index].index = (long long)index;
+    return {elements + index, at + index};
+  }
+};
+
 }  // namespace hlo

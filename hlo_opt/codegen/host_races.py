@@ -13,7 +13,9 @@ from hlo_opt.codegen.host_source import launcher_name, shim, threads_meet
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.scalars import memory_type
 
-_SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?(?P<type>[\w ]+?) (?P<name>\w+)\[(?P<size>\d+)\];")
+_SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?(?P<type>[\w <>]+?) (?P<name>\w+)\[(?P<size>\d+)\];")
+_KEPT = re.compile(r"^static __device__ volatile (?P<type>[\w <>]+?) (?P<name>\w+)\[(?P<size>\d+)\];", re.M)
+_ARRIVED = re.compile(r"\batomicAdd\(&(arrived\d+)\[")
 _ALIGNED = re.compile(r"^ *\w+ = \([^;]*\)__builtin_assume_aligned\([^;]*\);\n", re.M)
 _PARAMETER = re.compile(r"(?:\bconst )?(?P<type>\b(?!const\b)\w[\w<> ]*?)\* __restrict__ (?P<name>\w+)")
 _MEETING = re.compile(r"\b(__syncthreads|__syncwarp|__(?:shfl|ballot|any|all)\w*_sync)\(")
@@ -34,6 +36,8 @@ def _watched(kernel: Kernel) -> str:
     """The kernel as a function of a thread that sees each access."""
     start = kernel.source.index(f"{kernel.symbol}(")
     head, (signature, brace, body) = kernel.source[:start], kernel.source[start:].partition(") {\n")
+    head = _KEPT.sub(r'static hlo::Kept<\g<type>, \g<size>> \g<name> = {"\g<name>"};', head)
+    body = _ARRIVED.sub(r"hlo::arrive(&\1[", body).replace("__threadfence(", "hlo::fence(")
     signature = _PARAMETER.sub(r"hlo::Array<\g<type>> \g<name>", signature)
     indices = ", ".join(f"const hlo::Index {name}" for name in _INDICES)
     signature = signature.replace("(", f"_thread({indices}, ", 1)

@@ -85,6 +85,8 @@ ENTRY e {
 
 ONE_SHORT_ROW = LONG_ROWS.replace("3,4096", "1,4").replace("f32[3]", "f32[1]")
 
+SHARED_ROW = LONG_ROWS.replace("3,4096", "1,300000").replace("f32[3]", "f32[1]")
+
 SORTED = """HloModule m
 
 before { a = s32[] parameter(0)
@@ -127,6 +129,8 @@ def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
         (LONG_ROWS, "row-reduction", "[threadIdx.x / 32] =", "[threadIdx.x / 64] =", r"two writes of partial0\[\d\] by threads \d+ and \d+"),
         (SORTED, "sort", "__syncwarp();", "", r"(?:read and write|write and read|two writes) of keys_x0\[\d+\] by threads \d+ and \d+ of a block, with no barrier"),
         (SCATTERED, "scatter", "&out0[", "&out0[0 * out0[0] + ", r"atomic update and read of out0\[0\]|read and atomic update of out0\[0\]"),
+        (SHARED_ROW, "row-reduction", "__threadfence();", ";", r"part0\[\d+\] is not fenced when its block is counted"),
+        (SHARED_ROW, "row-reduction", "__syncthreads();\n  if (threadIdx.x == 0) {\n    seen0", "if (threadIdx.x == 32) {\n    seen0", r"part0\[\d+\] (?:has no barrier|is read by another block|is read before)"),
         (TEXT, "loop", "out0[linear] =", "out0[linear / 2] =", r"two writes of out0\[\d\]"),
         (TEXT, "row-reduction", "if (lane == 0", "if (lane < 2", r"two writes of out0\[\d\] by threads \d+ and \d+"),
     ],
@@ -140,7 +144,7 @@ def test_a_race_names_its_instruction(
     assert caught.value.code == "HLO721"
 
 
-@pytest.mark.parametrize("text", [LONG_ROWS, ONE_SHORT_ROW, SORTED, SCATTERED])
+@pytest.mark.parametrize("text", [LONG_ROWS, ONE_SHORT_ROW, SHARED_ROW, SORTED, SCATTERED])
 def test_no_race_is_told_of_where_threads_meet(text: str) -> None:
     assert len(compile(hlo_opt.parse(text), sanitize=True)(*_given(text))) == 1
 
