@@ -139,10 +139,16 @@ template <typename T> struct Array {
   T* elements;
   Touched* touched;
   const char* name;
+  long long first = 0;  // of the elements that it shows
   Array(void* start, long long count, const char* name) : elements((T*)start), touched(watch(start, count, sizeof(T))), name(name) {}
   template <typename I> Cell<T> operator[](I index) const {
-    const long long at = (long long)index;
-    return {elements + index, touched && at >= 0 && at < most_watched ? touched + at : 0, name, at, false};
+    const long long at = first + (long long)index;
+    return {elements + at, touched && at >= 0 && at < most_watched ? touched + at : 0, name, at, false};
+  }
+  template <typename I> Array operator+(I index) const {
+    Array made = *this;
+    made.first += (long long)index;
+    return made;
   }
 };
 
@@ -169,7 +175,7 @@ const int most_left = 1 << 14;
 static Left* left[most_left];
 static int lefts = 0;
 
-static void fence() {
+static void publish() {
   for (int k = 0; k < lefts; ++k)
     if (left[k]->writer.block == here.block && left[k]->writer.thread == here.thread) left[k]->is_fenced = true;
 }
@@ -180,7 +186,7 @@ __attribute__((noinline)) static void report_left(const Left& at, const char* wh
 }
 
 // a block counts itself
-static unsigned int arrive(unsigned int* count, unsigned int one) {
+static unsigned int count_block(unsigned int* count, unsigned int one) {
   int kept = 0;
   for (int k = 0; k < lefts; ++k) {
     Left& at = *left[k];

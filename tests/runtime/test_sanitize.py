@@ -99,6 +99,15 @@ ENTRY e {
 }
 """
 
+PACKED = """HloModule m
+
+ENTRY e {
+  x = s4[3,11] parameter(0)
+  t = s4[11,3] transpose(x), dimensions={1,0}
+  ROOT twice = s4[11,3] add(t, t)
+}
+"""
+
 SCATTERED = """HloModule m
 
 add { a = s32[] parameter(0)
@@ -143,7 +152,7 @@ def test_a_race_names_its_instruction(
     assert caught.value.code == "HLO721"
 
 
-@pytest.mark.parametrize("text", [ONE_SHORT_ROW, SHARED_ROW, SORTED])
+@pytest.mark.parametrize("text", [ONE_SHORT_ROW, SHARED_ROW, SORTED, PACKED])
 def test_no_race_is_told_of_where_threads_meet(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "FLAGS", ("-O0",))
     assert len(compile(hlo_opt.parse(text), sanitize=True)(*_given(text))) == 1
