@@ -282,8 +282,9 @@ class Builder:
         )
         return made
 
-    def nearest(self, shape: Shape, index: Index) -> Index:
-        """The index where it lies inside the shape, else one inside it."""
+    def nearest(self, shape: Shape, index: Index, position: Variable, vector: int, number: Expression) -> Index:
+        """The index where it lies inside the shape, else one inside it; `position` is that of an element with a number in a vector of so many. Vectors that lie inside or
+        outside as a whole stay together."""
         found: list[Expression] = []
         for expression, size in zip(index, shape.dimensions, strict=True):
             if expression.low >= 0 and expression.high < size:
@@ -291,6 +292,12 @@ class Builder:
                 continue
             text, last = self.text(expression), size - 1
             made = Variable(max(0, expression.low), min(last, expression.high), self.names.numbered("i"))
+            if moves_in_vectors(expression, position, vector, size):
+                first = Variable(0, size - vector, made.name)
+                given = f"{text}, {self.text(number)}, {vector}, {size}"
+                self.line(f"const {index_type(expression)} {first.name} = hlo_near_vector({given});")
+                found.append(add(first, number))
+                continue
             inside = f"{text} > {last} ? {last} : {text}" if expression.high > last else text
             if expression.low < 0:
                 inside = f"{text} < 0 ? 0 : {f'({inside})' if expression.high > last else inside}"
@@ -537,6 +544,19 @@ class Builder:
 def end_text(shape: Shape) -> str:
     """A last argument for what writes elements that share bytes: how many there are, where the last byte is not full; what is behind them then stays 0."""
     return f", {shape.element_count}" if shape.element_count % shape.type.per_byte else ""
+
+
+def moves_in_vectors(expression: Expression, position: Variable, vector: int, size: int) -> bool:
+    """Whether an index into a dimension of a size surely goes up by one from element to element of a vector, all of whose elements lie inside the dimension or none,
+    `position` being that of one."""
+    inside, shift = expression, 0
+    match expression:
+        case Sum(left=left, right=Constant(value=value)):
+            inside, shift = left, value
+    match inside:
+        case Remainder(left=left, divisor=divisor) if divisor % vector == 0:
+            inside = left
+    return vector & (vector - 1) == 0 and inside == position and shift % vector == 0 and size % vector == 0
 
 
 def _filled(template: str, element_type: ElementType, operands: Sequence[str]) -> str:

@@ -70,6 +70,11 @@ static inline unsigned int ballot(const unsigned char* of, unsigned int mask) {
 static inline int any(const unsigned char* of, unsigned int mask) { return ballot(of, mask) != 0; }
 static inline int all(const unsigned char* of, unsigned int mask) { return (ballot(of, mask) | ~mask) == ~0u; }
 
+// hlo_near_vector where a thread's elements are no neighbours: the index itself or the nearest one, less the number
+template <typename T> __forceinline__ T near_element(T index, int number, int vector, int size) {
+  return (index < 0 ? 0 : index > size - 1 ? size - 1 : index) - number;
+}
+
 // blocks that count themselves: on several processors, where a launch is spread over them
 static inline unsigned int arrive(unsigned int* count, unsigned int one) { return __atomic_fetch_add(count, one, __ATOMIC_ACQ_REL); }
 static inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -63,7 +63,7 @@ def one_loop(body: str) -> str:
         group, margin = _Group(), array["margin"]
         place = _gather(lines, place, margin, group)
         made += group.lines(margin, array["size"])
-    return "\n".join(made) + "\n"
+    return "\n".join(made).replace("hlo_near_vector(", "hlo::near_element(") + "\n"
 
 
 def _by_position(lines: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.builder import Builder, moves_in_vectors
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import (
@@ -108,7 +108,8 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
             for name, read in zip(ahead, seen.reads, strict=True):
                 index = seen.at(read.index, position)
                 if read.may_miss:
-                    index = builder.nearest(read.parameter.shape, index)
+                    assert isinstance(position, Variable)
+                    index = builder.nearest(read.parameter.shape, index, position, vector, number)
                 where = builder.where(read.parameter, index)
                 if read.fills and (first := builder.first_of(position, vector)) is not None:
                     where = builder.where(read.parameter, seen.at(read.index, first), builder.text(number))
@@ -171,8 +172,11 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
         if any(position.name in variables_of(e) for e in index) and is_outer(index)
     ]
     for parameter, index in [read for read in dict.fromkeys(likely) if read not in loads]:
-        outside = [e for e, size in zip(index, parameter.shape.dimensions, strict=True) if e.low < 0 or e.high >= size]
-        if is_outer(index) and all(_is_alike(e, position, vector) for e in outside):
+        sizes = parameter.shape.dimensions
+        outside = [(e, size) for e, size in zip(index, sizes, strict=True) if e.low < 0 or e.high >= size]
+        if is_outer(index) and all(
+            _is_alike(e, position, vector) or moves_in_vectors(e, position, vector, size) for e, size in outside
+        ):
             reads.append(_Read(parameter, index, True))
         else:
             has_likely = False

@@ -310,6 +310,13 @@ INLINE unsigned short hlo_store_f16(float x) {
         "hlo_round_f16": """
 INLINE float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
 """,
+        "hlo_near_vector": """
+// where the vector begins whose element `number` has this index, or the nearest vector of an array of that size
+template <typename T> INLINE T hlo_near_vector(T index, int number, int vector, int size) {
+  const T first = index - number;
+  return (first < 0 ? 0 : first > size - vector ? size - vector : first) & -vector;  // says that it is aligned
+}
+""",
         **SMALL_FLOAT_PRELUDE,
         **_CUTS,
         **COMPLEX_PRELUDE,
