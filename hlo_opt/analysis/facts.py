@@ -79,7 +79,7 @@ def effectful_computations(computations: list[Computation]) -> set[Computation]:
             if computation in found:
                 continue
             if any(has_side_effect(i) for i in computation.instructions) or (
-                found and any(c in found for i in computation.instructions for c in i.called())
+                found and not found.isdisjoint(computation.called)
             ):
                 found.add(computation)
                 changed = True

@@ -159,7 +159,7 @@ def remove_uncalled(module: Module) -> bool:
         if computation in needed:
             continue
         needed.add(computation)
-        todo.extend(c for i in computation.instructions for c in i.called())
+        todo.extend(computation.called)
     dead = [c for c in module.computations if c not in needed]
     for computation in dead:
         edit.remove_computation(computation)

@@ -343,11 +343,14 @@ def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: 
     for operand, by_producer in producer.reads.items():
         wanted = round(by_producer * share)
         often = 1
-        if operand in times.quarters:
-            wanted += times.bytes[operand] - round(_common(producer, consumer, operand) * byte_size(operand.shape))
+        by_consumer = times.bytes.get(operand)
+        if by_consumer is not None:
+            wanted += by_consumer - round(_common(producer, consumer, operand) * byte_size(operand.shape))
+            if wanted == by_consumer:
+                continue
             often = 1 if named is None else named[operand]
             quarters -= often * times.quarters[operand]
-            size -= often * times.bytes[operand]
+            size -= often * by_consumer
         wanted = max(0, wanted)
         quarters += often * times.one(operand, wanted)
         size += often * wanted

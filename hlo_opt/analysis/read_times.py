@@ -35,18 +35,24 @@ class ReadTimes:
         self.bytes: dict[Instruction, int] = {}
         self.quarters: dict[Instruction, int] = {}
         self._sum = self._size = 0
+        self._known: dict[tuple[int, int, int], int] = {}
+        """Times by bytes of the operand, bytes read and the size of an element: operands are often alike."""
         for operand, size in reads.items():
             self.put(operand, size)
 
     def one(self, operand: Instruction, size: int) -> int:
         """Quarters of a nanosecond that reading so many bytes of an operand takes."""
         shape = operand.shape
-        net = min(byte_size(shape), size)
-        share = 1.0
+        width = 0
         if not self._coalesced:
             width = (shape.type.bytes or 1) if shape.is_array else TUPLE_WIDTH
-            share = width / self._target.dram_transaction_bytes
-        return int(4 * read_ns(net, size, share, self._blocks, self._target))
+        key = (shape.byte_size, size, width)
+        found = self._known.get(key)
+        if found is None:
+            net = min(byte_size(shape), size)
+            share = width / self._target.dram_transaction_bytes if width else 1.0
+            found = self._known[key] = int(4 * read_ns(net, size, share, self._blocks, self._target))
+        return found
 
     def put(self, operand: Instruction, size: int) -> None:
         """So many bytes of an operand are read from now on."""

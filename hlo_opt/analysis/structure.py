@@ -73,7 +73,7 @@ class Members:
         stack = [c for c in instruction.called() if c not in self._called]
         while stack:
             body = stack[-1]
-            deeper = [c for i in body.instructions for c in i.called() if c not in self._called]
+            deeper = [c for c in body.called if c not in self._called]
             if deeper:
                 stack.extend(deeper)
                 continue

@@ -54,6 +54,26 @@ class Memory:
     def clear(self) -> None:
         self._state = None
 
+    def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
+        """These computations compute the same in another way. What is known of kernels that hold none of them stays right."""
+        changed = set(computations)
+        if self._state is None or not changed:
+            return
+        kernels: list[Instruction] = []
+        executed = set(executed_computations(module))
+        for computation in module.computations:
+            for caller in computation.instructions:
+                if caller.attributes and not changed.isdisjoint(caller.called()):
+                    if caller.opcode != "fusion" or computation not in executed:
+                        self.clear()
+                        return
+                    kernels.append(caller)
+        if not executed.isdisjoint(changed):
+            self.clear()
+            return
+        for kernel in kernels:
+            self._state.forget(kernel)
+
 
 @dataclass
 class Engine:

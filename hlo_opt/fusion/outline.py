@@ -183,7 +183,7 @@ def remove_uncalled_of(module: Module, candidates: list[Computation]) -> None:
     """Remove those of the computations that nothing calls any more."""
     if not candidates:
         return
-    called = {body for c in module.computations for i in c.instructions for body in i.called()}
+    called = {body for c in module.computations for body in c.called}
     for body in dict.fromkeys(candidates):
         if body not in called and body.module is module:
             edit.remove_computation(body)

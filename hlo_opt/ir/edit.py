@@ -238,8 +238,7 @@ def sort_computations(module: Module) -> None:
             if computation in done:
                 continue
             stack.append((computation, True))
-            callees = [c for i in computation._instructions for c in i.called()]
-            stack.extend((c, False) for c in reversed(callees) if c not in done)
+            stack.extend((c, False) for c in reversed(computation.called) if c not in done)
     module._computations = dict.fromkeys(order)
 
 

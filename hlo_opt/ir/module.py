@@ -168,6 +168,17 @@ class Computation:
         return self._root
 
     @property
+    def called(self) -> list[Computation]:
+        """What the instructions' attributes name, in order, each as often as it is named."""
+        return [
+            computation
+            for instruction in self._instructions
+            for value in instruction.attributes.values()
+            if isinstance(value, Called)
+            for computation in value.computations
+        ]
+
+    @property
     def parameters(self) -> list[Instruction]:
         """The parameters by their numbers."""
         if self._parameters is None:

@@ -22,16 +22,19 @@ class CommonSubexpressionElimination(Pass):
     name: ClassVar[str] = "cse"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
     idempotent: ClassVar[bool] = True
+    keeps_memory: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         edit.sort_computations(module)
         numbering = Numbering(module, Table())
         effects = effectful_computations(list(module.computations))
-        changed = False
-        for computation in list(module.computations):
-            values = numbering.computation(computation, None).values
-            changed |= _merge(computation, values, effects, context)
-        return changed
+        changed = [
+            computation
+            for computation in list(module.computations)
+            if _merge(computation, numbering.computation(computation, None).values, effects, context)
+        ]
+        context.memory.changed_inside(changed, module)
+        return bool(changed)
 
 
 def _merge(

@@ -22,9 +22,12 @@ class DeadCodeElimination(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         effects = effectful_computations(list(module.computations))
         changed = remove_uncalled(module)
+        swept = False
         for computation in list(module.computations):
-            changed |= _sweep(computation, effects)
-        return remove_uncalled(module) or changed
+            swept |= _sweep(computation, effects)
+        if swept:
+            remove_uncalled(module)
+        return changed or swept
 
 
 def _sweep(computation: Computation, effects: set[Computation]) -> bool:
