@@ -193,7 +193,8 @@ class Numbering:
         self.module = module
         self.table = table
         self._known: dict[tuple[object, ...], Numbered] = {}
-        self._work = 0
+        self.visited = 0
+        """Instructions that were numbered, those of a body once for what it is given."""
 
     def entry(self) -> Numbered:
         """The entry computation. Raises VerifyError when its calls expand to more than `WORK_LIMIT` instructions."""
@@ -245,8 +246,8 @@ class Numbering:
                         return _Walk(callee, arguments)
                     called.append(known)
                 value = self._value(walk, instruction, operands, called)
-            self._work += 1
-            if self._work > WORK_LIMIT:
+            self.visited += 1
+            if self.visited > WORK_LIMIT:
                 raise VerifyError(
                     f"the calls of {self.module.name} expand to more than {WORK_LIMIT} instructions",
                     span=self.module.span(instruction),

@@ -7,9 +7,13 @@ Source of the idea: xla/hlo/analysis/indexing_map.h.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+KEPT = 4096
+"""Constants, and variables, that are kept: maps ask for the same few again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,12 @@ class Remainder(Expression):
         return f"({self.left} % {self.divisor})"
 
 
+@functools.lru_cache(KEPT)
 def constant(value: int) -> Constant:
     return Constant(value, value, value)
 
 
+@functools.lru_cache(KEPT)
 def variable(name: str, size: int) -> Expression:
     """A variable with 0 <= value < size; the constant 0 when only that is possible."""
     return constant(0) if size == 1 else Variable(0, max(size - 1, 0), name)

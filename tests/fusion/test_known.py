@@ -1,13 +1,20 @@
 """What depends on the structure of kernels only is found out once, however often a structure stands in a module, and changes no answer."""
 
+from pathlib import Path
+
 import pytest
 
 import hlo_opt
 import hlo_opt.fusion.state as state
+from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.engine import Memory
 from hlo_opt.fusion.known import Known
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.cse import CommonSubexpressionElimination
 from hlo_opt.passes.run import run
 
+DUMPS = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
+H100 = target("h100_sxm")
 ROWS, COLUMNS = 64, 128
 
 
@@ -90,3 +97,79 @@ def test_what_is_known_changes_no_answer(text: str, preset: str, monkeypatch: py
 
     monkeypatch.setattr(Memory, "__init__", nothing_kept)
     assert answers() == with_it
+
+
+DUPLICATES = """\
+HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+inner {
+  p = f32[64,128]{1,0} parameter(0)
+  x = f32[64,128]{1,0} exponential(p)
+  y = f32[64,128]{1,0} exponential(p)
+  ROOT r = f32[64,128]{1,0} add(x, y)
+}
+
+other {
+  p = f32[64,128]{1,0} parameter(0)
+  ROOT r = f32[64,128]{1,0} negate(p)
+}
+
+ENTRY e {
+  p = f32[64,128]{1,0} parameter(0)
+  z = f32[] constant(0)
+  f = f32[64,128]{1,0} fusion(p), kind=kLoop, calls=inner
+  g = f32[64,128]{1,0} fusion(f), kind=kLoop, calls=other
+  ROOT s = f32[64]{0} reduce(g, z), dimensions={1}, to_apply=sum
+}
+"""
+
+
+def test_kernels_that_hold_no_equal_values_stay_known():
+    module = hlo_opt.parse(DUPLICATES)
+    context = PassContext(H100)
+    found = context.memory.state(module, H100)
+    f, g = (next(i for i in module.entry.instructions if i.name == name) for name in ("f", "g"))
+    known = {i: (found.cluster(i), found.structure(i)) for i in (f, g)}
+    assert CommonSubexpressionElimination().run(module, context)
+    assert context.memory.state(module, H100) is found
+    assert (found.cluster(g), found.structure(g)) == known[g]
+    assert found.cluster(f).size == 2 < known[f][0].size
+    assert found.structure(f) != known[f][1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("  g = ", "  v = ARRAY tanh(f)\n  u = ARRAY tanh(f)\n  w = ARRAY add(u, v)\n  g = "),
+        ("ROOT c = f32[] add(a, b)", "d = f32[] add(a, b)\n  e = f32[] add(b, a)\n  ROOT c = f32[] maximum(d, e)"),
+    ],
+    ids=["kernels", "a reducer"],
+)
+def test_nothing_stays_known_where_more_changed_than_what_kernels_hold(before: str, after: str):
+    text = DUPLICATES.replace(before, after.replace("ARRAY", "f32[64,128]{1,0}"))
+    module = hlo_opt.parse(text)
+    context = PassContext(H100)
+    found = context.memory.state(module, H100)
+    assert CommonSubexpressionElimination().run(module, context)
+    assert context.memory.state(module, H100) is not found
+
+
+@pytest.mark.parametrize("preset", ["default", "xla-2023", "xla-2026"])
+@pytest.mark.parametrize("name", ["adam", "attention", "cartpole_scan_unrolled", "transformer_block"])
+def test_what_is_kept_between_passes_changes_no_answer(name: str, preset: str, monkeypatch: pytest.MonkeyPatch):
+    """A joined kernel's readers, and kernels that cse left alone, are known as they would be if all were forgotten."""
+    text = (DUMPS / f"{name}.hlo").read_text(encoding="utf-8")
+    kept = run(hlo_opt.parse(text), preset)
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "changed_inside", lambda memory, computations, module: memory.clear())
+        patch.setattr(state.FusionState, "replaced", lambda known, old, new, user: known.forget(user))
+        fresh = run(hlo_opt.parse(text), preset)
+        wanted = fresh.decide()
+    assert str(kept.module) == str(fresh.module)
+    assert kept.decide() == wanted
