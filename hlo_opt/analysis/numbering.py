@@ -222,7 +222,8 @@ class Numbering:
     def _advance(self, walk: _Walk) -> _Walk | None:
         """Number instructions until one needs a computation that has no number yet; None when all are done."""
         order, values, given, roles = walk.order, walk.values, walk.arguments, self.table.roles
-        for position in range(walk.position, len(order)):
+        start = walk.position
+        for position in range(start, len(order)):
             instruction = order[position]
             opcode = instruction.opcode
             operands = tuple([values[o] for o in instruction.operands])
@@ -243,20 +244,25 @@ class Numbering:
                     known = self._known.get((callee, arguments))
                     if known is None:
                         walk.position = position
+                        self._visit(position - start, instruction)
                         return _Walk(callee, arguments)
                     called.append(known)
                 value = self._value(walk, instruction, operands, called)
-            self.visited += 1
-            if self.visited > WORK_LIMIT:
-                raise VerifyError(
-                    f"the calls of {self.module.name} expand to more than {WORK_LIMIT} instructions",
-                    span=self.module.span(instruction),
-                )
             values[instruction] = value
             if instruction.control_predecessors:
+                walk.waits = walk.waits or Counter()
                 for needed in instruction.control_predecessors:
                     walk.waits[self.table.flat(values[needed]), self.table.flat(value)] += 1
+        self._visit(len(order) - start, walk.computation.root)
         return None
+
+    def _visit(self, count: int, last: Instruction) -> None:
+        self.visited += count
+        if self.visited > WORK_LIMIT:
+            raise VerifyError(
+                f"the calls of {self.module.name} expand to more than {WORK_LIMIT} instructions",
+                span=self.module.span(last),
+            )
 
     def _computed(self, i: Instruction, role: _Role, operands: tuple[Value, ...]) -> Value | None:
         """The value of an instruction that only computes; None for one that calls computations. Most are of this kind, so this is written to be quick."""
@@ -297,8 +303,8 @@ class Numbering:
             return table.taken_apart(table.number(("parameter", number, i.shape.without_layout()), i), i.shape)
         if opcode in ("fusion", "call"):
             if called[0].effects or called[0].waits:
-                walk.effects.update(called[0].effects)
-                walk.waits.update(called[0].waits)
+                walk.effects = walk.effects + called[0].effects
+                walk.waits = walk.waits + called[0].waits
             return called[0].root
         if opcode == "tuple":
             return operands
@@ -325,6 +331,7 @@ class Numbering:
         )
         number = table.number(key, i, flat)
         if acts:
+            walk.effects = walk.effects or Counter()
             walk.effects[number] += 1
         return table.taken_apart(number, i.shape)
 
@@ -339,6 +346,11 @@ class Numbering:
         return number
 
 
+_NO_EFFECTS: Counter[int] = Counter()
+_NO_WAITS: Counter[tuple[int, int]] = Counter()
+"""Stay empty: most computations have neither, and there are many."""
+
+
 class _Walk:
     """Where the numbering of one computation stands."""
 
@@ -348,8 +360,8 @@ class _Walk:
         self.order = list(computation.instructions)
         self.position = 0
         self.values: dict[Instruction, Value] = {}
-        self.effects: Counter[int] = Counter()
-        self.waits: Counter[tuple[int, int]] = Counter()
+        self.effects: Counter[int] = _NO_EFFECTS
+        self.waits: Counter[tuple[int, int]] = _NO_WAITS
 
 
 def _called_key(i: Instruction, called: list[Numbered], table: Table) -> tuple[object, ...]:
