@@ -15,7 +15,7 @@ from importlib import resources
 from hlo_opt.codegen import host_sorts
 from hlo_opt.codegen.host_digits import taken_apart
 from hlo_opt.codegen.host_loops import loops_of
-from hlo_opt.codegen.host_vectors import one_loop, spread_out
+from hlo_opt.codegen.host_vectors import by_position, one_loop, spread_out
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.scalars import memory_type
 
@@ -95,7 +95,11 @@ def as_loops(kernel: Kernel) -> str | None:
         before, text, alone = _counted(before, text)
     signature = f"static inline void {_inner(kernel)}({alone}{_parameters(_INDICES[1:])}, {found[2].strip()})"
     body = loops_of(
-        signature, one_loop(text), kernel.launch.block, bool(alone) or not is_ordered(kernel), kernel.launch.grid
+        signature,
+        one_loop(by_position(text)),
+        kernel.launch.block,
+        bool(alone) or not is_ordered(kernel),
+        kernel.launch.grid,
     )
     if body is not None and alone:
         body = body.replace(f"{signature} {{\n", f"{signature} {{\n{_chosen(before)}", 1)

@@ -17,7 +17,7 @@ template <typename I> INLINE unsigned char hlo_get_{bits}(const unsigned char* a
 }}
 // one of a thread's neighbouring elements, the first of which begins a byte: NVRTC sees that they lie together
 template <typename I> INLINE unsigned char hlo_get_{bits}(const unsigned char* array, I first, int number) {{
-  return hlo_get_{bits}(array + (first >> {_SHIFT[bits]}), number);
+  return hlo_get_{bits}(array + first / {8 // bits}, number);
 }}
 """
 
@@ -93,7 +93,7 @@ def _fill(bits: int) -> str:
 template <typename I, int size>
 INLINE void hlo_fill_{bits}(unsigned char* array, I first, const unsigned char (&values)[size]) {{
 #pragma unroll
-  for (int k = 0; k < size; k += {8 // bits}) (array + (first >> {_SHIFT[bits]}))[k / {8 // bits}] = (unsigned char)({parts});
+  for (int k = 0; k < size; k += {8 // bits}) (array + first / {8 // bits})[k / {8 // bits}] = (unsigned char)({parts});
 }}
 """
 

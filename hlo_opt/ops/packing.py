@@ -12,18 +12,23 @@ from typing import Any
 def packed(xp: Any, values: Any, bits: int) -> Any:
     """The bytes that hold elements of so many bits, given in a flat array, one to a byte."""
     per_byte = 8 // bits
-    lanes = xp.zeros((-(-values.size // per_byte), per_byte), xp.uint8)
-    lanes.reshape(-1)[: values.size] = values.view(xp.uint8) & xp.uint8((1 << bits) - 1)
-    made = lanes[:, 0].copy()
+    elements = values.view(xp.uint8) & xp.uint8((1 << bits) - 1)
+    if elements.size % per_byte:
+        elements = xp.concatenate([elements, xp.zeros(per_byte - elements.size % per_byte, xp.uint8)])
+    words = elements.view(f"uint{8 * per_byte}")  # little-endian: the first element is in the lowest byte
+    made = words.copy()
     for k in range(1, per_byte):
-        made |= lanes[:, k] << xp.uint8(bits * k)
-    return made
+        made |= words >> words.dtype.type((8 - bits) * k)
+    return made.astype(xp.uint8)
 
 
 def unpacked(xp: Any, memory: Any, bits: int, count: int) -> Any:
     """So many elements of the bytes that hold them, in a flat array, one to a byte."""
     per_byte = 8 // bits
-    lanes = xp.empty((memory.size, per_byte), xp.uint8)
-    for k in range(per_byte):
-        lanes[:, k] = (memory >> xp.uint8(bits * k)) & xp.uint8((1 << bits) - 1)
-    return lanes.reshape(-1)[:count]
+    words = memory.astype(f"uint{8 * per_byte}")
+    made = words.copy()
+    for k in range(1, per_byte):
+        made |= words << words.dtype.type((8 - bits) * k)
+    elements = made.view(xp.uint8)[:count]
+    elements &= xp.uint8((1 << bits) - 1)
+    return elements

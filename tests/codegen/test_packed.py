@@ -173,7 +173,19 @@ BODIES = (
     TABLE,
     COUNTED,
 )
+SPREAD = """  p = TYPE[777,1024]{1,0} parameter(0)
+  v = TYPE[1024]{0} parameter(1)
+  u = f32[777]{0} parameter(2)
+  a = TYPE[777,1024]{1,0} broadcast(v), dimensions={1}
+  m = TYPE[777,1024]{1,0} maximum(p, a)
+  f = f32[777,1024]{1,0} convert(m)
+  b = f32[777,1024]{1,0} broadcast(u), dimensions={0}
+  x = f32[777,1024]{1,0} multiply(f, b)
+  y = u2[777,1024]{1,0} convert(x)
+  ROOT t = (TYPE[777,1024]{1,0}, f32[777,1024]{1,0}, u2[777,1024]{1,0}) tuple(m, x, y)
+"""
 LARGE = (
+    SPREAD,
     *(loop(size) for size in (1 << 19, (1 << 19) + 2, (1 << 19) + 1)),
     widened(1 << 19),
     *(joined(first, second, 0).replace("6]", "131072]") for first, second in ((2, 2), (1, 3))),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hlo_opt.codegen.host_vectors import one_loop
+from hlo_opt.codegen.host_vectors import by_position, one_loop
 from hlo_opt.plans import products
 
 LARGE = 1 << 19
@@ -55,7 +55,7 @@ def test_the_host_reads_elements_that_share_bytes_by_their_position() -> None:
         "  read1[s0] = hlo_get_2(in1, linear);",
         "}",
     ]
-    made = one_loop("\n".join(lines)).splitlines()
+    made = by_position("\n".join(lines)).splitlines()
     assert made[2] == "  read0[s0] = hlo_get_4(in0, (long long)row * 64 + linear);"
     assert [made[n] for n in (0, 1, 3, 4)] == [lines[n] for n in (0, 1, 3, 4)]
 
