@@ -48,7 +48,7 @@ def emit(
                     hero.operands[k], _index(lines, hero.operands[k].shape, Variable(0, length - 1, "source"))
                 )
             at = _index(lines, shape, Variable(0, lines.kept - 1, "rank"))
-            builder.assign(f"{pointer}[{builder.address(shape, at)}]", taken)
+            builder.put(pointer, shape, at, taken)
 
 
 def _cell(builder: Builder, lines: LongLines, name: str, place: str) -> str:

@@ -16,7 +16,7 @@ from hlo_opt.plans import plan
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.host import HostLibrary
-from hlo_opt.runtime.memory import logical, physical
+from hlo_opt.runtime.memory import from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.steps import KernelStep
 from tests.codegen.test_sort import sort, top
@@ -39,10 +39,10 @@ def long_plan(tool: Any, text: str) -> Plan:
 
 
 def run(kernel: Kernel, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    outputs = [np.full(s.byte_size, 0xCD, np.uint8).view(s.type.dtype) for s in kernel.outputs]
-    given = [physical(a, s) for a, s in zip(inputs, kernel.inputs, strict=True)]
+    outputs = [np.full(s.stored_bytes, 0xCD, np.uint8).view(held_dtype(s)) for s in kernel.outputs]
+    given = [to_memory(a, s) for a, s in zip(inputs, kernel.inputs, strict=True)]
     HostLibrary([kernel]).launch(kernel, given, outputs)
-    return [logical(o, s) for o, s in zip(outputs, kernel.outputs, strict=True)][: len(outputs) - 1]
+    return [from_memory(o, s) for o, s in zip(outputs, kernel.outputs, strict=True)][: len(outputs) - 1]
 
 
 CASES = {
@@ -51,6 +51,7 @@ CASES = {
     "apart": sort("2,5001,3", ("s32", "bf16"), along=1, layout="{0,2,1}", compare=DIFFERENCE),
     "two_keys": sort("2,4500", ("s8", "f32", "f32"), along=1, compare=SUMS),
     "power": sort("8192,2", ("s32", "s4"), compare=DIFFERENCE),
+    "odd": sort("3,4501", ("s4", "u2", "f4e2m1fn"), along=1, compare="compare(a0, b0), direction=LT"),
     "top": top("3,6000", 70, "f8e5m2"),
 }
 

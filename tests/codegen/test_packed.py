@@ -144,6 +144,7 @@ SORTED = """  p = TYPE[5,9]{1,0} parameter(0)
   q = TYPE[5,9]{1,0} parameter(1)
   ROOT r = (TYPE[5,9]{1,0}, TYPE[5,9]{1,0}) sort(p, q), dimensions={1}, is_stable=true, to_apply=order
 """
+SORTED_LINES = SORTED.replace("5,9", "3,700")
 WINDOWS = """  p = TYPE[9,10]{1,0} parameter(0)
   z = TYPE[] constant(0)
   ROOT r = TYPE[5,9]{1,0} reduce-window(p, z), window={size=1x2 stride=2x1}, to_apply=most
@@ -169,6 +170,7 @@ BODIES = (
     SLICED,
     GATHERED,
     SORTED,
+    SORTED_LINES,
     WINDOWS,
     TABLE,
     COUNTED,
