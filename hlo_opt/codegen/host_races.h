@@ -139,17 +139,12 @@ template <typename T> struct Array {
   T* elements;
   Touched* touched;
   const char* name;
-  long long first = 0;  // of the elements that it shows
   Array(void* start, long long count, const char* name) : elements((T*)start), touched(watch(start, count, sizeof(T))), name(name) {}
   template <typename I> Cell<T> operator[](I index) const {
-    const long long at = first + (long long)index;
-    return {elements + at, touched && at >= 0 && at < most_watched ? touched + at : 0, name, at, false};
+    const long long at = (long long)index;
+    return {elements + index, this->at(at), name, at, false};
   }
-  template <typename I> Array operator+(I index) const {
-    Array made = *this;
-    made.first += (long long)index;
-    return made;
-  }
+  Touched* at(long long index) const { return touched && index >= 0 && index < most_watched ? touched + index : 0; }
 };
 
 // shared memory; what is read before it is written in the block is reported
@@ -167,6 +162,49 @@ template <typename T, int count> struct Shared {
   }
 };
 
+
+// elements of less than a byte, each watched by itself: the helpers of a kernel's own text take plain memory, these are found for arrays
+#define HLO_PACKED(bits) \
+  template <typename I> static unsigned char hlo_get_##bits(const Array<unsigned char>& array, I position) { \
+    Touched* const touched = array.at((long long)position); \
+    is_shared = false; \
+    if (touched) note_read(*touched, array.name, (long long)position); \
+    return (unsigned char)(array.elements[position / (8 / bits)] >> position % (8 / bits) * bits & ((1 << bits) - 1)); \
+  } \
+  template <typename I> static unsigned char hlo_get_##bits(const Array<unsigned char>& array, I first, int number) { \
+    return hlo_get_##bits(array, (long long)first + number); \
+  } \
+  template <typename I> static unsigned int hlo_seen_##bits(const Array<unsigned char>& array, I position) { \
+    Touched* const touched = array.at((long long)position); \
+    is_shared = false; \
+    if (touched) note_update(*touched, array.name, (long long)position); \
+    return array.elements[position / (8 / bits)]; \
+  } \
+  template <typename I> static void set_##bits(const Array<unsigned char>& array, I position, unsigned char value, long long count) { \
+    const int shift = (int)(position % (8 / bits)) * bits; \
+    const unsigned int mask = (position + 1 == count ? 255u >> shift : (1u << bits) - 1) << shift; \
+    unsigned char& byte = array.elements[position / (8 / bits)]; \
+    byte = (unsigned char)((byte & ~mask) | ((unsigned int)value << shift)); \
+  } \
+  template <typename I> static bool hlo_swapped_##bits(const Array<unsigned char>& array, I position, unsigned int& seen, unsigned char value, long long count = 0) { \
+    Touched* const touched = array.at((long long)position); \
+    is_shared = false; \
+    if (touched) note_update(*touched, array.name, (long long)position); \
+    set_##bits(array, position, value, count); \
+    return true; \
+  } \
+  template <typename I> static void hlo_put_##bits(const Array<unsigned char>& array, I position, unsigned char value, long long count = 0) { \
+    Touched* const touched = array.at((long long)position); \
+    is_shared = false; \
+    if (touched) note_write(*touched, array.name, (long long)position); \
+    set_##bits(array, position, value, count); \
+  } \
+  template <typename I, int size> static void hlo_fill_##bits(const Array<unsigned char>& array, I first, const unsigned char (&values)[size]) { \
+    for (int k = 0; k < size; ++k) hlo_put_##bits(array, (long long)first + k, values[k]); \
+  }
+HLO_PACKED(2)
+HLO_PACKED(4)
+#undef HLO_PACKED
 
 // What blocks leave for the one that comes last (codegen/parts.py): each element must be written and fenced by its thread, with a barrier before another thread of the block
 // counts the block, and is read by other blocks after that only.

@@ -16,9 +16,6 @@ from hlo_opt.codegen.scalars import memory_type
 _SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?(?P<type>[\w <>]+?) (?P<name>\w+)\[(?P<size>\d+)\];")
 _KEPT = re.compile(r"^static __device__ volatile (?P<type>[\w <>]+?) (?P<name>\w+)\[(?P<size>\d+)\];", re.M)
 _ARRIVED = re.compile(r"\batomicAdd\(&(arrived\d+)\[")
-_PACKED = re.compile(r"(?:const )?unsigned char\* array\b")
-_WORDS = re.compile(r"^(?P<head> *(?:return )?)array\[(?P<at>position >> \d)\](?=;| = \(unsigned char\)made;)", re.M)
-"""Where a helper of packed elements reads or writes a word that others may update at the same time: on a GPU by compare-and-swap (ops/packed_cuda.py)."""
 _ALIGNED = re.compile(r"^ *\w+ = \([^;]*\)__builtin_assume_aligned\([^;]*\);\n", re.M)
 _PARAMETER = re.compile(r"(?:\bconst )?(?P<type>\b(?!const\b)\w[\w<> ]*?)\* __restrict__ (?P<name>\w+)")
 _MEETING = re.compile(r"\b(__syncthreads|__syncwarp|__(?:shfl|ballot|any|all)\w*_sync)\(")
@@ -40,7 +37,6 @@ def _watched(kernel: Kernel) -> str:
     start = kernel.source.index(f"{kernel.symbol}(")
     head, (signature, brace, body) = kernel.source[:start], kernel.source[start:].partition(") {\n")
     head = _KEPT.sub(r'static hlo::Kept<\g<type>, \g<size>> \g<name> = {"\g<name>"};', head)
-    head = _WORDS.sub(r"\g<head>*&array[\g<at>]", _PACKED.sub("const hlo::Array<unsigned char>& array", head))
     body = _ARRIVED.sub(r"hlo::count_block(&\1[", body).replace("__threadfence(", "hlo::publish(")
     signature = _PARAMETER.sub(r"hlo::Array<\g<type>> \g<name>", signature)
     indices = ", ".join(f"const hlo::Index {name}" for name in _INDICES)

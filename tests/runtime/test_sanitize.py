@@ -123,6 +123,37 @@ ENTRY e {
 """
 
 
+UPDATED = """HloModule m
+
+most { a = s4[] parameter(0)
+  b = s4[] parameter(1)
+  ROOT m = s4[] maximum(a, b) }
+
+ENTRY e {
+  x = s4[7] parameter(0)
+  i = s32[64,1] parameter(1)
+  u = s4[64] parameter(2)
+  n = s4[7] negate(x)
+  ROOT r = s4[7] scatter(n, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=most
+}
+"""
+
+
+UNIQUE = """HloModule m
+
+most { a = u2[] parameter(0)
+  b = u2[] parameter(1)
+  ROOT m = u2[] add(a, b) }
+
+ENTRY e {
+  x = u2[33] parameter(0)
+  i = s32[33,1] iota(), iota_dimension=0
+  u = u2[33] parameter(1)
+  ROOT r = u2[33] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, unique_indices=true, to_apply=most
+}
+"""
+
+
 def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
     module = hlo_opt.parse(text)
     random = np.random.default_rng(0)
@@ -140,6 +171,9 @@ def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
         (SHARED_ROW, "row-reduction", "__threadfence();", ";", r"part0\[\d+\] is not fenced when its block is counted"),
         (SHARED_ROW, "row-reduction", "__syncthreads();\n  if (threadIdx.x == 0) {\n    seen0", "if (threadIdx.x == 32) {\n    seen0", r"part0\[\d+\] (?:has no barrier|is read by another block|is read before)"),
         (TEXT, "loop", "out0[linear] =", "out0[linear / 2] =", r"two writes of out0\[\d\]"),
+        (UPDATED, "loop", "hlo_put_4(out0, linear,", "hlo_put_4(out0, linear / 2,", r"two writes of out0\[\d\]"),
+        (UPDATED, "loop", "hlo_get_4(in0, linear)", "hlo_get_4(out0, 1)", r"(?:read and write|write and read) of out0\[1\]"),
+        (UPDATED, "scatter", "hlo_seen_4(out0, ", "hlo_get_4(out0, ", r"(?:atomic update and read|read and atomic update) of out0\[\d\]"),
     ],
 )  # fmt: skip
 def test_a_race_names_its_instruction(
@@ -152,7 +186,7 @@ def test_a_race_names_its_instruction(
     assert caught.value.code == "HLO721"
 
 
-@pytest.mark.parametrize("text", [ONE_SHORT_ROW, SHARED_ROW, SORTED, PACKED])
+@pytest.mark.parametrize("text", [ONE_SHORT_ROW, SHARED_ROW, SORTED, PACKED, UPDATED, UNIQUE])
 def test_no_race_is_told_of_where_threads_meet(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "FLAGS", ("-O0",))
     assert len(compile(hlo_opt.parse(text), sanitize=True)(*_given(text))) == 1
