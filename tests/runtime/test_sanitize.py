@@ -99,6 +99,19 @@ ENTRY e {
 }
 """
 
+LAST_WINS = """HloModule m
+
+last { a = s32[] parameter(0)
+  ROOT b = s32[] parameter(1) }
+
+ENTRY e {
+  x = s32[5] parameter(0)
+  i = s32[64,1] parameter(1)
+  u = s32[64] parameter(2)
+  ROOT set = s32[5] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last
+}
+"""
+
 PACKED = """HloModule m
 
 ENTRY e {
@@ -186,7 +199,19 @@ def test_a_race_names_its_instruction(
     assert caught.value.code == "HLO721"
 
 
-@pytest.mark.parametrize("text", [ONE_SHORT_ROW, SHARED_ROW, SORTED, PACKED, UPDATED, UNIQUE])
+@pytest.mark.parametrize(
+    "text",
+    [
+        ONE_SHORT_ROW,
+        SHARED_ROW,
+        SORTED,
+        PACKED,
+        UPDATED,
+        UNIQUE,
+        LAST_WINS,
+        LAST_WINS.replace("index_vector_dim=1,", "index_vector_dim=1, unique_indices=true,"),
+    ],
+)
 def test_no_race_is_told_of_where_threads_meet(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitize, "FLAGS", ("-O0",))
     assert len(compile(hlo_opt.parse(text), sanitize=True)(*_given(text))) == 1
