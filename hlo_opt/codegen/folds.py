@@ -150,6 +150,8 @@ def _is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
         return bool(number == 0)
     if opcode == "multiply":
         return bool(number == 1)
+    if element_type.is_complex:
+        return False
     if element_type.is_float:
         return opcode in ("maximum", "minimum") and float(number) == float("-inf" if opcode == "maximum" else "inf")
     if opcode in ("or", "xor"):

@@ -299,3 +299,11 @@ def column_modules(draw: st.DrawFn) -> str:
 @given(texts=st.lists(column_modules(), min_size=12, max_size=12))
 def test_random_columns(tool: Any, texts: list[str]) -> None:
     tool.all_agree(texts)
+
+
+@pytest.mark.filterwarnings("error")  # a complex init value is compared as it is
+def test_the_largest_complex_number(tool: Any) -> None:
+    tool.agrees(
+        "HloModule m\n\nmost {\n  x = c64[] parameter(0)\n  y = c64[] parameter(1)\n  ROOT z = c64[] maximum(x, y)\n}\n\n"
+        "ENTRY e {\n  p = c64[40,33] parameter(0)\n  z = c64[] constant((0, 7))\n  ROOT r = c64[33] reduce(p, z), dimensions={0}, to_apply=most\n}\n"
+    )
