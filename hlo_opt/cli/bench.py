@@ -9,7 +9,7 @@ import click
 from hlo_opt.cli import files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, seed_option
+from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, memory_option, seed_option
 from hlo_opt.diag import UsageError
 
 
@@ -19,6 +19,7 @@ from hlo_opt.diag import UsageError
 @backend_option
 @inputs_option
 @seed_option
+@memory_option
 @click.option(
     "--rounds",
     metavar="N",
@@ -34,6 +35,7 @@ def command(
     backend: str,
     inputs: str | None,
     seed: int,
+    memory_limit: int | None,
     rounds: int,
     as_json: bool,
     plot: str | None,
@@ -53,11 +55,14 @@ def command(
     fused = Fusing.of(fusing).run(module).outcome.module
     from hlo_opt.cli import arrays
     from hlo_opt.evaluate import module_inputs
+    from hlo_opt.evaluate.memory import check_drawing
     from hlo_opt.report import timings
     from hlo_opt.runtime.bench import bench
 
+    if inputs is None:
+        check_drawing(module, memory_limit)
     given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
-    found = bench({"unfused": module, "fused": fused}, backend, given, rounds)
+    found = bench({"unfused": module, "fused": fused}, backend, given, rounds, memory_limit=memory_limit)
     if plot is not None:
         drawn = timings.bench_svg(found).encode() if plot.endswith(".svg") else timings.bench_png(found)
         with files.whole_file(plot) as stream:

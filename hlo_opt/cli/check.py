@@ -6,7 +6,7 @@ import click
 
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, sanitize_option, seed_option
+from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, memory_option, sanitize_option, seed_option
 
 
 @click.command("check")
@@ -16,9 +16,17 @@ from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, san
 @backend_option
 @inputs_option
 @seed_option
+@memory_option
 @sanitize_option
 def command(
-    file: str, other: str | None, backend: str, inputs: str | None, seed: int, sanitize: bool, **fusing: object
+    file: str,
+    other: str | None,
+    backend: str,
+    inputs: str | None,
+    seed: int,
+    memory_limit: int | None,
+    sanitize: bool,
+    **fusing: object,
 ) -> int:
     """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what fusing FILE gives.
 
@@ -33,6 +41,8 @@ def command(
     from hlo_opt.runtime.compare import check
 
     given = None if inputs is None else arrays.load_inputs(inputs, module)
-    result = check(module, second, backend=backend, inputs=given, seed=seed, sanitize=sanitize)
+    result = check(
+        module, second, backend=backend, inputs=given, seed=seed, memory_limit=memory_limit, sanitize=sanitize
+    )
     show(check_page(result))
     return 0 if result.ok else 1

@@ -17,6 +17,7 @@ from hlo_opt.cli.options import (
     budget_options,
     fuse_options,
     inputs_option,
+    memory_option,
     read_options,
     seed_option,
     split_option,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @backend_option
 @inputs_option
 @seed_option
+@memory_option
 @click.option(
     "--stats",
     "stats_file",
@@ -59,6 +61,7 @@ def command(
     backend: str,
     inputs: str | None,
     seed: int,
+    memory_limit: int | None,
     stats_file: str | None,
     print_after: tuple[str, ...],
     time_passes: bool,
@@ -96,7 +99,7 @@ def command(
         if time_passes:
             summary.extend(seconds_page(report.outcome))
         if compare:
-            page, same = _compared(module, report, backend, inputs, seed)
+            page, same = _compared(module, report, backend, inputs, seed, memory_limit)
             summary.extend(page)
             agreed &= same
         show(summary, err=True)
@@ -130,12 +133,14 @@ def _check_places(output: str, stats_file: str | None, folder: str | None) -> No
         check_folder(folder)
 
 
-def _compared(module: Module, report: ExplainReport, backend: str, inputs: str | None, seed: int) -> tuple[Page, bool]:
+def _compared(
+    module: Module, report: ExplainReport, backend: str, inputs: str | None, seed: int, memory_limit: int | None
+) -> tuple[Page, bool]:
     """The lines of `--check`, and whether original and result agree."""
     from hlo_opt.cli import arrays
     from hlo_opt.report.runs import check_page
     from hlo_opt.runtime.compare import check
 
     given = None if inputs is None else arrays.load_inputs(inputs, module)
-    result = check(module, report.outcome.module, backend=backend, inputs=given, seed=seed)
+    result = check(module, report.outcome.module, backend=backend, inputs=given, seed=seed, memory_limit=memory_limit)
     return check_page(result), result.ok

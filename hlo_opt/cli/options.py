@@ -43,6 +43,21 @@ inputs_option = click.option("--inputs", metavar="IN.npz", help="Inputs as in0, 
 seed_option = click.option(
     "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True, help="Draw the inputs with it."
 )
+
+
+def _or_share(context: click.Context, option: click.Parameter, value: int | None) -> int | None:
+    from hlo_opt.evaluate.memory import default_limit
+
+    return default_limit() if value is None else value
+
+
+memory_option = click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    type=Size(),
+    callback=_or_share,
+    help="Refuse to run what would hold more at once: 4GiB, 500MB.  [default: 80 % of the machine's memory]",
+)
 sanitize_option = click.option(
     "--sanitize",
     is_flag=True,

@@ -9,7 +9,7 @@ import click
 from hlo_opt.cli import files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import Size, backend_option, sanitize_option, seed_option
+from hlo_opt.cli.options import backend_option, memory_option, sanitize_option, seed_option
 from hlo_opt.diag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,12 +35,7 @@ if TYPE_CHECKING:
     help="Print the value of this instruction each time it is evaluated; may be repeated, or name several: a,b.",
 )
 @click.option("--check-nans", is_flag=True, help="Stop at the first NaN and say where it was born; exit status 1.")
-@click.option(
-    "--memory-limit",
-    metavar="SIZE",
-    type=Size(),
-    help="Refuse a module that would hold more at once: 4GiB, 500MB.  [default: 80 % of the machine's memory]",
-)
+@memory_option
 @click.option(
     "--max-steps",
     metavar="N",
@@ -68,10 +63,6 @@ def command(
     from hlo_opt.cli import arrays
     from hlo_opt.report.runs import outputs_page
 
-    if options["memory_limit"] is None:
-        from hlo_opt.evaluate.memory import default_limit
-
-        options["memory_limit"] = default_limit()
     wish = "host" if options["sanitize"] and backend == "auto" else backend
     name, why = _backend(module, wish, bool(options["trace"] or options["check_nans"]))
     if options["sanitize"] and name != "host":

@@ -73,6 +73,7 @@ def check_memory(
     *,
     devices: int = 1,
     inputs: int | None = None,
+    beside: int = 0,
     drawn: bool = False,
     program_of: Callable[[Computation], Program] = compile_computation,
 ) -> None:
@@ -80,6 +81,7 @@ def check_memory(
 
     devices  how many devices run it at the same time, each with values of its own
     inputs   bytes of all inputs, of all devices; None: those of the parameters, for each device
+    beside   bytes that the caller holds meanwhile
     program_of  the compiled form of a computation, for those who have it
     drawn    whether the inputs will be drawn at random, which takes more than they do
     """
@@ -87,7 +89,7 @@ def check_memory(
         return
     given = devices * inputs_bytes(module) if inputs is None else inputs
     peak = peak_of(module.entry, program_of)
-    total, at = given + devices * peak.bytes, peak.at or module.entry.root
+    total, at = given + beside + devices * peak.bytes, peak.at or module.entry.root
     times = f" on {devices} devices" if devices > 1 else ""
     if total > limit:
         raise error(

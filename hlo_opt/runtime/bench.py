@@ -103,18 +103,20 @@ def bench(
     inputs: Sequence[Any],
     rounds: int = ROUNDS,
     clock: Clock | None = None,
+    memory_limit: int | None = None,
 ) -> Bench:
     """Run modules that take the same inputs, in turn, and compare. The first is what the others are measured against.
 
     backend  `host`, `cupy` or `numpy`, or `auto`
     rounds   how often each runs cold and warm, at least 1; in every second one the order is reversed
+    memory_limit  bytes that a run of one of them may hold at once; None: any number
 
     Raises what `compile` raises.
     """
-    executables = {name: compile(module, backend) for name, module in modules.items()}
+    executables = {name: compile(module, backend, memory_limit=memory_limit) for name, module in modules.items()}
     backends = {e.backend for e in executables.values()}
     if len(backends) > 1:  # a GPU ran one of them only: all go where all can
-        return bench(modules, "host", inputs, rounds, clock)
+        return bench(modules, "host", inputs, rounds, clock, memory_limit)
     one = next(iter(executables.values()))
     clock = clock or clock_of(one.backend)
     runs = {name: e.resident(inputs) for name, e in executables.items()}

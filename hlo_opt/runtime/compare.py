@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_opt.diag import CheckError
+from hlo_opt.evaluate.footprint import bytes_of
+from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Module
 from hlo_opt.runtime.differences import Difference, OutputReport, bound_of, compare_output
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
@@ -54,18 +56,23 @@ def check(
     seed: int = 0,
     backend: str = "auto",
     sanitize: bool = False,
+    memory_limit: int | None = None,
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare the outputs.
 
     inputs  one array per entry parameter, tuples flattened; drawn with the seed where none are given
     seed    of the drawn inputs and of the moved runs
     sanitize  as for `compile`
+    memory_limit  bytes that may be held at once, both modules' outputs included; None: any number
 
-    Raises what `compile` raises, EvaluationError for inputs that do not fit, CheckError when the modules do not take or return the same
+    Raises what `compile` raises, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, CheckError when the modules do not take or return the same
     arrays.
     """
     _same_inputs(original, fused)
-    executable = compile(fused, backend, sanitize=sanitize, as_xla_cpu=False)
+    # the moved runs are the last, with what both modules gave and the runs before
+    beside = (MOVED_RUNS + 1) * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
+    check_memory(original, memory_limit, beside=beside, drawn=inputs is None)
+    executable = compile(fused, backend, sanitize=sanitize, as_xla_cpu=False, memory_limit=memory_limit)
     arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
     expected = Reference(original).run(arrays)
     actual = executable(*arrays)

@@ -176,6 +176,22 @@ def test_a_module_that_is_too_large_is_refused_before_inputs_are_drawn(
     assert run(["run", str(file), "--backend", backend, "--memory-limit", "1GB"]) == 0
 
 
+@pytest.mark.parametrize("verb", [["check"], ["fuse", "--check"], ["bench", "--rounds=1"]])
+def test_nothing_too_large_is_compared_or_timed(
+    verb: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    huge = "f32[1048576,1048576,64]{2,1,0}"
+    file = tmp_path / "m.hlo"
+    file.write_text(f"HloModule m\n\nENTRY e {{\n  p = {huge} parameter(0)\n  ROOT r = {huge} negate(p)\n}}\n")
+    command = [*verb, str(file), "--backend", "numpy"]
+    assert run(command) == 2
+    assert "HLO402 " in capfd.readouterr().err
+    file.write_text(file.read_text().replace("1048576,1048576,64", "8,8,64"))
+    assert run([*command, "--memory-limit", "30 KiB"]) == 2
+    assert "the limit is 30 KiB (30720 bytes)" in capfd.readouterr().err
+    assert run([*command, "--memory-limit", "1GB"]) == 0
+
+
 def test_an_endless_loop_ends(loop: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["run", loop, "--max-steps", "20", "--backend", "numpy"]) == 2
     assert "HLO402 while w: the loop goes on after 20 iterations" in capfd.readouterr().err

@@ -6,7 +6,9 @@ import pytest
 
 import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.diag import CheckError
+from hlo_opt.diag import CheckError, EvaluationError
+from hlo_opt.evaluate.memory import peak_of
+from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.runtime import kernels
 from hlo_opt.runtime.compare import check
 
@@ -48,6 +50,17 @@ def test_equal_modules_agree_and_say_where() -> None:
     result = check(module, module, backend="host")
     assert result.ok and result.first is None and result.backend == "host" and result.inputs == "seed 0"
     assert str(result).startswith("agrees on host (asked for), 1 outputs")
+
+
+def test_outputs_of_all_runs_count_against_the_limit() -> None:
+    module = hlo_opt.parse(ADD)
+    array, given = 4 * 3 * 5, [np.zeros((3, 5), np.float32)]
+    # the original's own run, and beside it what both modules and the moved runs before gave
+    least = array + peak_of(module.entry, compile_computation).bytes + 4 * array
+    assert check(module, module, given, backend="numpy", memory_limit=least).ok
+    with pytest.raises(EvaluationError) as caught:
+        check(module, module, given, backend="numpy", memory_limit=least - 1)
+    assert caught.value.code == "HLO402"
 
 
 def test_a_wrong_kernel_is_caught_and_its_first_element_shown(monkeypatch: pytest.MonkeyPatch) -> None:
