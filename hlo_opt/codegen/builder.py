@@ -467,7 +467,6 @@ class Builder:
         self.name_after(instruction)
         if instruction.parameter_number is not None:
             made: str | Sequence[str] = self._load(instruction, index)
-            self._scopes[-1].loads.append((instruction, index))
         elif instruction.literal is not None:
             made = self._constant(instruction, index)
         else:
@@ -506,6 +505,7 @@ class Builder:
         shape = parameter.shape
         if not shape.element_count:  # a gather of no rows: every place would lie outside
             return zero(shape.type)
+        self._scopes[-1].loads.append((parameter, index))
         return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
 
     def where(self, parameter: Instruction, index: Index, number: str = "") -> str:
