@@ -42,11 +42,26 @@ class CheckReport:
     def max_ulp(self) -> float:
         return max((o.max_ulp for o in self.outputs), default=0.0)
 
+    @property
+    def max_share(self) -> float:
+        """How much of its bound the element uses up that comes nearest to it, of all outputs."""
+        return max((o.share for o in self.outputs), default=0.0)
+
     def __str__(self) -> str:
         if self.ok:
-            return f"agrees on {self.backend} ({self.why}), {len(self.outputs)} outputs, at most {self.max_ulp:.4g} ULP apart"
+            number = len(self.outputs)
+            return f"agrees on {self.backend} ({self.why}), {number} output{'' if number == 1 else 's'}, {self._closeness()}"
         where = f"differs on {self.backend} ({self.why})"
         return f"{where}: {self.first}" if self.first is not None else where
+
+    def _closeness(self) -> str:
+        """How close outputs that agree are: ULP alone say little where a value is the small difference of large ones."""
+        beyond = sum(o.differing for o in self.outputs)
+        parts = [f"{beyond} element{'' if beyond == 1 else 's'} on the other side of a rounding"] if beyond else []
+        if self.max_ulp:
+            share = f"{self.max_share:.0%}" if self.max_share >= 0.01 else "less than 1%"
+            parts.insert(0, f"at most {self.max_ulp:.4g} ULP apart, {share} of what rounding explains")
+        return ", ".join(parts) or "equal"
 
 
 def check(

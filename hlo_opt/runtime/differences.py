@@ -53,6 +53,7 @@ class OutputReport:
     """How one output compares.
 
     max_ulp, max_error  the largest distance, in ULP and absolute (integers: 0 ULP)
+    share               how much of its bound the element uses up that comes nearest to it, of those within
     differing           elements beyond their bound
     allowed             how many of these the moved runs excuse
     """
@@ -62,6 +63,7 @@ class OutputReport:
     dimensions: tuple[int, ...]
     max_ulp: float
     max_error: float
+    share: float
     differing: int
     allowed: int
     first: Difference | None
@@ -125,7 +127,7 @@ def compare_output(number: int, expected: Array, actual: Array, bound: Bound) ->
     name, dimensions = expected.dtype.name, expected.shape
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         first = Difference(number, (), f"{name}{list(dimensions)}", f"{actual.dtype.name}{list(actual.shape)}", 0, 0)
-        return OutputReport(number, name, dimensions, 0.0, 0.0, max(1, expected.size), 0, first)
+        return OutputReport(number, name, dimensions, 0.0, 0.0, 0.0, max(1, expected.size), 0, first)
     left, right = real_parts(expected), real_parts(actual)
     if is_floating(left.dtype):
         distance, error, off = _float_differences(left, right, bound)
@@ -142,12 +144,15 @@ def compare_output(number: int, expected: Array, actual: Array, bound: Bound) ->
         shown = (str(expected[place]), str(actual[place]))
         found = Difference(number, place, *shown, float(distance[index]), limit)
     finite = error[np.isfinite(error)]
+    within = (error > 0) & ~off
+    share = float((error[within] / bound.slack[within]).max()) if within.any() else 0.0
     return OutputReport(
         number,
         name,
         dimensions,
         float(distance.max(initial=0.0)),
         float(finite.max(initial=0.0)),
+        share,
         int(np.count_nonzero(off)),
         bound.allowed,
         found,

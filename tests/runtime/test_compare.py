@@ -49,7 +49,20 @@ def test_equal_modules_agree_and_say_where() -> None:
     module = hlo_opt.parse(ADD)
     result = check(module, module, backend="host")
     assert result.ok and result.first is None and result.backend == "host" and result.inputs == "seed 0"
-    assert str(result).startswith("agrees on host (asked for), 1 outputs")
+    assert str(result).startswith("agrees on host (asked for), 1 output, at most ")
+    assert str(result).endswith(" of what rounding explains")
+
+
+def test_equal_outputs_are_said_to_be_equal_and_what_rounds_otherwise_is_counted() -> None:
+    module = hlo_opt.parse(ADD)
+    result = check(module, module, backend="numpy")
+    assert str(result) == "agrees on numpy (asked for), 1 output, equal"
+    one = replace(result.outputs[0], differing=1, allowed=4)
+    assert str(replace(result, outputs=(one,))).endswith(", 1 element on the other side of a rounding")
+    near = replace(one, differing=0, max_ulp=9.0, share=0.001)
+    assert str(replace(result, outputs=(near,))).endswith(
+        ", at most 9 ULP apart, less than 1% of what rounding explains"
+    )
 
 
 def test_outputs_of_all_runs_count_against_the_limit() -> None:

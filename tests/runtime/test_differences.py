@@ -39,7 +39,9 @@ def test_nan_and_infinities_must_stand_in_the_same_places(bad: float) -> None:
     for left, right in ((a, b), (b, a)):
         report = compare_output(0, left, right, bound_of(left, [left + np.float32(0.1)]))
         assert not report.ok and report.first is not None and report.first.index == (3,)
-    assert compare_output(0, a, a + np.float32(0.2), bound).ok
+    near = compare_output(0, a, a + np.float32(0.2), bound)
+    assert near.ok and near.share == pytest.approx(0.2 / (FACTOR * 0.1), rel=1e-5)
+    assert compare_output(0, a, a, bound).share == 0
 
 
 def test_a_bound_follows_what_moved_and_covers_neighbours() -> None:
