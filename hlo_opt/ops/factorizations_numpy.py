@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.call_config import configuration, is_true, letter
+from hlo_opt.ops.elimination import eliminated, swapped_order
 from hlo_opt.ops.factorizations_common import adjoint, hermitian, is_lower, returned, wide
 from hlo_opt.ops.linalg_numpy import solve_triangular
 from hlo_opt.ops.spec import Evaluator
@@ -19,25 +20,9 @@ Value = Any
 def getrf(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """PA = LU: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
     a = wide(values[0])
-    rows, columns = a.shape[-2:]
-    flat = a.reshape(-1, rows, columns).copy()
-    steps = min(rows, columns)
-    pivots = np.zeros((len(flat), steps), np.int32)
-    state = np.zeros(len(flat), np.int32)
-    every = np.arange(len(flat))
-    for k in range(steps):
-        column = flat[:, k:, k]
-        chosen = k + np.argmax(np.abs(column.real) + np.abs(column.imag), axis=1)
-        pivots[:, k] = chosen + 1
-        swapped = flat[every, chosen].copy()
-        flat[every, chosen] = flat[:, k]
-        flat[:, k] = swapped
-        zero = flat[:, k, k] == 0
-        state = np.where((state == 0) & zero, k + 1, state)
-        flat[:, k + 1 :, k] /= np.where(zero, 1, flat[:, k, k])[:, None]
-        flat[:, k + 1 :, k + 1 :] -= flat[:, k + 1 :, k, None] * flat[:, None, k, k + 1 :]
-    batch = a.shape[:-2]
-    return returned(instruction, [flat.reshape(a.shape), pivots.reshape(*batch, steps), state.reshape(batch)])
+    batch, steps = a.shape[:-2], min(a.shape[-2:])
+    made, pivots, state = eliminated(np, a.reshape(-1, *a.shape[-2:]).copy())
+    return returned(instruction, [made.reshape(a.shape), pivots.reshape(*batch, steps), state.reshape(batch)])
 
 
 def potrf(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -83,15 +68,7 @@ def lu_pivots_to_permutation(evaluator: Evaluator, instruction: Instruction, val
     """The rows' order after swapping row k with row pivots[k], counted from 0, for each k in turn."""
     pivots = np.asarray(values[0])
     shape = next(instruction.shape.leaves())
-    flat = pivots.reshape(-1, pivots.shape[-1])
-    order = np.tile(np.arange(shape.dimensions[-1]), (len(flat), 1))
-    every = np.arange(len(flat))
-    for k in range(flat.shape[1]):
-        chosen = flat[:, k].astype(np.int64)
-        swapped = order[every, chosen].copy()
-        order[every, chosen] = order[:, k]
-        order[:, k] = swapped
-    return returned(instruction, [order])
+    return returned(instruction, [swapped_order(np, pivots.reshape(-1, pivots.shape[-1]), shape.dimensions[-1])])
 
 
 def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hlo_opt.ops.elimination import eliminated, swapped_order
 from hlo_opt.runtime.device_arrays import flat, logical
 from hlo_opt.runtime.device_linear import cholesky_factors
 
@@ -97,35 +98,13 @@ def ormqr_call(xp: Any, buffers: Any, shapes: Any, left: bool, turned: bool) -> 
 def getrf_call(xp: Any, buffers: Any, shapes: Any) -> Any:
     """PA = LU: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
     a = wide_operand(xp, buffers[0], shapes[0])
-    rows, columns = a.shape[-2:]
-    matrices, steps = a.reshape(-1, rows, columns), min(rows, columns)
-    pivots = xp.zeros((len(matrices), steps), "int32")
-    state = xp.zeros(len(matrices), "int32")
-    every = xp.arange(len(matrices))
-    for k in range(steps):
-        column = matrices[:, k:, k]
-        chosen = k + xp.argmax(xp.abs(column.real) + xp.abs(column.imag), axis=1)
-        pivots[:, k] = chosen + 1
-        swapped = matrices[every, chosen].copy()
-        matrices[every, chosen] = matrices[:, k].copy()
-        matrices[:, k] = swapped
-        zero = matrices[:, k, k] == 0
-        state = xp.where((state == 0) & zero, k + 1, state)
-        matrices[:, k + 1 :, k] /= xp.where(zero, 1, matrices[:, k, k])[:, None]
-        matrices[:, k + 1 :, k + 1 :] -= matrices[:, k + 1 :, k, None] * matrices[:, None, k, k + 1 :]
-    return declared(xp, shapes[1:], [matrices, pivots, state])
+    return declared(xp, shapes[1:], eliminated(xp, a.reshape(-1, *a.shape[-2:])))
 
 
 def pivots_call(xp: Any, buffers: Any, shapes: Any) -> Any:
     """The rows' order after swapping row k with row pivots[k], counted from 0, for each k in turn."""
     pivots = logical(buffers[0], shapes[0][2], shapes[0][3])
-    pivots = pivots.reshape(-1, pivots.shape[-1]).astype("int64")
-    order = xp.zeros((len(pivots), shapes[1][2][-1]), "int64") + xp.arange(shapes[1][2][-1])
-    every = xp.arange(len(pivots))
-    for k in range(pivots.shape[1]):
-        swapped = order[every, pivots[:, k]].copy()
-        order[every, pivots[:, k]] = order[:, k].copy()
-        order[:, k] = swapped
+    order = swapped_order(xp, pivots.reshape(-1, pivots.shape[-1]), shapes[1][2][-1])
     return declared(xp, shapes[1:], [order])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hlo_opt.ops.elimination import eliminated, swapped_order
 from hlo_opt.ops.packing import packed, unpacked
 from hlo_opt.runtime.device_arrays import (
     alone_call,
@@ -70,6 +71,7 @@ __all__ = [
     "delivered",
     "dot",
     "dot_call",
+    "eliminated",
     "exchange_call",
     "fft_call",
     "flat",
@@ -101,6 +103,7 @@ __all__ = [
     "sorting_key",
     "steps_call",
     "stored_vector",
+    "swapped_order",
     "syevd_call",
     "top_call",
     "triangular_solve_call",
