@@ -112,8 +112,8 @@ def repeated(module: Any, fused: Any) -> tuple[str, dict[str, Any]]:
     from hlo_opt.evaluate import module_inputs
 
     given = module_inputs(module, 1)
-    want = hlo_opt.compile(fused, "cupy", as_xla_cpu=False, graphs=False)(*given)
-    executable = hlo_opt.compile(fused, "cupy", as_xla_cpu=False)
+    want = hlo_opt.compile(fused, "cupy", graphs=False)(*given)
+    executable = hlo_opt.compile(fused, "cupy")
     is_equal, why = True, ""
     for number in range(RUNS):
         for k, (a, b) in enumerate(zip(executable(*given), want, strict=True)):

@@ -126,7 +126,7 @@ def _in_numpy(
     devices = check_devices(module)
     given = None if inputs is None else arrays.inputs_bytes(inputs, module, devices)
     check_memory(module, memory_limit, devices=devices, inputs=given, drawn=inputs is None)
-    settings: dict[str, Any] = {"max_steps": max_steps, "check_nans": options["check_nans"], "as_xla_cpu": False}
+    settings: dict[str, Any] = {"max_steps": max_steps, "check_nans": options["check_nans"]}
     settings["watch"] = _shown(trace) if trace is not None else None
     if devices > 1:
         several = device_inputs(module, seed) if inputs is None else arrays.load_device_inputs(inputs, module, devices)
@@ -179,9 +179,7 @@ def _compiled(
 
     if inputs is None:
         check_drawing(module, memory_limit)
-    executable = compile(
-        module, backend, max_steps=max_steps, memory_limit=memory_limit, sanitize=sanitize, as_xla_cpu=False
-    )
+    executable = compile(module, backend, max_steps=max_steps, memory_limit=memory_limit, sanitize=sanitize)
     executable.why = why
     given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
     results = executable(*given)

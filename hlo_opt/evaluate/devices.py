@@ -167,7 +167,6 @@ def evaluate_devices(
     call_limit: int | None = CALLS,
     max_steps: int | None = None,
     memory_limit: int | None = None,
-    as_xla_cpu: bool = True,
 ) -> list[list[Array]]:
     """The entry's results on every simulated device, in order of their numbers: replica * partitions + partition.
 
@@ -177,7 +176,6 @@ def evaluate_devices(
     call_limit    how many computations each device may run; None: any number
     max_steps     how many iterations the loops of each device may take together; None: any number
     memory_limit  bytes that all devices may hold at once, inputs and outputs included, found before anything is computed; None: any number
-    as_xla_cpu    as for `evaluate`
     Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
     for each other for ever or meet in different collectives (HLO405). CheckError as `evaluate` does.
     """
@@ -197,7 +195,7 @@ def evaluate_devices(
             if run.failure is None:
                 own = arrays[device.number if len(arrays) > 1 else 0]
                 device.interpreter = Interpreter(
-                    watch=watcher, call_limit=call_limit, max_steps=max_steps, as_xla_cpu=as_xla_cpu, device=device
+                    watch=watcher, call_limit=call_limit, max_steps=max_steps, device=device
                 )
                 value = device.interpreter.call(
                     module.entry, unflatten([p.shape for p in module.entry.parameters], own)

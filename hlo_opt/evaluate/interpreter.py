@@ -67,7 +67,6 @@ class Interpreter:
     watch        is called with more than that, and for parameters too: see `Event`
     call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
     max_steps    how many iterations all loops may take together; None: any number
-    as_xla_cpu   where HLO leaves the outcome open, it is that of XLA:CPU; else the plainest: see `hlo_opt.evaluate`
     device       the device to play; None: the only one
 
     Set `stopped` from another thread to end a run at its next call of a computation, with `Stopped`.
@@ -80,13 +79,11 @@ class Interpreter:
         watch: Watcher | None = None,
         call_limit: int | None = None,
         max_steps: int | None = None,
-        as_xla_cpu: bool = False,
         device: Device | None = None,
     ) -> None:
         self.watch = watching(watch, None if observe is None else _observed(observe))
         self.call_limit = call_limit
         self.max_steps = max_steps
-        self.as_xla_cpu = as_xla_cpu
         self.device: Device = OnlyDevice() if device is None else device
         self.calls = 0
         self.steps = 0
@@ -118,9 +115,7 @@ class Interpreter:
         """The compiled form of a computation."""
         program = self._programs.get(computation)
         if program is None:
-            program = self._programs[computation] = compile_computation(
-                computation, whole=self.watch is not None, as_xla_cpu=self.as_xla_cpu
-            )
+            program = self._programs[computation] = compile_computation(computation, whole=self.watch is not None)
         return program
 
     def map_elements(self, computation: Computation, arguments: Sequence[Value]) -> list[Value]:

@@ -8,10 +8,7 @@ from typing import Any
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.direct import direct
-from hlo_opt.evaluate.dissolve import dissolved
-from hlo_opt.evaluate.precision import absorbed, converted, in_f32, widening
 from hlo_opt.ir import Called, Computation, Instruction
-from hlo_opt.ir.element_type import BF16
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
@@ -54,17 +51,12 @@ def error(
     return EvaluationError(f"{instruction.opcode} {instruction.name}: {message}", span=span, hint=hint, code=code)
 
 
-def compile_computation(computation: Computation, *, whole: bool = False, as_xla_cpu: bool = False) -> Program:
+def compile_computation(computation: Computation, *, whole: bool = False) -> Program:
     """The steps of a computation in its own order. What does not lead to the root is left out: evaluation has no side effects.
 
-    `whole` keeps tuples and loops that could be looked through, for those who watch every value. `as_xla_cpu` leaves out the roundings to bf16 that
-    XLA:CPU leaves out, fusions dissolved; somebody who watches sees every value rounded.
+    `whole` keeps tuples and loops that could be looked through, for those who watch every value.
     """
-    narrow = as_xla_cpu and not whole and any(i.shape.element_type is BF16 for i in computation.instructions)
-    if narrow:
-        computation = dissolved(computation)
-    wide = absorbed(computation) if narrow else set()
-    sources, taken = _sources(computation, whole, wide if narrow else None)
+    sources, taken = _sources(computation, whole)
     order = [i for i in computation.instructions if i in sources]
     slot = {instruction: number for number, instruction in enumerate(order)}
     last: dict[int, Instruction] = {}
@@ -82,17 +74,10 @@ def compile_computation(computation: Computation, *, whole: bool = False, as_xla
         if instruction.parameter_number is not None:
             parameters[instruction.parameter_number] = slot[instruction]
             continue
-        evaluate: Evaluate
-        if instruction in taken:
-            evaluate = _same
-        elif not narrow:
-            evaluate = face(instruction)
-        else:
-            evaluate = _unrounded(instruction, wide)
         program.steps.append(
             Step(
                 instruction,
-                evaluate,
+                _same if instruction in taken else face(instruction),
                 tuple(slot[o] for o in sources[instruction]),
                 slot[instruction],
                 tuple(frees.get(instruction, ())),
@@ -102,18 +87,6 @@ def compile_computation(computation: Computation, *, whole: bool = False, as_xla
     program.parameters = tuple(parameters)
     program.root = slot[computation.root]
     return program
-
-
-def _unrounded(instruction: Instruction, wide: set[Instruction]) -> Evaluate:
-    """The face of an instruction in a computation where some values are kept in f32."""
-    if instruction in wide or any(o in wide for o in instruction.operands):
-        chosen = in_f32(instruction)
-        return widening(chosen, face(chosen))
-    source = converted(instruction)
-    if source is None:
-        return face(instruction)
-    chosen = in_f32(source)
-    return widening(chosen, face(chosen))
 
 
 def face(instruction: Instruction) -> Evaluate:
@@ -176,7 +149,7 @@ def _refuse(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
 
 
 def _sources(
-    computation: Computation, whole: bool, wide: set[Instruction] | None
+    computation: Computation, whole: bool
 ) -> tuple[dict[Instruction, Sequence[Instruction]], set[Instruction]]:
     """What every instruction that leads to the root needs, and the elements of tuples that are taken from where they went into the tuple."""
     sources: dict[Instruction, Sequence[Instruction]] = {}
@@ -187,9 +160,6 @@ def _sources(
         if instruction in sources:
             continue
         sources[instruction] = instruction.operands
-        unrounded = converted(instruction) if wide is not None and instruction.opcode == "convert" else None
-        if unrounded is not None and wide is not None and unrounded not in wide:
-            sources[instruction] = unrounded.operands
         if instruction.opcode == "get-tuple-element" and not whole:
             origin, is_value = _origin(instruction)
             sources[instruction] = [origin]

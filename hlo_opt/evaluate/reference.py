@@ -28,7 +28,6 @@ def evaluate(
     call_limit: int | None = CALLS,
     max_steps: int | None = None,
     memory_limit: int | None = None,
-    as_xla_cpu: bool = True,
 ) -> list[Array]:
     """The entry's results, tuples flattened in order. For modules that run on several devices: `evaluate_devices`.
 
@@ -39,8 +38,6 @@ def evaluate(
     call_limit    how many computations may be run; None: any number
     max_steps     how many iterations all loops may take together; None: any number
     memory_limit  bytes that the run may hold at once, inputs and outputs included, found before anything is computed; None: any number
-    as_xla_cpu    what is open in HLO comes out as on XLA:CPU: how often the init value of a reduction goes in that is no identity of its reducer, the order
-                  of equal elements in an unstable sort, which roundings to bf16 a conversion to f32 undoes. Otherwise as in kernels: once, stable, none
     Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402); CheckError for a NaN
     that was looked for (HLO720).
     """
@@ -50,7 +47,6 @@ def evaluate(
         watch=watching(watch, NanCheck() if check_nans else None),
         call_limit=call_limit,
         max_steps=max_steps,
-        as_xla_cpu=as_xla_cpu,
     )
     check_memory(module, memory_limit, program_of=interpreter.program)
     arguments = unflatten([p.shape for p in entry.parameters], checked(module, inputs))

@@ -9,7 +9,6 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ops.folding import combine_at
-from hlo_opt.ops.introsort import THRESHOLD, Less, Undecided, introsort
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer, window
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES, Evaluator, OpKind, find, spec_of
@@ -190,35 +189,19 @@ def _computed(evaluator: Evaluator, instruction: Instruction, values: list[Array
 
 
 def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Stable, except where the order of equal elements is open and asked for as XLA:CPU leaves it."""
+    """Stable, also where HLO leaves the order of equal elements open."""
     comparator = instruction.called_by("to_apply")
     axis = sorted_dimension(instruction)
     arrays = [np.asarray(v) for v in values]
     if not arrays[0].size:
         return tuple(arrays) if instruction.shape.is_tuple else arrays[0]
     key = _key(evaluator, comparator, values, axis)
-    order = None
-    if evaluator.as_xla_cpu and not flag(instruction, "is_stable") and arrays[0].size <= LONGEST:
-        order = _as_library(evaluator, comparator, arrays, key, axis)
-    if order is None and key is not None:
+    if key is not None:
         order = np.argsort(key, axis=axis, kind="stable")
-    elif order is None:
+    else:
         order = _back(_merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays]), arrays[0], axis)
     made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
     return tuple(made) if instruction.shape.is_tuple else made[0]
-
-
-LONGEST = 1 << 14
-"""Elements up to which an unstable sort runs as the C++ library would: comparison by comparison."""
-
-
-def may_reorder_equals(instruction: Instruction) -> bool:
-    """Whether XLA:CPU may leave what a sort does not tell apart in another order than it came in, as far as `sort` follows it there."""
-    shape = instruction.operands[0].shape
-    if flag(instruction, "is_stable") or shape.dimensions[sorted_dimension(instruction)] <= THRESHOLD:
-        return False
-    alone = len(instruction.operands) == 1 and bool(comparisons(instruction.called_by("to_apply")))
-    return not alone and shape.element_count <= LONGEST
 
 
 def _rows(array: Array, axis: int) -> Array:
@@ -227,41 +210,6 @@ def _rows(array: Array, axis: int) -> Array:
 
 def _back(rows: Array, like: Array, axis: int) -> Array:
     return np.moveaxis(rows.reshape(np.moveaxis(like, axis, -1).shape), -1, axis)
-
-
-def _as_library(
-    evaluator: Evaluator, comparator: Computation, arrays: list[Array], key: Array | None, axis: int
-) -> Array | None:
-    """The order that `std::sort` gives every row; None where any order of equals gives the same, or the library's outcome is undefined."""
-    count = arrays[0].shape[axis]
-    if key is not None and (count <= THRESHOLD or len(arrays) == 1):
-        return None
-    lines = [_rows(a, axis) for a in arrays]
-    found = []
-    try:
-        if key is not None:
-            for keys in _rows(key, axis):
-                found.append(introsort(count, _by_key(keys.tolist())))
-        else:
-            for row in range(len(lines[0])):
-                found.append(introsort(count, _comparison(evaluator, comparator, [line[row] for line in lines])))
-    except Undecided:
-        return None
-    return _back(np.array(found, dtype=np.int64), arrays[0], axis)
-
-
-def _by_key(keys: list[Any]) -> Less:
-    def less(i: int, j: int) -> bool:
-        return bool(keys[i] < keys[j])
-
-    return less
-
-
-def _comparison(evaluator: Evaluator, comparator: Computation, row: list[Array]) -> Less:
-    def less(i: int, j: int) -> bool:
-        return bool(evaluator.map_elements(comparator, [v for line in row for v in (line[i], line[j])])[0])
-
-    return less
 
 
 def _merge_sort(evaluator: Evaluator, comparator: Computation, lines: list[Array]) -> Array:

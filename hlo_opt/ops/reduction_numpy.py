@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,8 +31,7 @@ def _narrowed(value: Array, element_type: ElementType) -> Array:
 def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     """Plain reducers by NumPy; others one reduced element after another, all results at once.
 
-    XLA takes the init value to be an identity of the reducer: HLO leaves open how often it goes in. An evaluator that has `as_xla_cpu` uses
-    it where XLA:CPU does (see `levels`), any other once per result.
+    HLO leaves open how often the init value goes in, as it takes it to be an identity of the reducer; here it goes in once per result.
     """
     half = len(values) // 2
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
@@ -41,33 +39,16 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
     leaf = next(instruction.shape.leaves())
     ufunc = ufunc_of(reducer, leaf.type)
     axes = reduced(instruction)
-    splits = evaluator.as_xla_cpu
-    if splits and inputs[0].size == leaf.element_count:
-        leaves = instruction.shape.leaves()
-        return _packed(
-            instruction, [_narrowed(i.reshape(o.dimensions), o.type) for i, o in zip(inputs, leaves, strict=True)]
-        )
-    steps = levels(inputs[0].shape, axes, leaf.type) if splits and half == 1 else []
     if ufunc is not None:
         wide = wide_dtype(leaf.type, monoid(reducer))
         init = np.asarray(inits[0]).astype(wide)
         if not inputs[0].size:
             return _packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
-        if steps:
-            uses = 1 + sum(
-                math.prod(_windows(size, w) for size, w in zip(sizes, step, strict=True) if w > 1)
-                for sizes, step in steps
-            )
-            init = ufunc.reduce(np.full(uses, init))
         source = (
             inputs[0] if inputs[0].dtype == wide or (ufunc is np.add and wide.kind == "f") else inputs[0].astype(wide)
         )
         total = fold_axes(ufunc, source, axes, wide) if axes else source
         return _packed(instruction, [_narrowed(np.asarray(combine(ufunc, init, total)), leaf.type)])
-    for sizes, step in steps:
-        parts = [same_windows(size, w) for size, w in zip(sizes, step, strict=True)]
-        made = np.full([_windows(size, w) for size, w in zip(sizes, step, strict=True)], inits[0], leaf.type.dtype)
-        inputs = _fold_windows(evaluator, reducer, [made], inputs, parts)
     kept = [d for d in range(inputs[0].ndim) if d not in axes]
     moved = []
     for value in inputs:
@@ -75,40 +56,6 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         moved.append(front.reshape(int(np.prod(front.shape[: len(axes)])), *front.shape[len(axes) :]))
     starts = [np.broadcast_to(init, moved[0].shape[1:]) for init in inits]
     return _packed(instruction, fold(evaluator, reducer, starts, moved))
-
-
-SPLIT = 32
-"""XLA:CPU's window (xla/hlo/transforms/simplifiers/tree_reduction_rewriter.h)."""
-LIBRARY = 4096
-"""Elements from which XLA:CPU gives a sum of f32 or f64 to a library, whole (found by experiment with jaxlib 0.10.2)."""
-
-
-def levels(
-    sizes: tuple[int, ...], axes: tuple[int, ...], element_type: ElementType
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The reduce-windows, as (sizes, window sizes), that XLA:CPU runs before a reduce of these sizes; each starts from the init value.
-
-    Source: xla/hlo/transforms/simplifiers/tree_reduction_rewriter.cc, run until nothing changes.
-    """
-    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    if 0 in sizes or (element_type.is_float and not element_type.is_narrow_float and math.prod(sizes) >= LIBRARY):
-        return found
-    while any(sizes[d] > SPLIT for d in axes):
-        step = tuple(min(size, SPLIT) if d in axes else 1 for d, size in enumerate(sizes))
-        found.append((sizes, step))
-        sizes = tuple(_windows(size, w) for size, w in zip(sizes, step, strict=True))
-    return found
-
-
-def _windows(size: int, window: int) -> int:
-    """How many windows cover the size."""
-    return -(-size // window)
-
-
-def same_windows(size: int, window: int) -> WindowDimension:
-    """Windows side by side, with padding on both ends."""
-    padding = _windows(size, window) * window - size
-    return WindowDimension(window, window, padding // 2, padding - padding // 2)
 
 
 def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Array]:
@@ -125,8 +72,6 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
     reducer = instruction.called_by("to_apply")
     leaves = list(instruction.shape.leaves())
-    if not inputs[0].ndim and evaluator.as_xla_cpu:
-        return _packed(instruction, [_narrowed(i, leaf.type) for i, leaf in zip(inputs, leaves, strict=True)])
     ufunc = ufunc_of(reducer, leaves[0].type)
     types = [leaf.type.dtype for leaf in leaves]
     if ufunc is not None:

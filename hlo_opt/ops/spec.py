@@ -59,17 +59,12 @@ class Loop(Protocol):
 
 
 class Evaluator(Protocol):
-    """What an `evaluate` face may ask of the interpreter.
-
-    as_xla_cpu  whether what is open in HLO comes out as on XLA:CPU
-    device      the device that it plays
-    """
+    """What an `evaluate` face may ask of the interpreter."""
 
     @property
-    def as_xla_cpu(self) -> bool: ...
-
-    @property
-    def device(self) -> Device: ...
+    def device(self) -> Device:
+        """The device that it plays."""
+        ...
 
     def call(self, computation: Computation, arguments: Sequence[ArrayValue]) -> ArrayValue:
         """The value of a computation's root for these arguments."""

@@ -87,7 +87,7 @@ def check(
     # the moved runs are the last, with what both modules gave and the runs before
     beside = (MOVED_RUNS + 1) * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, beside=beside, drawn=inputs is None)
-    executable = compile(fused, backend, sanitize=sanitize, as_xla_cpu=False, memory_limit=memory_limit)
+    executable = compile(fused, backend, sanitize=sanitize, memory_limit=memory_limit)
     arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
     expected = Reference(original).run(arrays)
     actual = executable(*arrays)

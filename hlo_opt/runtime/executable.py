@@ -10,11 +10,9 @@ from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.runtime.excess_precision import with_excess_precision
 from hlo_opt.runtime.executor import Device, Executor
 from hlo_opt.runtime.footprint import check_schedule
 from hlo_opt.runtime.host_program import HostProgram
-from hlo_opt.runtime.init_values import with_init_values_of_xla_cpu
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.sanitize import SanitizedProgram
@@ -144,10 +142,6 @@ def choose_backend(wish: str) -> tuple[str, str]:
     return "numpy", "there is neither a GPU nor a C++ compiler"
 
 
-def _as_xla_cpu(module: Module) -> Module:
-    return with_excess_precision(with_init_values_of_xla_cpu(module))
-
-
 def of_any_size(module: Module) -> Instruction | None:
     """The first instruction whose size is open."""
     for computation in module.computations:
@@ -164,7 +158,6 @@ def compile(
     max_steps: int | None = None,
     memory_limit: int | None = None,
     sanitize: bool = False,
-    as_xla_cpu: bool = True,
     graphs: bool = True,
 ) -> Executable:
     """Make a module ready to run.
@@ -174,8 +167,6 @@ def compile(
     memory_limit  bytes that a run may hold at once, inputs and outputs included; None: any number
     sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over races between threads, and run them in a process of their
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
-    as_xla_cpu    what HLO leaves open comes out as on XLA:CPU: how often the init value of a reduction goes in, where it is no identity of the reducer;
-                  the order of what a sort does not tell apart; roundings to bf16 on the way from a product to a sum. Else the plainest way
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
 
@@ -198,10 +189,9 @@ def compile(
     if name == "numpy":
         check_memory(module, memory_limit)
         return Executable(module, name, why, None, None, max_steps)
-    of_cpu = as_xla_cpu and name == "host" and not sanitize  # where the reference stands ready for what has no kernel
-    schedule = build_schedule(_as_xla_cpu(module) if as_xla_cpu else module, sorts_as_xla_cpu=of_cpu)
+    schedule = build_schedule(module)
     check_schedule(schedule, memory_limit)
-    reference = Reference(module, as_xla_cpu=as_xla_cpu)
+    reference = Reference(module)
     device: Device | HostProgram | SanitizedProgram
     if sanitize:
         device = SanitizedProgram(schedule, max_steps)
@@ -221,7 +211,6 @@ def compile(
                 "host" if has_compiler() else "numpy",
                 max_steps=max_steps,
                 memory_limit=memory_limit,
-                as_xla_cpu=as_xla_cpu,
                 graphs=graphs,
             )
             elsewhere.why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"

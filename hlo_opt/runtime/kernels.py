@@ -9,7 +9,6 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops import find
-from hlo_opt.ops.ordering_numpy import may_reorder_equals
 from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import plan
 from hlo_opt.plans.plan import Plan
@@ -28,13 +27,10 @@ class KernelSet:
     """The distinct kernels of a module. Structurally equal instructions give equal texts, hence equal symbols, and share a kernel.
 
     reasons  why an instruction that was asked for has no kernel
-
-    `sorts_as_xla_cpu` gives no kernel to sorts in which XLA:CPU may leave equal elements in another order than they came in.
     """
 
-    def __init__(self, module: Module, *, sorts_as_xla_cpu: bool = False) -> None:
+    def __init__(self, module: Module) -> None:
         self._module = module
-        self._sorts_as_xla_cpu = sorts_as_xla_cpu
         self._by_symbol: dict[str, Kernel] = {}
         self._of: dict[Instruction, tuple[Part, ...]] = {}
         self.reasons: dict[Instruction, Reason] = {}
@@ -54,9 +50,6 @@ class KernelSet:
 
     def _planned(self, instruction: Instruction) -> tuple[Part, ...]:
         region = region_of(self._module, instruction)
-        sorts = [i for i in region.computation.instructions if i.opcode == "sort"]
-        if self._sorts_as_xla_cpu and any(may_reorder_equals(i) for i in sorts):
-            return ()
         positions: list[tuple[int, ...]] = []
         for root in region.roots:
             first = sum(map(len, positions))

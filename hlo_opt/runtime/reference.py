@@ -13,15 +13,15 @@ from hlo_opt.runtime.memory import Array
 
 
 class Reference:
-    """Evaluates the instructions of one module. `as_xla_cpu` says how single instructions treat what HLO leaves open; whole modules run the plainest way."""
+    """Evaluates a module, or single instructions of it."""
 
-    def __init__(self, module: Module, *, as_xla_cpu: bool = False) -> None:
+    def __init__(self, module: Module) -> None:
         self._module = module
-        self._interpreter = Interpreter(as_xla_cpu=as_xla_cpu)
+        self._interpreter = Interpreter()
 
     def run(self, inputs: Sequence[Array], max_steps: int | None = None) -> list[Array]:
         """The entry's outputs, tuples flattened. `max_steps` as for `hlo_opt.evaluate`."""
-        return evaluate(self._module, inputs, as_xla_cpu=False, max_steps=max_steps)
+        return evaluate(self._module, inputs, max_steps=max_steps)
 
     def leaves_of(self, instruction: Instruction, operands: Sequence[Array | None]) -> list[Array | None]:
         """The leaves of an instruction's value for the leaves of its operands; None stands for a token."""

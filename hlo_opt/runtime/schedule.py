@@ -76,11 +76,10 @@ class Schedule:
         return dict(sorted(found.items()))
 
 
-def build_schedule(module: Module, *, sorts_as_xla_cpu: bool = False) -> Schedule:
-    """The schedule of a module, fused or not. `sorts_as_xla_cpu` leaves sorts to the reference where XLA:CPU orders equal elements in its own way. Raises EvaluationError for control
-    flow that is not well formed."""
+def build_schedule(module: Module) -> Schedule:
+    """The schedule of a module, fused or not. Raises EvaluationError for control flow that is not well formed."""
     module = with_selects(with_static_sizes(module))
-    kernels = KernelSet(module, sorts_as_xla_cpu=sorts_as_xla_cpu)
+    kernels = KernelSet(module)
     entry = module.entry
     todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
     routines: dict[RoutineKey, Routine] = {}

@@ -55,7 +55,7 @@ def agrees(module: Module, inputs: Sequence[Array]) -> None:
     """The host's kernels give what `evaluate` says, bit for bit."""
     hlo_opt.verify(module)
     executable = hlo_opt.compile(module, backend="host")
-    for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs, as_xla_cpu=False), strict=True):
+    for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs), strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
     assert not executable.report()["fallbacks"] and not executable.report()["library"]

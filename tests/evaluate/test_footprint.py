@@ -74,11 +74,11 @@ def predicted(module: Module) -> Peak:
 def allocated(module: Module) -> int:
     """The most bytes that an evaluation takes besides its inputs, by Python's own count."""
     inputs = module_inputs(module)
-    evaluate(module, inputs, as_xla_cpu=False)  # what is loaded and kept once
+    evaluate(module, inputs)  # what is loaded and kept once
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        evaluate(module, inputs, as_xla_cpu=False)
+        evaluate(module, inputs)
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

@@ -149,7 +149,7 @@ class Family:
 
     def run(self, text: str, *inputs: object) -> list[Array]:
         """What the line's operation gives for these inputs, what is open in HLO as in kernels; Python lists are converted."""
-        return hlo_opt.evaluate(self.module(text)[0], inputs, as_xla_cpu=False)
+        return hlo_opt.evaluate(self.module(text)[0], inputs)
 
     def together(self, texts: list[str], *, fused: bool) -> str:
         """One module with all lines, each on parameters of its own; as fusions where asked."""
@@ -190,8 +190,8 @@ class Family:
             pytest.skip("no C++ compiler")
         module = hlo_opt.parse(self.together(texts, fused=True))
         inputs = module_inputs(module, 2)
-        executable = hlo_opt.compile(module, backend="host", as_xla_cpu=False)
-        same(executable(*inputs), hlo_opt.evaluate(module, inputs, as_xla_cpu=False), tolerance)
+        executable = hlo_opt.compile(module, backend="host")
+        same(executable(*inputs), hlo_opt.evaluate(module, inputs), tolerance)
         assert executable.report()["fallbacks"] == {}
 
     def infers(self, text: str) -> None:

@@ -89,9 +89,7 @@ def test_kernels_agree_with_evaluation(kind: str) -> None:
         executable = hlo_opt.compile(module, backend="host")
         made = executable(x, left, right)
         assert not executable.report()["fallbacks"] and not executable.report()["library"]
-        for opcode, got, want in zip(
-            opcodes, made, hlo_opt.evaluate(module, [x, left, right], as_xla_cpu=False), strict=True
-        ):
+        for opcode, got, want in zip(opcodes, made, hlo_opt.evaluate(module, [x, left, right]), strict=True):
             spec = find(opcode)
             assert spec is not None and spec.tolerance is not None and got.dtype == want.dtype
             wrong = misses(got, want, spec.tolerance(ELEMENT_TYPES[kind]))
@@ -158,7 +156,7 @@ ENTRY e {
     q = generator.normal(size=(6, 40)) + 1j * generator.normal(size=(6, 40))
     given = [p, q, generator.normal(size=(3, 4)).astype(np.float32), np.full((3, 4), 2**63 + 5, np.uint64)]
     executable = hlo_opt.compile(module, backend="host")
-    got, want = executable(*given), hlo_opt.evaluate(module, given, as_xla_cpu=False)
+    got, want = executable(*given), hlo_opt.evaluate(module, given)
     assert not executable.report()["fallbacks"] and not executable.report()["library"]
     for a, b in zip(got, want, strict=True):
         assert a.dtype == b.dtype

@@ -24,7 +24,7 @@ def agrees(module: Module, *inputs: Array, backend: str = "host") -> None:
     before = [a.copy() for a in inputs]
     executable = hlo_opt.compile(module, backend=backend)
     for _ in range(2):
-        for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs, as_xla_cpu=False), strict=True):
+        for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs), strict=True):
             np.testing.assert_array_equal(got, want)
     for a, b in zip(inputs, before, strict=True):
         np.testing.assert_array_equal(a, b)

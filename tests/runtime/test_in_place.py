@@ -78,7 +78,7 @@ def test_memory_is_taken_where_nothing_else_needs_it(case: str) -> None:
     before = [a.copy() for a in given]
     executable = hlo_opt.compile(module, backend="host")
     for _ in range(2):
-        for got, want in zip(executable(*given), hlo_opt.evaluate(module, given, as_xla_cpu=False), strict=True):
+        for got, want in zip(executable(*given), hlo_opt.evaluate(module, given), strict=True):
             np.testing.assert_array_equal(got, want)
     for a, b in zip(given, before, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -101,7 +101,7 @@ def test_the_driver_copies_or_takes() -> None:
 def test_step_by_step_on_a_device(case: str, fake: types.ModuleType) -> None:
     module, given = module_of(CASES[case][0]), inputs()
     executable = hlo_opt.compile(module, "cupy")
-    for got, want in zip(executable(*given), hlo_opt.evaluate(module, given, as_xla_cpu=False), strict=True):
+    for got, want in zip(executable(*given), hlo_opt.evaluate(module, given), strict=True):
         np.testing.assert_array_equal(got, want)
 
 
@@ -145,7 +145,7 @@ def test_inside_a_loop(backend: str, fake: types.ModuleType) -> None:
         pytest.skip("no C++ compiler")
     module, given = hlo_opt.parse(HEAD + LOOP.replace("ATTRIBUTES", SCATTER)), inputs()
     executable = hlo_opt.compile(module, backend)
-    for got, want in zip(executable(*given), hlo_opt.evaluate(module, given, as_xla_cpu=False), strict=True):
+    for got, want in zip(executable(*given), hlo_opt.evaluate(module, given), strict=True):
         np.testing.assert_array_equal(got, want)
     if backend == "cupy":
         assert fake.graphs, "the loop ran step by step"
