@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.opaque import says_side_effect
 
 FREE = frozenset(
     {
@@ -62,9 +63,7 @@ def has_side_effect(instruction: Instruction) -> bool:
     if opcode in _ALWAYS_EFFECTS:
         return True
     if opcode == "custom-call" or opcode.startswith("custom-call-"):
-        return instruction.word("custom_call_has_side_effect") == "true" or (
-            instruction.value("custom_call_has_side_effect", False) is True
-        )
+        return says_side_effect(instruction)
     spec = find(opcode)
     return spec is not None and spec.side_effects
 

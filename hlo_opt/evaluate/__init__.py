@@ -6,14 +6,17 @@ from typing import Any
 
 from hlo_opt.evaluate.device_inputs import device_inputs
 from hlo_opt.evaluate.devices import evaluate_devices
+from hlo_opt.evaluate.effects import Effects, Occurrence
 from hlo_opt.evaluate.inputs import flatten, input_shapes, module_inputs, output_shapes, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter
 from hlo_opt.evaluate.reference import evaluate
 from hlo_opt.evaluate.watch import Event
 
 __all__ = [
+    "Effects",
     "Event",
     "Interpreter",
+    "Occurrence",
     "device_inputs",
     "evaluate",
     "evaluate_devices",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.effects import Effects
 from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Stopped
 from hlo_opt.evaluate.memory import check_memory, inputs_bytes
@@ -167,6 +168,7 @@ def evaluate_devices(
     call_limit: int | None = CALLS,
     max_steps: int | None = None,
     memory_limit: int | None = None,
+    effects: Effects | None = None,
 ) -> list[list[Array]]:
     """The entry's results on every simulated device, in order of their numbers: replica * partitions + partition.
 
@@ -176,6 +178,7 @@ def evaluate_devices(
     call_limit    how many computations each device may run; None: any number
     max_steps     how many iterations the loops of each device may take together; None: any number
     memory_limit  bytes that all devices may hold at once, inputs and outputs included, found before anything is computed; None: any number
+    effects       as for `evaluate`; an occurrence says on which device it is
     Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
     for each other for ever or meet in different collectives (HLO405). CheckError as `evaluate` does.
     """
@@ -195,7 +198,11 @@ def evaluate_devices(
             if run.failure is None:
                 own = arrays[device.number if len(arrays) > 1 else 0]
                 device.interpreter = Interpreter(
-                    watch=watcher, call_limit=call_limit, max_steps=max_steps, device=device
+                    watch=watcher,
+                    call_limit=call_limit,
+                    max_steps=max_steps,
+                    device=device,
+                    effects=effects,
                 )
                 value = device.interpreter.call(
                     module.entry, unflatten([p.shape for p in module.entry.parameters], own)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.effects import Acting, Effects, Occurrence, is_answered
 from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error
 from hlo_opt.evaluate.watch import Event, Watcher, watching
 from hlo_opt.ir import Computation, Instruction
@@ -68,6 +69,7 @@ class Interpreter:
     call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
     max_steps    how many iterations all loops may take together; None: any number
     device       the device to play; None: the only one
+    effects      answers what the module does not say, such as random draws: see `hlo_opt.evaluate.effects`; None: that is an error
 
     Set `stopped` from another thread to end a run at its next call of a computation, with `Stopped`.
     """
@@ -80,11 +82,15 @@ class Interpreter:
         call_limit: int | None = None,
         max_steps: int | None = None,
         device: Device | None = None,
+        effects: Effects | None = None,
     ) -> None:
         self.watch = watching(watch, None if observe is None else _observed(observe))
         self.call_limit = call_limit
         self.max_steps = max_steps
         self.device: Device = OnlyDevice() if device is None else device
+        self.effects = effects
+        self.acting = None if effects is None else Acting()
+        self.callers: list[Instruction] = []
         self.calls = 0
         self.steps = 0
         self.stopped = False
@@ -115,13 +121,18 @@ class Interpreter:
         """The compiled form of a computation."""
         program = self._programs.get(computation)
         if program is None:
-            program = self._programs[computation] = compile_computation(computation, whole=self.watch is not None)
+            program = self._programs[computation] = compile_computation(
+                computation,
+                whole=self.watch is not None or self.effects is not None,
+                acting=self.acting,
+            )
         return program
 
     def map_elements(self, computation: Computation, arguments: Sequence[Value]) -> list[Value]:
         """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root."""
         if computation not in self._elementwise:
-            self._elementwise[computation] = compile_elementwise(computation)
+            acts = self.acting is not None and self.acting.computation(computation)
+            self._elementwise[computation] = None if acts else compile_elementwise(computation)
         program = self._elementwise[computation]
         sizes = np.broadcast_shapes(*(np.shape(a) for a in arguments))
         leaves = list(computation.root.shape.leaves())
@@ -162,13 +173,13 @@ class Interpreter:
         self._depth += 1
         step = None
         try:
-            if self.watch is None:
+            if self.watch is None and self.effects is None:
                 for step in program.steps:
                     values[step.slot] = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
                     for slot in step.frees:
                         values[slot] = None
             else:
-                self._watched(program, computation, values, self.watch)
+                self._watched(program, computation, values)
         except _FAULTS as fault:
             if step is None:
                 raise
@@ -177,21 +188,32 @@ class Interpreter:
             self._depth -= 1
         return values[program.root]
 
-    def _watched(self, program: Program, computation: Computation, values: list[Value], watch: Watcher) -> None:
-        """As the plain loop, with somebody who watches."""
-        loops, device = tuple((loop.instruction, loop.done) for loop in self.loops), self.device.number
-        for parameter in computation.parameters:
+    def _watched(self, program: Program, computation: Computation, values: list[Value]) -> None:
+        """As the plain loop, with somebody who watches, or who answers for what the module does not say."""
+        watch, device = self.watch, self.device.number
+        loops = tuple((loop.instruction, loop.done) for loop in self.loops)
+        for parameter in computation.parameters if watch is not None else ():
             slot = program.parameters[parameter.parameter_number or 0]
-            if slot >= 0:
+            if slot >= 0 and watch is not None:
                 watch(Event(parameter, (), values[slot], loops, device))
         for step in program.steps:
             operands = [values[o] for o in step.operands]
+            self.callers.append(step.instruction)
             try:
-                made = step.evaluate(self, step.instruction, operands)
+                if self.effects is not None and is_answered(step.instruction):
+                    iterations = tuple(done for _, done in loops)
+                    made = self.effects(
+                        Occurrence(step.instruction, operands, tuple(self.callers[:-1]), iterations, device)
+                    )
+                else:
+                    made = step.evaluate(self, step.instruction, operands)
             except _FAULTS as fault:
                 raise error(step.instruction, _said(fault)) from fault
+            finally:
+                self.callers.pop()
             values[step.slot] = made
-            watch(Event(step.instruction, operands, made, loops, device))
+            if watch is not None:
+                watch(Event(step.instruction, operands, made, loops, device))
             for slot in step.frees:
                 values[slot] = None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.direct import direct
+from hlo_opt.evaluate.effects import Acting
 from hlo_opt.ir import Called, Computation, Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
@@ -51,12 +52,13 @@ def error(
     return EvaluationError(f"{instruction.opcode} {instruction.name}: {message}", span=span, hint=hint, code=code)
 
 
-def compile_computation(computation: Computation, *, whole: bool = False) -> Program:
-    """The steps of a computation in its own order. What does not lead to the root is left out: evaluation has no side effects.
+def compile_computation(computation: Computation, *, whole: bool = False, acting: Acting | None = None) -> Program:
+    """The steps of a computation in its own order. What does not lead to the root is left out, but for what is `acting` where somebody answers for
+    effects: without him evaluation has none.
 
     `whole` keeps tuples and loops that could be looked through, for those who watch every value.
     """
-    sources, taken = _sources(computation, whole)
+    sources, taken = _sources(computation, whole, acting)
     order = [i for i in computation.instructions if i in sources]
     slot = {instruction: number for number, instruction in enumerate(order)}
     last: dict[int, Instruction] = {}
@@ -149,12 +151,14 @@ def _refuse(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
 
 
 def _sources(
-    computation: Computation, whole: bool
+    computation: Computation, whole: bool, acting: Acting | None
 ) -> tuple[dict[Instruction, Sequence[Instruction]], set[Instruction]]:
-    """What every instruction that leads to the root needs, and the elements of tuples that are taken from where they went into the tuple."""
+    """What every instruction that leads to the root, or acts, needs, and the elements of tuples that are taken from where they went into the tuple."""
     sources: dict[Instruction, Sequence[Instruction]] = {}
     taken: set[Instruction] = set()
     todo = [computation.root]
+    if acting is not None:
+        todo += [i for i in computation.instructions if acting.instruction(i)]
     while todo:
         instruction = todo.pop()
         if instruction in sources:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo_opt.evaluate.effects import Effects
 from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Observer
 from hlo_opt.evaluate.memory import check_memory
@@ -28,6 +29,7 @@ def evaluate(
     call_limit: int | None = CALLS,
     max_steps: int | None = None,
     memory_limit: int | None = None,
+    effects: Effects | None = None,
 ) -> list[Array]:
     """The entry's results, tuples flattened in order. For modules that run on several devices: `evaluate_devices`.
 
@@ -38,6 +40,7 @@ def evaluate(
     call_limit    how many computations may be run; None: any number
     max_steps     how many iterations all loops may take together; None: any number
     memory_limit  bytes that the run may hold at once, inputs and outputs included, found before anything is computed; None: any number
+    effects       answers what the module does not say, such as random draws: see `hlo_opt.evaluate.effects`; None: that is an error
     Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402); CheckError for a NaN
     that was looked for (HLO720).
     """
@@ -47,6 +50,7 @@ def evaluate(
         watch=watching(watch, NanCheck() if check_nans else None),
         call_limit=call_limit,
         max_steps=max_steps,
+        effects=effects,
     )
     check_memory(module, memory_limit, program_of=interpreter.program)
     arguments = unflatten([p.shape for p in entry.parameters], checked(module, inputs))

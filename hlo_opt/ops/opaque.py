@@ -40,6 +40,18 @@ def _known(instruction: Instruction) -> CustomCallSpec | None:
     return find_custom_call(target_of(instruction))
 
 
+def says_side_effect(instruction: Instruction) -> bool:
+    """Whether a custom call does more than give its value, as it says itself."""
+    return instruction.word("custom_call_has_side_effect").lower() == "true"
+
+
+def is_known(instruction: Instruction) -> bool:
+    """Whether somebody knows what a custom call computes: a target with a meaning of its own, or a result that there is only one of."""
+    spec = _known(instruction)
+    has_meaning = spec is not None and (spec.evaluate is not None or spec.expand is not None)
+    return has_meaning or instruction.shape.elements == ()
+
+
 def _infer(instruction: Instruction) -> Shape:
     spec = _known(instruction)
     return instruction.shape.without_layout() if spec is None or spec.infer is None else spec.infer(instruction)
