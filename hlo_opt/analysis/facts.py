@@ -68,6 +68,12 @@ def has_side_effect(instruction: Instruction) -> bool:
     return spec is not None and spec.side_effects
 
 
+def elsewhere(computation: Computation) -> bool:
+    """Whether a computation runs on another thread than its caller's: a call of it is more than its body."""
+    thread = computation.attributes.get("execution_thread")
+    return thread is not None and thread.text.strip('"') != "main"
+
+
 def effectful_computations(computations: list[Computation]) -> set[Computation]:
     """The computations that hold a side effect, their own or that of one that they call; callees first in the list."""
     found: set[Computation] = set()
@@ -177,6 +183,12 @@ def fusion_backend_kind(instruction: Instruction) -> str:
 def is_generic_triton(instruction: Instruction) -> bool:
     """Whether a fusion is a tiled kernel that more may be fused into (xla/service/gpu/ir_emission_utils.h, IsGenericTritonFusion)."""
     return instruction.opcode == "fusion" and fusion_backend_kind(instruction) == GENERIC_TRITON
+
+
+def names_library(fusion: Instruction) -> bool:
+    """Whether the configuration of a fusion names a kernel of a library."""
+    kind = fusion.attributes.get("kind")
+    return kind is not None and kind.text == "kCustom" and fusion_backend_kind(fusion) not in ("", GENERIC_TRITON)
 
 
 def is_boundary_fusion(instruction: Instruction) -> bool:

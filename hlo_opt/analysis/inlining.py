@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hlo_opt.analysis.facts import GENERIC_TRITON, fusion_backend_kind
+from hlo_opt.analysis.facts import elsewhere, is_boundary_fusion
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ops import OpKind, find
@@ -16,7 +16,9 @@ GROWTH_LIMIT = 200_000
 
 def is_plain_call(instruction: Instruction) -> bool:
     """A call that means its body and nothing more."""
-    return instruction.opcode == "call" and not instruction.control_predecessors and _may_take_operands(instruction)
+    if instruction.opcode != "call" or instruction.control_predecessors or elsewhere(_body(instruction)):
+        return False
+    return _may_take_operands(instruction)
 
 
 def is_plain_fusion(instruction: Instruction) -> bool:
@@ -25,9 +27,7 @@ def is_plain_fusion(instruction: Instruction) -> bool:
         return False
     if "output_to_operand_aliasing" in instruction.attributes:
         return False
-    if instruction.word("kind") == "kCustom" and fusion_backend_kind(instruction) != GENERIC_TRITON:
-        return False
-    return _may_take_operands(instruction)
+    return not is_boundary_fusion(instruction) and _may_take_operands(instruction)
 
 
 def _may_take_operands(instruction: Instruction) -> bool:

@@ -3,17 +3,21 @@
 Fusions and calls are looked through, tuples are taken apart, commutative operands are sorted, and a concatenate of concatenates along the same
 dimension counts as one. Modules numbered with one shared table compare by number. Layouts count only where bytes are read as they lie: bitcast,
 custom-call, and what has side effects.
+
+A side effect has a number of its own each time that it happens: two draws of a generator are two values, also where one text is called twice. So has
+what waits for a control dependency that nothing else implies, for when it is computed counts. Both are occurrences; whether those of two computations
+can be matched is what `agree` says. A loop or a conditional whose computations hold side effects is an occurrence; what it runs is compared as a whole.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
-from hlo_opt.analysis.facts import has_side_effect
+from hlo_opt.analysis.facts import elsewhere, has_side_effect, names_library
+from hlo_opt.analysis.occurrences import Budget, Matching, Part, match
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, Shape
 from hlo_opt.ops import find
@@ -27,7 +31,19 @@ WORK_LIMIT = 20_000_000
 IGNORED = frozenset(
     {"metadata", "frontend_attributes", "sharding", "origin", "statistics", "control-predecessors", "backend_config"}
 )
-"""Attributes that do not change a value. A custom-call's backend config does."""
+"""Attributes that do not change a value."""
+
+_IGNORED_OF_EFFECTS = IGNORED - {"frontend_attributes", "sharding"}
+"""They name the other end of a transfer, and its device."""
+
+_IGNORED_OF_LIBRARIES = IGNORED - {"backend_config"}
+"""It says which kernel of a library a fusion stands for."""
+
+_IGNORED_OF_CALLS = _IGNORED_OF_EFFECTS & _IGNORED_OF_LIBRARIES
+"""Whoever is called may read all of them."""
+
+_REACH_LIMIT = 5_000_000
+"""Values that one numbering looks at to find out which control dependencies others imply. Past it, each counts."""
 
 _SMALL_LITERAL = 1024
 
@@ -94,13 +110,20 @@ class Table:
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     made_by: list[Instruction | None] = field(default_factory=list)
     operands: list[tuple[int, ...]] = field(default_factory=list)
+    keys: list[tuple[object, ...]] = field(default_factory=list)
     parts: dict[tuple[int, int], tuple[Value, ...]] = field(default_factory=dict)
+    waits: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """What an occurrence waits for and does not imply otherwise."""
     roles: dict[str, _Role] = field(default_factory=dict)
     bare: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.without_layout))
     """Shapes, alike when they hold the same kind of values."""
     laid_out: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.laid_out))
     """Shapes, alike when they lie in memory alike, too."""
     literals: _Alike[Literal | None] = field(default_factory=lambda: _Alike(_literal_key))
+    budget: Budget = field(default_factory=Budget)
+    _heads: dict[Hashable, int] = field(default_factory=dict)
+    _bodies: dict[Hashable, list[tuple[int, Part]]] = field(default_factory=dict)
+    _body_count: int = 0
 
     def number(
         self, key: tuple[object, ...], instruction: Instruction | None = None, operands: tuple[int, ...] = ()
@@ -113,13 +136,34 @@ class Table:
         made = self.numbers[key] = len(self.made_by)
         self.made_by.append(instruction)
         self.operands.append(operands)
+        self.keys.append(key)
         return made
+
+    def occurrence(self, head: Hashable, instruction: Instruction, operands: tuple[int, ...]) -> int:
+        """A number that nothing else has."""
+        return self.add((_OCCURRENCE, len(self.made_by), head, *operands), instruction, operands)
+
+    def head(self, number: int) -> int:
+        """What a value is but for its operands, and an occurrence but for its number."""
+        key, count = self.keys[number], len(self.operands[number])
+        head = key[2] if key[0] is _OCCURRENCE else key[: len(key) - count]
+        return self._heads.setdefault(head, len(self._heads))
+
+    def only_waits(self, occurrence: int) -> bool:
+        """Whether an occurrence is no side effect, but a value that waits."""
+        return self.keys[occurrence][2] is _WAITS
+
+    def commutes(self, number: int) -> bool:
+        """Whether the order of the value's operands does not count."""
+        opcode = self.keys[number][0]
+        return len(self.operands[number]) == 2 and isinstance(opcode, str) and is_commutative(opcode)
 
     def flat(self, value: Value) -> int:
         """One number for a value, a tuple's elements included."""
         if isinstance(value, int):
             return value
-        return self.number(("tuple", *(self.flat(v) for v in value)), None, tuple(leaves(value)))
+        elements = tuple([self.flat(v) for v in value])
+        return self.number(("tuple", *elements), None, elements)
 
     def taken_apart(self, number: int, shape: Shape) -> Value:
         """A tuple-shaped value as its elements."""
@@ -127,9 +171,23 @@ class Table:
             return number
         made_by = self.made_by[number]
         return tuple(
-            self.taken_apart(self.number(("element", number, n), made_by, (number,)), element)
+            self.taken_apart(self.number(("get-tuple-element", n, number), made_by, (number,)), element)
             for n, element in enumerate(shape.elements)
         )
+
+    def body(self, numbered: Numbered) -> Hashable:
+        """What a computation on its own parameters does: equal for two when they agree."""
+        root = self.flat(numbered.root)
+        if not numbered.occurrences:
+            return root
+        part = Part(root, numbered.occurrences)
+        alike = self._bodies.setdefault(tuple(sorted([self.head(o) for o in numbered.occurrences])), [])
+        for number, known in alike:
+            if match(self, known, part, self.budget).pairs is not None:
+                return ("body", number)
+        self._body_count += 1
+        alike.append((self._body_count, part))
+        return ("body", self._body_count)
 
 
 def leaves(value: Value) -> Iterator[int]:
@@ -143,13 +201,21 @@ def leaves(value: Value) -> Iterator[int]:
 
 @dataclass
 class Numbered:
-    """A computation: its root, its side effects (each as often as it happens) and its control dependencies. `values` has every
-    instruction where the computation stands on its own parameters; it is empty where it is inlined."""
+    """A computation: its root, its occurrences in their order, and whether any of them is a side effect. `values` has every instruction where the
+    computation stands on its own parameters; it is empty where it is inlined."""
 
     root: Value
     values: dict[Instruction, Value] = field(default_factory=dict)
-    effects: Counter[int] = field(default_factory=Counter)
-    waits: Counter[tuple[int, int]] = field(default_factory=Counter)
+    occurrences: list[int] = field(default_factory=list)
+    acts: bool = False
+
+
+def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
+    """Whether two computations on their own parameters do the same, and which occurrence of one is which of the other."""
+    left, right = (Part(table.flat(n.root), n.occurrences) for n in (one, other))
+    if not one.occurrences and not other.occurrences:
+        return Matching({} if left.root == right.root else None)
+    return match(table, left, right, table.budget)
 
 
 def literal_key(instruction: Instruction) -> Hashable:
@@ -159,21 +225,26 @@ def literal_key(instruction: Instruction) -> Hashable:
 
 def _literal_key(literal: Literal | None) -> Hashable:
     if literal is None or literal.is_elided:
-        return ("elided", id(literal))
+        return ("elided", literal)  # equal only to itself, and kept, so that its identity is not handed on
     if literal.text is not None and literal.shape.element_count > _SMALL_LITERAL:
         return literal.text
     return literal.key()
 
 
-def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
+def attribute_key(instruction: Instruction, acts: bool = False) -> tuple[tuple[str, str], ...]:
     """The attributes that count, without called computations, by name."""
+    ignored = IGNORED
+    if instruction.opcode.startswith("custom-call"):
+        ignored = _IGNORED_OF_CALLS
+    elif acts:
+        ignored = _IGNORED_OF_EFFECTS
+    elif instruction.opcode == "fusion" and names_library(instruction):
+        ignored = _IGNORED_OF_LIBRARIES
     found = [
         (name, value.text)
         for name, value in instruction.attributes.items()
-        if name not in IGNORED and isinstance(value, Attribute)
+        if name not in ignored and isinstance(value, Attribute)
     ]
-    if instruction.opcode == "custom-call" and "backend_config" in instruction.attributes:
-        found.append(("backend_config", instruction.attributes["backend_config"].text))
     if len(found) > 1:
         found.sort()
     return tuple(found)
@@ -193,6 +264,7 @@ class Numbering:
         self.module = module
         self.table = table
         self._known: dict[tuple[object, ...], Numbered] = {}
+        self._looks_left = _REACH_LIMIT
         self.visited = 0
         """Instructions that were numbered, those of a body once for what it is given."""
 
@@ -213,8 +285,8 @@ class Numbering:
             self._known[walk.computation, walk.arguments] = Numbered(
                 walk.values[walk.computation.root],
                 walk.values if walk.arguments is None else {},
-                walk.effects,
-                walk.waits,
+                walk.occurrences,
+                walk.acts,
             )
             stack.pop()
         return self._known[key]
@@ -237,7 +309,7 @@ class Numbering:
             elif role is not _Role.OPAQUE:
                 value = self._computed(instruction, role, operands)
             if value is None:
-                inlined = opcode in ("fusion", "call")
+                inlined = opcode in ("fusion", "call") and is_looked_through(instruction)
                 called: list[Numbered] = []
                 for callee in instruction.called():
                     arguments = operands if inlined else None
@@ -247,12 +319,12 @@ class Numbering:
                         self._visit(position - start, instruction)
                         return _Walk(callee, arguments)
                     called.append(known)
-                value = self._value(walk, instruction, operands, called)
-            values[instruction] = value
+                    if inlined and known.occurrences:
+                        del self._known[callee, arguments]  # what happens there happens anew each time
+                value = self._value(walk, instruction, operands, called, inlined)
             if instruction.control_predecessors:
-                walk.waits = walk.waits or Counter()
-                for needed in instruction.control_predecessors:
-                    walk.waits[self.table.flat(values[needed]), self.table.flat(value)] += 1
+                value = self._held(walk, instruction, value)
+            values[instruction] = value
         self._visit(len(order) - start, walk.computation.root)
         return None
 
@@ -294,18 +366,20 @@ class Numbering:
             number = table.add(key, i, tuple([table.flat(v) for v in operands]))
         return number if shape.elements is None else table.taken_apart(number, shape)
 
-    def _value(self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered]) -> Value:
+    def _value(
+        self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered], inlined: bool
+    ) -> Value:
         """The value of any other instruction."""
         table = self.table
         opcode = i.opcode
         if opcode == "parameter":
             number = i.parameter_number or 0
             return table.taken_apart(table.number(("parameter", number, i.shape.without_layout()), i), i.shape)
-        if opcode in ("fusion", "call"):
-            if called[0].effects or called[0].waits:
-                walk.effects = walk.effects + called[0].effects
-                walk.waits = walk.waits + called[0].waits
-            return called[0].root
+        if inlined:
+            body = called[0]
+            if body.occurrences:
+                walk.happens(i, body.occurrences, body.acts)
+            return body.root
         if opcode == "tuple":
             return operands
         if opcode == "get-tuple-element":
@@ -315,24 +389,17 @@ class Numbering:
         if opcode == "concatenate":
             return self._concatenate(i, operands)
         # what only waits inside does nothing outside: where nobody asks for the result, it may go
-        acts = has_side_effect(i) or any(n.effects for n in called)
+        acts = has_side_effect(i) or any(n.acts for n in called)
         layouts: tuple[int, ...] = ()
-        if acts or opcode == "custom-call":
+        if acts or opcode in ("custom-call", "fusion"):
             layouts = tuple([table.laid_out.number(shape) for shape in (i.shape, *(o.shape for o in i.operands))])
         flat = tuple([v if isinstance(v, int) else table.flat(v) for v in operands])
-        key = (
-            "full",
-            opcode,
-            table.bare.number(i.shape),
-            layouts,
-            attribute_key(i),
-            _called_key(i, called, table) if called else (),
-            tuple(sorted(flat)) if is_commutative(opcode) and len(flat) == 2 else flat,
-        )
-        number = table.number(key, i, flat)
-        if acts:
-            walk.effects = walk.effects or Counter()
-            walk.effects[number] += 1
+        called_key = _called_key(i, called, table) if called else ()
+        head = (None, opcode, table.bare.number(i.shape), layouts, attribute_key(i, acts), called_key)
+        if not acts:
+            return table.taken_apart(table.number((*head, *flat), i, flat), i.shape)
+        number = table.occurrence(head, i, flat)
+        walk.happens(i, [number], True)
         return table.taken_apart(number, i.shape)
 
     def _concatenate(self, i: Instruction, operands: tuple[Value, ...]) -> Value:
@@ -341,14 +408,71 @@ class Numbering:
         for value in operands:
             parts.extend(self.table.parts.get((value, dimension), (value,)) if isinstance(value, int) else (value,))
         flat = tuple(self.table.flat(p) for p in parts)
-        number = self.table.number(("concatenate", dimension, i.shape.without_layout(), flat), i, flat)
+        number = self.table.number(("concatenate", dimension, i.shape.without_layout(), *flat), i, flat)
         self.table.parts[number, dimension] = tuple(parts)
         return number
 
+    def _held(self, walk: _Walk, i: Instruction, value: Value) -> Value:
+        """The value of an instruction that waits for others: one of its own, unless it comes after them anyway. So do the side effects inside it."""
+        table = self.table
+        needed: set[int] = set()
+        for predecessor in i.control_predecessors:
+            needed.update(leaves(walk.values[predecessor]))
+            needed.update(walk.inside.get(predecessor, ()))
+        inside = walk.inside.get(i, [])
+        for occurrence in sorted(inside):
+            waits = self._not_implied(
+                needed.union(table.waits.get(occurrence, ())), table.operands[occurrence], occurrence
+            )
+            if waits:
+                table.waits[occurrence] = waits
+        if inside and i.opcode not in ("call", "fusion"):
+            return value
+        return self._wrapped(walk, i, value, needed)
 
-_NO_EFFECTS: Counter[int] = Counter()
-_NO_WAITS: Counter[tuple[int, int]] = Counter()
-"""Stay empty: most computations have neither, and there are many."""
+    def _wrapped(self, walk: _Walk, i: Instruction, value: Value, needed: set[int]) -> Value:
+        if not isinstance(value, int):
+            return tuple([self._wrapped(walk, i, v, needed) for v in value])
+        waits = self._not_implied(needed, (value,), len(self.table.made_by))
+        if not waits:
+            return value
+        number = self.table.occurrence(_WAITS, i, (value,))
+        self.table.waits[number] = waits
+        walk.happens(i, [number], False)
+        return number
+
+    def _not_implied(self, needed: set[int], operands: tuple[int, ...], waiter: int) -> tuple[int, ...]:
+        """Of what a value waits for, that which is not over by then anyway, because an operand, or another of them, comes after it."""
+        table = self.table
+        first = min(needed, default=waiter)
+        seen: set[int] = set()
+        stack = [*operands]
+        for number in needed:
+            stack.extend(table.operands[number])
+            stack.extend(table.waits.get(number, ()))
+        while stack and self._looks_left > 0:
+            number = stack.pop()
+            if number < first or number in seen:
+                continue
+            self._looks_left -= 1
+            seen.add(number)
+            stack.extend(table.operands[number])
+            stack.extend(table.waits.get(number, ()))
+        return tuple(sorted(needed - seen))
+
+
+def is_looked_through(instruction: Instruction) -> bool:
+    """Whether a call or a fusion means what its computation does and nothing more: it runs on the same thread, names no library's kernel and shares no memory."""
+    if instruction.opcode == "call":
+        return not elsewhere(instruction.called_by("to_apply"))
+    return not names_library(instruction) and "output_to_operand_aliasing" not in instruction.attributes
+
+
+_OCCURRENCE = object()
+"""Begins the keys of occurrences: no opcode does."""
+
+_WAITS = "waits"
+"""What is another value only because it waits."""
 
 
 class _Walk:
@@ -360,13 +484,26 @@ class _Walk:
         self.order = list(computation.instructions)
         self.position = 0
         self.values: dict[Instruction, Value] = {}
-        self.effects: Counter[int] = _NO_EFFECTS
-        self.waits: Counter[tuple[int, int]] = _NO_WAITS
+        self.occurrences: list[int] = []
+        self.acts = False
+        self.inside: dict[Instruction, list[int]] = {}
+        """The occurrences that an instruction stands for."""
+
+    def happens(self, instruction: Instruction, occurrences: list[int], acts: bool) -> None:
+        self.occurrences.extend(occurrences)
+        self.inside.setdefault(instruction, []).extend(occurrences)
+        self.acts = self.acts or acts
 
 
 def _called_key(i: Instruction, called: list[Numbered], table: Table) -> tuple[object, ...]:
-    names = [(name, len(v.computations)) for name, v in i.attributes.items() if isinstance(v, Called)]
-    return (
-        *names,
-        *((table.flat(n.root), tuple(sorted(n.effects.items())), tuple(sorted(n.waits.items()))) for n in called),
-    )
+    """What an instruction calls, by the names of its attributes."""
+    bodies = iter(called)
+    found: list[tuple[object, ...]] = []
+    for name, value in i.attributes.items():
+        if isinstance(value, Called):
+            found.append((name, *[(table.body(next(bodies)), _attributes_of(c)) for c in value.computations]))
+    return tuple(sorted(found, key=lambda entry: str(entry[0])))
+
+
+def _attributes_of(computation: Computation) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, value.text) for name, value in computation.attributes.items()))
