@@ -1,6 +1,7 @@
 """Inputs and outputs as npz files: `in0, in1, ...` (entry parameters, tuples flattened in order) and `out0, ...`.
 
-A key with a device, `in0.d3`, is for this simulated device alone; one without goes to all that have no key of their own. An output that is the same, bit for
+A key with a device, `in0.d3`, is for this simulated device alone; one without goes to all that have no key of their own: as it is, or cut, where it is a global array, as the parameter's
+sharding says. An output that is the same, bit for
 bit, on all devices is stored once, as `out0`; another one once per device, as `out0.d0, out0.d1, ...`.
 Types that NumPy lacks (bf16, f8, ...) are stored as their raw bits, unsigned integers of the same size.
 """
@@ -18,33 +19,48 @@ import numpy as np
 
 from hlo_opt.cli import files
 from hlo_opt.diag import EvaluationError, UsageError
-from hlo_opt.ir import Module, Shape
+from hlo_opt.evaluate.device_inputs import cut, device_inputs, global_forms, is_global
+from hlo_opt.evaluate.memory import check_drawing
+from hlo_opt.ir import Module
 from hlo_opt.ops.control_numpy import same_bits
+from hlo_opt.ops.module_devices import check_devices
 from hlo_opt.runtime.executable import entry_inputs, entry_shapes
 from hlo_opt.runtime.memory import Array, raw_dtype
 
 _KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
 
 
-def load_inputs(name: str, module: Module) -> list[Array]:
-    """The inputs in an npz file for a module on one device, in the types of the entry's parameters.
+def check_inputs(module: Module, name: str | None, limit: int | None) -> int:
+    """How many devices the module is for. Raises EvaluationError (HLO402) for too many, and where drawing inputs for them, because no file gives any, would take more bytes than the limit."""
+    devices = check_devices(module)
+    if name is None:
+        check_drawing(module, limit, devices=devices)
+    return devices
 
-    Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type or shape.
-    """
-    return load_device_inputs(name, module, 1)[0]
+
+def given_or_drawn(name: str | None, module: Module, seed: int) -> list[list[Array]]:
+    """The inputs of each of the module's devices: those in an npz file, else drawn. Raises as `load_device_inputs`."""
+    if name is None:
+        return device_inputs(module, seed)
+    return load_device_inputs(name, module, check_devices(module))
 
 
 def load_device_inputs(name: str, module: Module, devices: int) -> list[list[Array]]:
-    """The inputs in an npz file for each of the module's devices. Arrays that several of them get are there once. Raises as `load_inputs` does."""
+    """The inputs in an npz file for each of the module's devices, in the types of the entry's parameters. Arrays that several of them get are there once; global ones are cut.
+
+    Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type or shape.
+    """
     shapes = entry_shapes(module)
     with _opened(name) as stored:
         keys = _keys(name, stored.files, len(shapes), devices)
-        _check_sizes(name, stored, keys, shapes)
+        _check_sizes(name, stored, keys, module)
         arrays = {key: stored[key] for key in dict.fromkeys(key for row in keys for key in row)}
+    shared = {n: cut(module, n, arrays[f"in{n}"]) for n in range(len(shapes)) if devices > 1 and f"in{n}" in arrays}
     found = []
-    for row in keys:
+    for device, row in enumerate(keys):
+        own = [shared[n][device] if n in shared and key == f"in{n}" else arrays[key] for n, key in enumerate(row)]
         try:
-            found.append(entry_inputs(module, [arrays[key] for key in row]))
+            found.append(entry_inputs(module, own))
         except EvaluationError as error:
             raise UsageError(error.message, code=error.code, filename=name, hint=error.hint) from None
     return found
@@ -89,21 +105,34 @@ def _is_taken(key: str, count: int, devices: int) -> bool:
     return found[2] is None or (str(int(found[2])) == found[2] and int(found[2]) < devices)
 
 
-def _check_sizes(
-    name: str, stored: np.lib.npyio.NpzFile, keys: Sequence[Sequence[str]], shapes: Sequence[Shape]
-) -> None:
-    """Raises UsageError for an array of more elements than its parameter has, before it is read: a small file can hold a huge one."""
+def _check_sizes(name: str, stored: np.lib.npyio.NpzFile, keys: Sequence[Sequence[str]], module: Module) -> None:
+    """Raises UsageError for an array that is no input, nor a global array that is cut into inputs, before it is read: a small file can hold a huge one."""
+    shapes, devices = entry_shapes(module), len(keys)
     for number, key in {(n, key) for row in keys for n, key in enumerate(row)}:
         assert stored.zip is not None  # it is open
         with stored.zip.open(f"{key}.npy") as stream:
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             sizes: tuple[int, ...] = read(stream)[0]
-        if np.prod(sizes, dtype=object) > shapes[number].element_count >= 0:
-            expected = f"{shapes[number].type}[{','.join(map(str, shapes[number].dimensions))}]"
+        if devices > 1 and key == f"in{number}" and is_global(module, number, sizes):
+            continue
+        shape = shapes[number]
+        is_too_large = np.prod(sizes, dtype=object) > shape.element_count >= 0
+        if is_too_large or (devices > 1 and sizes != shape.dimensions and not any(shape.dynamic)):
+            expected = f"{shape.type}[{','.join(map(str, shape.dimensions))}]"
             raise UsageError(
-                f"{key} is [{','.join(map(str, sizes))}], expected {expected}", code="HLO401", filename=name
+                f"{key} is [{','.join(map(str, sizes))}], expected {expected}",
+                code="HLO401",
+                filename=name,
+                hint=_forms(module, number, key) if devices > 1 else None,
             )
+
+
+def _forms(module: Module, number: int, key: str) -> str:
+    """What else may be given for an input of several devices."""
+    other = global_forms(module, number)
+    own = f"{key} for one device" if "." in key else f"in{number}.d0, in{number}.d1, .. for each device its own"
+    return own + (f"; in{number} may be {other}" if other else f"; nothing says how a global in{number} would be cut")
 
 
 @contextlib.contextmanager

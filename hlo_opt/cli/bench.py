@@ -44,7 +44,7 @@ def command(
     """Run FILE and what fusing it gives, in turn, and compare their times with each other and with a plain copy on the same device.
 
     Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that (warm). On a GPU inputs and
-    outputs stay there, and launches are queued before the clock starts.
+    outputs stay there, and launches are queued before the clock starts. A module for several devices runs on all of them, which take turns; the times are theirs together.
     """
     from hlo_opt.cli.fusing import Fusing
 
@@ -54,14 +54,11 @@ def command(
     module = read_module(file)
     fused = Fusing.of(fusing).run(module).outcome.module
     from hlo_opt.cli import arrays
-    from hlo_opt.evaluate import module_inputs
-    from hlo_opt.evaluate.memory import check_drawing
     from hlo_opt.report import timings
     from hlo_opt.runtime.bench import bench
 
-    if inputs is None:
-        check_drawing(module, memory_limit)
-    given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
+    arrays.check_inputs(module, inputs, memory_limit)
+    given = arrays.given_or_drawn(inputs, module, seed)
     found = bench({"unfused": module, "fused": fused}, backend, given, rounds, memory_limit=memory_limit)
     if plot is not None:
         drawn = timings.bench_svg(found).encode() if plot.endswith(".svg") else timings.bench_png(found)

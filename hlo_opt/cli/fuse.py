@@ -141,6 +141,6 @@ def _compared(
     from hlo_opt.report.runs import check_page
     from hlo_opt.runtime.compare import check
 
-    given = None if inputs is None else arrays.load_inputs(inputs, module)
+    given = None if inputs is None else arrays.load_device_inputs(inputs, module, 1)[0]
     result = check(module, report.outcome.module, backend=backend, inputs=given, seed=seed, memory_limit=memory_limit)
     return check_page(result), result.ok

@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
 
-    A module with replica_count or num_partitions above 1 runs on as many simulated devices, in NumPy. An output that is the same on all of them
+    A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output that is the same on all of them
     comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
     Types that NumPy lacks are stored as their raw bits. What ran is told on stderr.
     """
@@ -81,16 +81,11 @@ def command(
 
 
 def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
-    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy plays several devices, shows values and takes
-    arrays of any size."""
-    from hlo_opt.evaluate.devices import counts
+    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy shows values and takes arrays of any size."""
     from hlo_opt.runtime import choose_backend
     from hlo_opt.runtime.executable import of_any_size
 
-    replicas, partitions = counts(module)
-    devices = replicas * partitions
-    needs = f"the module runs on {devices} devices ({replicas} x {partitions})" if devices > 1 else ""
-    needs = needs or ("--trace and --check-nans look at every value" if watches else "")
+    needs = "--trace and --check-nans look at every value" if watches else ""
     open_one = of_any_size(module)
     needs = needs or (f"the size of {open_one.name} is open" if open_one is not None else "")
     name, why = choose_backend("numpy" if needs and wish == "auto" else wish)
@@ -100,7 +95,7 @@ def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
         raise UsageError(
             f"{needs}, and backend {name} cannot do that",
             code="HLO321",
-            hint="--backend numpy evaluates every instruction, for any number of devices",
+            hint="--backend numpy evaluates every instruction",
         )
     return name, needs if wish == "auto" else why
 
@@ -117,9 +112,9 @@ def _in_numpy(
 ) -> list[list[Any]]:
     """The outputs of each device, by the interpreter."""
     from hlo_opt.cli import arrays
-    from hlo_opt.evaluate import device_inputs, evaluate, evaluate_devices, module_inputs
-    from hlo_opt.evaluate.devices import check_devices
+    from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.evaluate.memory import check_memory
+    from hlo_opt.ops.module_devices import check_devices
     from hlo_opt.report.runs import numpy_page
 
     trace = _trace(module, options["trace"])
@@ -128,12 +123,10 @@ def _in_numpy(
     check_memory(module, memory_limit, devices=devices, inputs=given, drawn=inputs is None)
     settings: dict[str, Any] = {"max_steps": max_steps, "check_nans": options["check_nans"]}
     settings["watch"] = _shown(trace) if trace is not None else None
-    if devices > 1:
-        several = device_inputs(module, seed) if inputs is None else arrays.load_device_inputs(inputs, module, devices)
-        results = evaluate_devices(module, several, **settings)
-    else:
-        own = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
-        results = [evaluate(module, own, **settings)]
+    several = arrays.given_or_drawn(inputs, module, seed)
+    results = (
+        evaluate_devices(module, several, **settings) if devices > 1 else [evaluate(module, several[0], **settings)]
+    )
     if trace is not None:
         show(trace.rest(), err=True)
     show(numpy_page(why, module, options["check_nans"]), err=True)
@@ -170,21 +163,17 @@ def _compiled(
     sanitize: bool,
     **options: Any,
 ) -> list[list[Any]]:
-    """The outputs of the only device, by kernels."""
+    """The outputs of each device, by kernels."""
     from hlo_opt.cli import arrays
-    from hlo_opt.evaluate import module_inputs
-    from hlo_opt.evaluate.memory import check_drawing
     from hlo_opt.report.runs import run_page
     from hlo_opt.runtime import compile
 
-    if inputs is None:
-        check_drawing(module, memory_limit)
+    arrays.check_inputs(module, inputs, memory_limit)
     executable = compile(module, backend, max_steps=max_steps, memory_limit=memory_limit, sanitize=sanitize)
     executable.why = why
-    given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
-    results = executable(*given)
+    results = executable.run_devices(arrays.given_or_drawn(inputs, module, seed))
     show(run_page(executable), err=True)
-    return [results]
+    return results
 
 
 def _profiled(
@@ -198,7 +187,7 @@ def _profiled(
     memory_limit: int | None,
     **options: Any,
 ) -> list[list[Any]]:
-    """The outputs of the only device; a trace of its launches goes to a file, a table to stderr."""
+    """The outputs of each device; a trace of their launches goes to a file, a table to stderr."""
     if options["sanitize"]:
         raise UsageError(
             "--profile and --sanitize do not go together: sanitizers make every launch slow", code="HLO343"
@@ -208,18 +197,15 @@ def _profiled(
     import json
 
     from hlo_opt.cli import arrays
-    from hlo_opt.evaluate import module_inputs
-    from hlo_opt.evaluate.memory import check_drawing
     from hlo_opt.report.timings import profile_page
     from hlo_opt.runtime.footprint import check_schedule
     from hlo_opt.runtime.profile import profile
     from hlo_opt.runtime.schedule import build_schedule
 
-    if inputs is None:
-        check_drawing(module, memory_limit)
-    check_schedule(build_schedule(module), memory_limit)
-    given = module_inputs(module, seed) if inputs is None else arrays.load_inputs(inputs, module)
+    devices = arrays.check_inputs(module, inputs, memory_limit)
+    check_schedule(build_schedule(module), memory_limit, devices=devices)
+    given = arrays.given_or_drawn(inputs, module, seed)
     results, found = profile(module, backend, given, max_steps=max_steps)
     show(profile_page(found), err=True)
     files.write_text(profile_file, json.dumps(found.trace()) + "\n")
-    return [results]
+    return results

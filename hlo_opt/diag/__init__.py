@@ -3,6 +3,7 @@
 from hlo_opt.diag.errors import (
     BackendError,
     CheckError,
+    DeviceWarning,
     EvaluationError,
     HloOptError,
     ParseError,
@@ -17,6 +18,7 @@ from hlo_opt.diag.source import Source, Span
 __all__ = [
     "BackendError",
     "CheckError",
+    "DeviceWarning",
     "EvaluationError",
     "HloOptError",
     "ParseError",

@@ -143,3 +143,7 @@ class CheckError(HloOptError):
     """Original and fused module disagree."""
 
     default_code = "HLO700"
+
+
+class DeviceWarning(UserWarning):
+    """Only the first device of a module for several was run, where what the others do matters."""

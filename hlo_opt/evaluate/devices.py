@@ -1,21 +1,21 @@
 """Runs of one module on several simulated devices, which meet in its collectives.
 
-Every device is an interpreter in a thread of its own, and exactly one of them runs at any time, until it waits at a collective or ends; then the
+Every device runs in a thread of its own, and exactly one of them runs at any time, until it waits at a collective or ends; then the
 next one that can go on does, in order of their numbers. So a run is deterministic, and when nobody can go on although somebody has not ended, the devices
 have gone different ways and the run stops with an error that names where each one waits.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.device_inputs import spread
 from hlo_opt.evaluate.effects import Effects
 from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Stopped
@@ -24,50 +24,37 @@ from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.program import error
 from hlo_opt.evaluate.reference import CALLS
 from hlo_opt.evaluate.watch import Watcher, watching
-from hlo_opt.ir import Attribute, Instruction, Module
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops.module_devices import check_devices, counts
+
+T = TypeVar("T")
 
 LEFT_BEHIND = 0.5
 """Seconds that the threads of a run that failed get to end."""
 
-MOST = 1024
-"""More devices than this are refused: each takes a thread and its own copy of every value."""
 
+class Player(Protocol):
+    """What runs the program of a device. Once `stopped` is set it ends soon, with `Stopped`."""
 
-def counts(module: Module) -> tuple[int, int]:
-    """(replicas, partitions) of a module, from `replica_count` and `num_partitions` in its header."""
-    return _count(module, "replica_count"), _count(module, "num_partitions")
-
-
-def _count(module: Module, name: str) -> int:
-    found = module.attributes.get(name)
-    value = found.value if isinstance(found, Attribute) else 1
-    return value if isinstance(value, int) and value > 0 else 1
-
-
-def check_devices(module: Module) -> int:
-    """How many devices a module runs on. Raises EvaluationError (HLO402) for more than are simulated."""
-    number = math.prod(counts(module))
-    if number > MOST:
-        raise EvaluationError(f"{number} devices are more than the {MOST} that are simulated", code="HLO402")
-    return number
+    stopped: bool
 
 
 @dataclass(eq=False)
-class _Device:
-    """A device of a run: `ready` is set while it may run. `offers` are what it brought to the collectives that it reached, by turn within a group."""
+class SimulatedDevice:
+    """A device of a run. `player` is what runs its program, where that can be stopped; `ready` is set while it may run. `turns` counts the collectives that it has
+    reached, by group."""
 
     replica: int
     partition: int
     replicas: int
     partitions: int
     run: _Run
+    player: Player | None = None
     ready: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     waits: tuple[Any, ...] | None = None
     at: Instruction | None = None
     ended: bool = False
-    outputs: list[Array] = field(default_factory=list)
     turns: dict[tuple[int, ...], int] = field(default_factory=dict)
-    interpreter: Interpreter | None = None
 
     @property
     def number(self) -> int:
@@ -90,13 +77,17 @@ class _Run:
     """The devices of a run, and what they have brought to the meetings that not all have reached."""
 
     def __init__(self, replicas: int, partitions: int) -> None:
-        self.devices = [_Device(r, p, replicas, partitions, self) for r in range(replicas) for p in range(partitions)]
+        self.devices = [
+            SimulatedDevice(r, p, replicas, partitions, self) for r in range(replicas) for p in range(partitions)
+        ]
         self.meetings: dict[tuple[Any, ...], dict[int, tuple[Instruction, Sequence[Any]]]] = {}
         self.left: dict[tuple[Any, ...], int] = {}
         self.back = threading.Semaphore(0)
         self.failure: BaseException | None = None
 
-    def meet(self, device: _Device, instruction: Instruction, key: tuple[Any, ...], values: Sequence[Any]) -> list[Any]:
+    def meet(
+        self, device: SimulatedDevice, instruction: Instruction, key: tuple[Any, ...], values: Sequence[Any]
+    ) -> list[Any]:
         """Bring values to a meeting; returns what all members brought, in the group's order, once they have."""
         brought = self.meetings.setdefault(key, {})
         brought[device.number] = (instruction, values)
@@ -117,7 +108,7 @@ class _Run:
             del self.meetings[key], self.left[key]
         return made
 
-    def can_go_on(self, device: _Device) -> bool:
+    def can_go_on(self, device: SimulatedDevice) -> bool:
         if device.ended:
             return False
         return device.waits is None or len(self.meetings[device.waits]) == len(device.waits[0])
@@ -137,8 +128,8 @@ class _Run:
             raise
         finally:
             for device in self.devices:
-                if device.interpreter is not None:
-                    device.interpreter.stopped = self.failure is not None
+                if device.player is not None:
+                    device.player.stopped = self.failure is not None
                 device.ready.release()
 
     def _stuck(self) -> EvaluationError:
@@ -153,6 +144,43 @@ class _Run:
             hint="every device of a group must reach the same collectives in the same order",
             code="HLO405",
         )
+
+
+def play(module: Module, work: Callable[[SimulatedDevice], T]) -> list[T]:
+    """What `work` gives for each device of a module, in order of their numbers: replica * partitions + partition.
+
+    Each device works in a thread of its own, one at a time. Raises what one of them raises; EvaluationError for too many devices (HLO402), and when they wait for
+    each other for ever or meet in different collectives (HLO405).
+    """
+    check_devices(module)
+    run = _Run(*counts(module))
+    results: dict[int, T] = {}
+
+    def begin(device: SimulatedDevice) -> None:
+        device.ready.acquire()
+        try:
+            if run.failure is None:
+                results[device.number] = work(device)
+        except Stopped:
+            pass
+        except BaseException as fault:  # handed to the caller's thread
+            run.failure = run.failure or fault
+        finally:
+            device.ended = True
+            device.player = None
+            run.back.release()
+
+    threads = [threading.Thread(target=begin, args=(device,), daemon=True) for device in run.devices]
+    for thread in threads:
+        thread.start()
+    try:
+        run.drive()
+    finally:
+        for thread in threads:  # after Ctrl-C, one may be in the middle of a long NumPy call: it is left behind
+            thread.join(None if run.failure is None else LEFT_BEHIND / len(threads))
+    if run.failure is not None:
+        raise run.failure
+    return [results[device.number] for device in run.devices]
 
 
 def _same(left: Instruction, right: Instruction) -> bool:
@@ -172,7 +200,8 @@ def evaluate_devices(
 ) -> list[list[Array]]:
     """The entry's results on every simulated device, in order of their numbers: replica * partitions + partition.
 
-    inputs        per device what `evaluate` takes: one array per array of the entry's parameters. One list alone goes to all devices
+    inputs        per device what `evaluate` takes: one array per array of the entry's parameters. One list alone goes to all devices; its arrays may be global ones, which the
+                  parameters' shardings cut
     watch         as for `evaluate`; the events say on which device they happened
     check_nans    as for `evaluate`
     call_limit    how many computations each device may run; None: any number
@@ -182,49 +211,20 @@ def evaluate_devices(
     Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
     for each other for ever or meet in different collectives (HLO405). CheckError as `evaluate` does.
     """
-    replicas, partitions = counts(module)
     number = check_devices(module)
-    if len(inputs) not in (1, number):
-        raise EvaluationError(f"the module runs on {number} devices, inputs for {len(inputs)} are given", code="HLO401")
-    given = None if len(inputs) > 1 else inputs_bytes(module)
-    check_memory(module, memory_limit, devices=number, inputs=given)
-    arrays = [checked(module, own) for own in inputs]
-    run = _Run(replicas, partitions)
+    own = spread(module, inputs)
+    is_shared = len(inputs) == 1 and all(a is b for some in own for a, b in zip(own[0], some, strict=True))
+    check_memory(module, memory_limit, devices=number, inputs=inputs_bytes(module) if is_shared else None)
+    arrays = [checked(module, some) for some in own]
     watcher = watching(watch, NanCheck() if check_nans else None)
 
-    def work(device: _Device) -> None:
-        device.ready.acquire()
-        try:
-            if run.failure is None:
-                own = arrays[device.number if len(arrays) > 1 else 0]
-                device.interpreter = Interpreter(
-                    watch=watcher,
-                    call_limit=call_limit,
-                    max_steps=max_steps,
-                    device=device,
-                    effects=effects,
-                )
-                value = device.interpreter.call(
-                    module.entry, unflatten([p.shape for p in module.entry.parameters], own)
-                )
-                device.outputs = [np.array(array, order="C") for array in flatten(value)]
-        except Stopped:
-            pass
-        except BaseException as fault:  # handed to the caller's thread
-            run.failure = run.failure or fault
-        finally:
-            device.ended = True
-            device.interpreter = None
-            run.back.release()
+    def work(device: SimulatedDevice) -> list[Array]:
+        device.player = interpreter = Interpreter(
+            watch=watcher, call_limit=call_limit, max_steps=max_steps, device=device, effects=effects
+        )
+        value = interpreter.call(
+            module.entry, unflatten([p.shape for p in module.entry.parameters], arrays[device.number])
+        )
+        return [np.array(array, order="C") for array in flatten(value)]
 
-    threads = [threading.Thread(target=work, args=(device,), daemon=True) for device in run.devices]
-    for thread in threads:
-        thread.start()
-    try:
-        run.drive()
-    finally:
-        for thread in threads:  # after Ctrl-C, one may be in the middle of a long NumPy call: it is left behind
-            thread.join(None if run.failure is None else LEFT_BEHIND / len(threads))
-    if run.failure is not None:
-        raise run.failure
-    return [device.outputs for device in run.devices]
+    return play(module, work)

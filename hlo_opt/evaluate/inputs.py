@@ -71,8 +71,8 @@ def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
 
 def _checked(number: int, shape: Shape, given: Any) -> Array:
     dtype = shape.type.dtype
-    if hasattr(given, "__cuda_array_interface__") and hasattr(given, "get"):
-        given = given.get()  # CuPy makes no NumPy array of its own accord
+    if _is_of_cupy(given):
+        given = as_numpy(given)
     if isinstance(given, np.ndarray | np.generic):
         array = np.asarray(given)
         if array.dtype != dtype and is_raw(shape.type) and array.dtype == raw_dtype(shape.type):
@@ -90,6 +90,16 @@ def _checked(number: int, shape: Shape, given: Any) -> Array:
             code="HLO401",
         )
     return array
+
+
+def as_numpy(given: Any) -> Array:
+    """An array of any library on the host."""
+    return np.asarray(given.get() if _is_of_cupy(given) else given)
+
+
+def _is_of_cupy(given: Any) -> bool:
+    """Whether it is an array of CuPy, which makes no NumPy array of its own accord."""
+    return hasattr(given, "__cuda_array_interface__") and hasattr(given, "get")
 
 
 def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:

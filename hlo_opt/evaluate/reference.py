@@ -14,6 +14,7 @@ from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Module
+from hlo_opt.ops.module_devices import warn_of_one_device
 
 CALLS = 100_000_000
 """How many computations may be run by default: some minutes of the shortest ones. A loop that never ends becomes an error."""
@@ -31,7 +32,10 @@ def evaluate(
     memory_limit: int | None = None,
     effects: Effects | None = None,
 ) -> list[Array]:
-    """The entry's results, tuples flattened in order. For modules that run on several devices: `evaluate_devices`.
+    """The entry's results, tuples flattened in order.
+
+    A module for several devices (`replica_count`, `num_partitions`) is run on the first of them, alone: its number is 0, groups hold nobody else, and what nobody sends is zero. A DeviceWarning (HLO406)
+    says so where that matters; `evaluate_devices` runs all.
 
     inputs        one array per array of the entry's parameters, tuples flattened in order
     observe       called with every instruction and its value, for traces and checks
@@ -44,6 +48,7 @@ def evaluate(
     Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402); CheckError for a NaN
     that was looked for (HLO720).
     """
+    warn_of_one_device(module)
     entry = module.entry
     interpreter = Interpreter(
         observe=observe,

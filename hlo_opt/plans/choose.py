@@ -9,6 +9,7 @@ from hlo_opt.analysis.columns import SHARED_BYTES
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.lowering import Elementwise, compute_type
+from hlo_opt.ops.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import (
     column_reduction,
@@ -180,6 +181,8 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
             if instruction.opcode == "custom-call":
                 return Reason.of("FUS308", target=instruction.word("custom_call_target") or "(no target)")
             return _no_lowering(instruction, instruction.shape)
+        if instruction.opcode in WHICH_DEVICE and _is_for_several_devices(instruction):
+            return _no_lowering(instruction, instruction.shape)
         if isinstance(spec.cuda, Elementwise) and spec.cuda.text_for(instruction) is None:
             by = spec.cuda.by
             return _no_lowering(
@@ -195,6 +198,12 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
     if instruction.opcode == "parameter" and instruction.shape.is_tuple:
         return _no_lowering(instruction, instruction.shape)
     return _constant_reason(instruction) if instruction.opcode == "constant" else None
+
+
+def _is_for_several_devices(instruction: Instruction) -> bool:
+    """Whether the module is for several devices: a kernel does not know which of them runs it."""
+    module = None if instruction.parent is None else instruction.parent.module
+    return module is not None and counts(module) != (1, 1)
 
 
 def _layout_reason(fusion: Instruction) -> Reason | None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hlo_opt.evaluate.devices import counts
 from hlo_opt.ir import Module
+from hlo_opt.ops.module_devices import counts
 from hlo_opt.report.page import Page, Word, count, counted
 from hlo_opt.runtime.compare import CheckReport
 from hlo_opt.runtime.executable import Executable
@@ -38,15 +38,18 @@ def outputs_page(outputs: Mapping[str, Array]) -> Page:
 def numpy_page(why: str, module: Module, is_free_of_nans: bool) -> Page:
     """That the interpreter ran, why, and on how many simulated devices."""
     page = Page()
-    replicas, partitions = counts(module)
     page.add(f"backend numpy: {why}")
-    if replicas * partitions > 1:
-        page.add(
-            f"simulated {counted(replicas * partitions, 'device')}: {counted(replicas, 'replica')} x {counted(partitions, 'partition')}"
-        )
+    _add_devices(page, module)
     if is_free_of_nans:
         page.add("no NaN came up")
     return page
+
+
+def _add_devices(page: Page, module: Module) -> None:
+    replicas, partitions = counts(module)
+    if replicas * partitions > 1:
+        sizes = f"{counted(replicas, 'replica')} x {counted(partitions, 'partition')}"
+        page.add(f"simulated {counted(replicas * partitions, 'device')}: {sizes}")
 
 
 def run_page(executable: Executable) -> Page:
@@ -54,6 +57,7 @@ def run_page(executable: Executable) -> Page:
     report = executable.report()
     page = Page()
     page.add(f"backend {executable.backend}: {executable.why}")
+    _add_devices(page, executable.module)
     if executable.backend != "numpy":
         page.add(f"{counted(len(report['kernels']), 'kernel')}, launched {counted(report['launches'], 'time')}")
     graphs = report.get("graphs", {})

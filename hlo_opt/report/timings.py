@@ -50,6 +50,8 @@ def bench_page(found: Bench) -> Page:
     page.add(f"{found.module} on {found.backend} ({found.why}), {found.device}")
     page.add(f"{counted(found.rounds, 'round')}, the variants in turn; median, and the quartiles around it")
     page.add(f"cold: {found.cold}; warm: straight after another run")
+    if found.devices > 1:
+        page.add(f"{found.devices} simulated devices take turns: launches, bytes and times are those of all together")
     cells = [("", "kernels", "launches", "library", "bytes", "cold", "", "warm", "", "of copy")]
     for v in found.variants:
         counts = (v.name, str(v.kernels), str(v.launches), str(v.library), size(v.count))

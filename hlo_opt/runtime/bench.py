@@ -36,7 +36,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Variant:
-    """A module as it was run. `count` is bytes read and written by its kernels and calls, as `hlo-opt stats` counts them."""
+    """A module as it was run. `launches` are those on all devices; `count` is bytes read and written by its kernels and calls there, as `hlo-opt stats` counts them."""
 
     name: str
     kernels: int
@@ -49,7 +49,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Bench:
-    """The outcome. `copy_bandwidth` is bytes per second, read and written, of a plain copy; `cold` says how caches are emptied."""
+    """The outcome. `copy_bandwidth` is bytes per second, read and written, of a plain copy; `cold` says how caches are emptied; `devices` are those of the modules, which are simulated in turn on
+    one: times are theirs together."""
 
     module: str
     backend: str
@@ -59,6 +60,7 @@ class Bench:
     cold: str
     rounds: int
     variants: tuple[Variant, ...]
+    devices: int = 1
 
     def gain(self, state: str) -> float:
         """How many times faster the last variant is than the first; `state` is `cold` or `warm`."""
@@ -92,6 +94,7 @@ class Bench:
             "copy_gb_per_s": self.copy_bandwidth / 1e9,
             "cold": self.cold,
             "rounds": self.rounds,
+            "devices": self.devices,
             "variants": variants,
             "gain": {state: self.gain(state) for state in ("cold", "warm")},
         }
@@ -100,7 +103,7 @@ class Bench:
 def bench(
     modules: Mapping[str, Module],
     backend: str,
-    inputs: Sequence[Any],
+    inputs: Sequence[Sequence[Any]],
     rounds: int = ROUNDS,
     clock: Clock | None = None,
     memory_limit: int | None = None,
@@ -108,6 +111,7 @@ def bench(
     """Run modules that take the same inputs, in turn, and compare. The first is what the others are measured against.
 
     backend  `host`, `cupy` or `numpy`, or `auto`
+    inputs   of each device of the modules
     rounds   how often each runs cold and warm, at least 1; in every second one the order is reversed
     memory_limit  bytes that a run of one of them may hold at once; None: any number
 
@@ -119,7 +123,7 @@ def bench(
         return bench(modules, "host", inputs, rounds, clock, memory_limit)
     one = next(iter(executables.values()))
     clock = clock or clock_of(one.backend)
-    runs = {name: e.resident(inputs) for name, e in executables.items()}
+    runs = {name: e.resident_devices(inputs) for name, e in executables.items()}
     for run in runs.values():
         for _ in range(WARM_UPS):
             run()
@@ -136,7 +140,9 @@ def bench(
         report = executables[name].report()
         calls = sum(report["library"].values()) + sum(report["fallbacks"].values())
         times = (Timing.of(cold[name]), Timing.of(warm[name]))
-        variants.append(Variant(name, len(report["kernels"]), launches[name], calls, module_bytes(module), *times))
+        variants.append(
+            Variant(name, len(report["kernels"]), launches[name], calls, one.devices * module_bytes(module), *times)
+        )
     return Bench(
         next(iter(modules.values())).name,
         one.backend,
@@ -146,4 +152,5 @@ def bench(
         clock.cold,
         rounds,
         tuple(variants),
+        one.devices,
     )

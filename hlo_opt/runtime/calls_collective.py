@@ -6,8 +6,8 @@ what its group sends it. Asynchronous ones are done when they start.
 
 from __future__ import annotations
 
-from hlo_opt.evaluate.devices import counts
 from hlo_opt.ir import ElementType, Instruction, Shape
+from hlo_opt.ops.module_devices import counts
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.ops.replica_groups import by_partition, participants, source_target_pairs
 from hlo_opt.ops.spec import ShapeError

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.evaluate.devices import counts
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ops.convolution import convolution_dimensions
 from hlo_opt.ops.custom_calls import hands_on
 from hlo_opt.ops.linalg import is_left
+from hlo_opt.ops.module_devices import counts
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import ShapeError

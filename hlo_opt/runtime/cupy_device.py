@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.module_devices import counts, exchanges
 from hlo_opt.runtime import device_library
 from hlo_opt.runtime.calls import DeviceCall
 from hlo_opt.runtime.calls_alone import device_call
@@ -65,7 +67,8 @@ def has_gpu() -> bool:
 
 def refuse_what_cupy_lacks(schedule: Schedule) -> None:
     """Raises BackendError for the first instruction that has neither a kernel nor a call of CuPy (HLO523), or whose launch needs more blocks than a GPU takes
-    (HLO525): nothing moves to the CPU unasked."""
+    (HLO525): nothing moves to the CPU unasked. The devices that a module with several is for, which one GPU plays, meet in NumPy."""
+    several = math.prod(counts(schedule.module)) > 1
     for _, step in schedule.steps():
         module, i = schedule.module, step.instruction
         if (
@@ -73,6 +76,7 @@ def refuse_what_cupy_lacks(schedule: Schedule) -> None:
             and step.kind != "empty"
             and device_call(i) is None
             and i.opcode != "after-all"
+            and not (several and exchanges(i))
         ):
             raise BackendError(
                 f"backend cupy: neither a kernel nor CuPy computes {i.opcode} {i.name}"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hlo_opt.diag import BackendError
-from hlo_opt.evaluate.devices import counts
 from hlo_opt.ir import ElementType, Literal, Shape
+from hlo_opt.ops.module_devices import WHICH_DEVICE, counts
 from hlo_opt.runtime.calls import texts_of
 from hlo_opt.runtime.calls_collective import driver_call
 from hlo_opt.runtime.driver_prelude import CONNECTED, EPILOGUE, MEANING, PACKED, PLAIN, PRELUDE, RESERVED
@@ -36,7 +36,6 @@ from hlo_opt.runtime.steps import (
 
 _INLINE_BYTES = 128  # longer constants go to constants.npz
 _DEEPEST = 200  # control flow inside control flow; Python stops at about 1,000 nested calls
-_WHICH_DEVICE = frozenset({"partition-id", "replica-id"})
 _EXCHANGES = frozenset({"exchange_call", "group_exchange_call"})
 
 
@@ -61,7 +60,7 @@ def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
     lacking: dict[str, list[str]] = {}
     if _exchanges(schedule):
         told = {step.instruction for _, step in schedule.steps() if isinstance(step, ConstantStep)}
-        for i in (i for c in schedule.module.computations for i in c.instructions if i.opcode in _WHICH_DEVICE):
+        for i in (i for c in schedule.module.computations for i in c.instructions if i.opcode in WHICH_DEVICE):
             if i not in told:  # a kernel knows of one device only
                 lacking.setdefault(i.opcode, []).append(i.name)
     for _, step in schedule.steps():
@@ -150,7 +149,7 @@ class _Writer:
         steps = [s for routine in self.schedule.routines.values() for s in routine.steps]
         calls = [driver_call(s.instruction) for s in steps if isinstance(s, LibraryStep) and s.kind != "empty"]
         moves = ["logical", "flat"] if any(isinstance(s, RelayoutStep) for s in steps) else []
-        told = [s for s in steps if isinstance(s, ConstantStep) and s.instruction.opcode in _WHICH_DEVICE]
+        told = [s for s in steps if isinstance(s, ConstantStep) and s.instruction.opcode in WHICH_DEVICE]
         numbers = ["own_number"] if self.exchanges and told else []
         packs = ["packed", "unpacked"] if self.packed_types() else []
         return texts_of(sorted({c.function for c in calls if c is not None}) + moves + numbers + packs)
@@ -201,7 +200,7 @@ class _Writer:
                     else:
                         yield f"{name} = {_empty(routine.shapes[b])}"
                 yield f"KERNELS[{step.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
-            case ConstantStep() if self.exchanges and step.instruction.opcode in _WHICH_DEVICE:
+            case ConstantStep() if self.exchanges and step.instruction.opcode in WHICH_DEVICE:
                 is_partition = step.instruction.opcode == "partition-id"
                 yield f"{outputs[0]} = own_number(cupy, {counts(self.schedule.module)[1]}, {is_partition})"
             case ConstantStep():

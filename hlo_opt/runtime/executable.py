@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import BackendError, UsageError, nearest
+from hlo_opt.evaluate.device_inputs import spread
+from hlo_opt.evaluate.devices import evaluate_devices
 from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops.module_devices import check_devices, counts, warn_of_one_device
 from hlo_opt.runtime.executor import Device, Executor
 from hlo_opt.runtime.footprint import check_schedule
 from hlo_opt.runtime.host_program import HostProgram
@@ -30,10 +34,11 @@ BACKENDS = ("auto", "cupy", "host", "numpy")
 
 
 class Executable:
-    """A module on one backend: call it with arrays, one per entry parameter (tuples flattened in order).
+    """A module on one backend: call it with arrays, one per entry parameter (tuples flattened in order). `run_devices` runs one for several devices on all of them.
 
     backend  `numpy`, `host` or `cupy`
     why      why this backend, in words, for people
+    devices  how many devices the module's header asks for
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class Executable:
         self.module = module
         self.backend = backend
         self.why = why
+        self.devices = math.prod(counts(module))
         self.schedule = schedule
         self._device = device
         self._executor: Executor | HostProgram | SanitizedProgram | None = None
@@ -62,24 +68,51 @@ class Executable:
         self._max_steps = max_steps
 
     def __call__(self, *inputs: Any) -> list[Array]:
-        """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters."""
+        """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters.
+
+        A module for several devices runs as `evaluate` runs it: on the first of them, alone, with a DeviceWarning where that matters.
+        """
         arrays = entry_inputs(self.module, inputs)
         if self._executor is None:
             return Reference(self.module).run(arrays, self._max_steps)
+        warn_of_one_device(self.module)
         return self._executor.run(arrays)
 
+    def run_devices(self, inputs: Sequence[Sequence[Any]]) -> list[list[Array]]:
+        """The outputs on every device of the module, in order of their numbers: replica * partitions + partition. The devices are simulated: they take turns on
+        the one that there is, from one collective to the next.
+
+        inputs  per device what a call takes. One list alone goes to all devices; its arrays may be global ones, which the parameters' shardings cut
+
+        Raises what `evaluate_devices` raises.
+        """
+        check_devices(self.module)
+        arrays = [entry_inputs(self.module, own) for own in spread(self.module, inputs)]
+        if self.devices == 1:
+            return [self(*arrays[0])]
+        if self._executor is None:
+            return evaluate_devices(self.module, arrays, max_steps=self._max_steps)
+        return self._executor.run_devices(arrays)
+
     def resident(self, inputs: Sequence[Any]) -> Callable[[], None]:
-        """Runs the module, on a GPU from inputs that lie there already to outputs that stay there: what is timed. There it may return before all is done."""
-        arrays = entry_inputs(self.module, inputs)
+        """As `resident_devices`, for a module for one device."""
+        return self.resident_devices([inputs])
+
+    def resident_devices(self, inputs: Sequence[Sequence[Any]]) -> Callable[[], None]:
+        """Runs the module on all its devices, each with its inputs, on a GPU from inputs that lie there already to outputs that stay there: what is timed. There it may return before all is
+        done."""
         executor = self._executor
         if not isinstance(executor, Executor):
-            return lambda: void(self(*arrays))
-        memory = executor.upload(arrays)
-        return lambda: void(executor.run_resident(memory))
+            return lambda: void(self.run_devices(inputs))
+        memory = [executor.upload(entry_inputs(self.module, own)) for own in spread(self.module, inputs)]
+        if self.devices == 1:
+            return lambda: void(executor.run_resident(memory[0]))
+        return lambda: void(executor.run_devices_resident(memory))
 
     def report(self) -> dict[str, Any]:
         """What ran.
 
+        devices    how many devices the module is for; `launches` and `memory` are those of all that ran
         launches   kernel launches of the last call, each iteration of a loop counted (0 before the first call)
         kernels    the distinct kernels: symbol, kind, grid, block, shared_bytes
         library    instructions that a library computes, by what is called
@@ -89,7 +122,8 @@ class Executable:
         graphs     on a GPU: loops and straight stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
-            return {"backend": self.backend, "launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
+            empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
+            return {"backend": self.backend, "devices": self.devices, **empty}
         kernels = [
             {
                 "symbol": k.symbol,
@@ -106,6 +140,7 @@ class Executable:
             **memory,
             **graphs,
             "backend": self.backend,
+            "devices": self.devices,
             "launches": self._executor.launches,
             "kernels": kernels,
             "library": self.schedule.library_calls("library"),
@@ -164,7 +199,7 @@ def compile(
 
     backend       `numpy` (the interpreter), `host` (the emitted CUDA text built with the C++ compiler), `cupy` (on a GPU) or `auto`
     max_steps     how many iterations all loops of a run may take together, else it raises EvaluationError (HLO402); None: any number
-    memory_limit  bytes that a run may hold at once, inputs and outputs included; None: any number
+    memory_limit  bytes that a run may hold at once on all devices of the module, inputs and outputs included; None: any number
     sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over races between threads, and run them in a process of their
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
@@ -186,11 +221,12 @@ def compile(
             span=module.span(open_one),
             hint="choose --backend numpy",
         )
+    devices = math.prod(counts(module))
     if name == "numpy":
-        check_memory(module, memory_limit)
+        check_memory(module, memory_limit, devices=devices)
         return Executable(module, name, why, None, None, max_steps)
     schedule = build_schedule(module)
-    check_schedule(schedule, memory_limit)
+    check_schedule(schedule, memory_limit, devices=devices)
     reference = Reference(module)
     device: Device | HostProgram | SanitizedProgram
     if sanitize:
@@ -217,6 +253,6 @@ def compile(
             return elsewhere
         from hlo_opt.runtime.cupy_runs import graphs_of
 
-        captured = graphs_of(schedule, on_gpu, memory_limit) if graphs else None
+        captured = graphs_of(schedule, on_gpu, memory_limit) if graphs and devices == 1 else None
         return Executable(module, name, why, schedule, device, max_steps, captured)
     return Executable(module, name, why, schedule, device, max_steps)

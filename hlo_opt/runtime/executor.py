@@ -9,10 +9,13 @@ from typing import Any, Protocol
 
 from hlo_opt.analysis.loops import derived_trip_count
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.evaluate.interpreter import endless
+from hlo_opt.evaluate.devices import SimulatedDevice, play
+from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.ir import Shape
+from hlo_opt.ops.module_devices import WHICH_DEVICE, exchanges
 from hlo_opt.runtime.memory import Array
-from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.steps import (
     BranchStep,
     ConstantStep,
@@ -136,24 +139,63 @@ class _Frame:
 class Executor:
     """Runs a schedule on a device and counts launches. Constants are uploaded once and kept."""
 
-    def __init__(self, schedule: Schedule, device: Device, max_steps: int | None = None) -> None:
-        """`max_steps` is how many iterations all loops of a run may take together; None: any number."""
+    def __init__(
+        self,
+        schedule: Schedule,
+        device: Device,
+        max_steps: int | None = None,
+        *,
+        place: SimulatedDevice | None = None,
+        kept: Executor | None = None,
+    ) -> None:
+        """`max_steps` is how many iterations all loops of a run may take together; None: any number. `place` is the device to play, None one that is alone. What `kept` holds
+        for all runs is shared."""
         self.max_steps = max_steps
+        self.place = place
+        self.stopped = False
+        self._reference = None if place is None else Reference(schedule.module)
+        if place is not None and self._reference is not None:
+            self._reference.play(place)
         self.steps = 0
         self.schedule = schedule
         self.device = device
         self.launches = 0
         self.loops: Loops | None = None
         self.stretches: Stretches | None = None
-        self._constants_of: dict[ConstantStep, list[Memory]] = {}
-        self._known_trips: dict[WhileStep, int | None] = {}
+        self._constants_of: dict[ConstantStep, list[Memory]] = {} if kept is None else kept._constants_of
+        self._known_trips: dict[WhileStep, int | None] = {} if kept is None else kept._known_trips
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
-        results = self.run_resident(self.upload(inputs))
+        return self.outputs(self.run_resident(self.upload(inputs)))
+
+    def outputs(self, results: Sequence[Memory]) -> list[Array]:
+        """The arrays in what `run_resident` gave."""
         entry = self.schedule.entry
         outputs = [(m, entry.shapes[b]) for m, b in zip(results, entry.results, strict=True)]
         return [self.device.download(m, s) for m, s in outputs if s.is_array]
+
+    def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """What `run` gives on every device of the module for its inputs. Raises what `play` raises."""
+        results = self.run_devices_resident([self.upload(own) for own in inputs])
+        return [self.outputs(own) for own in results]
+
+    def run_devices_resident(self, memory: Sequence[Sequence[Memory]]) -> list[list[Memory]]:
+        """What `run_devices` does, from buffers to buffers. Launches are those of all devices."""
+        launches = 0
+
+        def work(place: SimulatedDevice) -> list[Memory]:
+            nonlocal launches
+            place.player = player = type(self)(self.schedule, self.device, self.max_steps, place=place, kept=self)
+            try:
+                return player.run_resident(memory[place.number])
+            finally:
+                launches += player.launches
+
+        try:
+            return play(self.schedule.module, work)
+        finally:
+            self.launches = launches
 
     def upload(self, inputs: Sequence[Array]) -> list[Memory]:
         """The entry's flattened parameters as the device holds them."""
@@ -209,6 +251,8 @@ class Executor:
 
     def _step(self, frame: _Frame, step: Step) -> _Frame | None:
         """Do one step; a frame when a routine must run first."""
+        if self.stopped:
+            raise Stopped
         memory, shapes = frame.memory, frame.routine.shapes
         match step:
             case KernelStep():
@@ -328,16 +372,31 @@ class Executor:
             for b in step.outputs:
                 memory[b] = self.device.allocate(shapes[b]) if shapes[b].is_array else None
             return
-        values = self.device.call(step, [memory[b] for b in step.inputs], [shapes[b] for b in step.inputs])
+        given, of = [memory[b] for b in step.inputs], [shapes[b] for b in step.inputs]
+        if self._reference is not None and exchanges(step.instruction):
+            values = self._exchanged(self._reference, step, given, of)
+        else:
+            values = self.device.call(step, given, of)
         for b, value in zip(step.outputs, values, strict=True):
             memory[b] = value
 
+    def _exchanged(
+        self, reference: Reference, step: LibraryStep, given: Sequence[Memory], shapes: Sequence[Shape]
+    ) -> list[Memory]:
+        """What a collective gives this device: the devices of a run meet in NumPy, wherever their buffers are."""
+        arrays = [self.device.download(m, s) if s.is_array else None for m, s in zip(given, shapes, strict=True)]
+        results = reference.leaves_of(step.instruction, arrays)
+        leaves = step.instruction.shape.leaves()
+        return [None if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
+
     def _constant(self, step: ConstantStep, shapes: Sequence[Shape]) -> list[Memory]:
-        found = self._constants_of.get(step)
+        is_own = self.place is not None and step.instruction.opcode in WHICH_DEVICE
+        found = None if is_own else self._constants_of.get(step)
         if found is None:
             pairs = zip(step.literals, step.outputs, strict=True)
-            found = [self.device.upload(literal_array(value), shapes[b]) for value, b in pairs]
-            self._constants_of[step] = found
+            found = [self.device.upload(told_array(step, value, self.place), shapes[b]) for value, b in pairs]
+            if not is_own:
+                self._constants_of[step] = found
         return found
 
     def _branch(self, step: BranchStep, frame: _Frame) -> int:

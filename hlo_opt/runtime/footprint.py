@@ -32,15 +32,16 @@ class Peak:
     at: Instruction | None
 
 
-def check_schedule(schedule: Schedule, limit: int | None) -> None:
-    """Raises EvaluationError (HLO402) where a run of the schedule would hold more bytes than the limit (None: any number)."""
+def check_schedule(schedule: Schedule, limit: int | None, *, devices: int = 1) -> None:
+    """Raises EvaluationError (HLO402) where a run of the schedule, on so many devices at once, would hold more bytes than the limit (None: any number)."""
     if limit is None:
         return
     found = peak_of(schedule)
-    if found.bytes > limit:
+    if devices * found.bytes > limit:
+        times = f" on {devices} devices" if devices > 1 else ""
         raise error(
             found.at or schedule.entry.computation.root,
-            f"the run would hold {sized(found.bytes)} here; the limit is {sized(limit)}",
+            f"the run would hold {sized(devices * found.bytes)}{times} here; the limit is {sized(limit)}",
             code="HLO402",
             hint="--memory-limit SIZE (in Python memory_limit) sets another limit",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -12,17 +13,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hlo_opt.diag import BackendError
-from hlo_opt.evaluate.interpreter import endless
+from hlo_opt.evaluate.devices import SimulatedDevice, play
+from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.ir import Shape
+from hlo_opt.ops.module_devices import WHICH_DEVICE, counts, exchanges
 from hlo_opt.runtime.host import HostLibrary, load
 from hlo_opt.runtime.host_words import HostCall, ProgramWords, RoutineWords, buffer_bytes, words_of
 from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.schedule import Schedule, literal_array, told_array
 from hlo_opt.runtime.steps import RelayoutStep
 
 _FINE, _CALL, _FIBRES, _STEPS, _MEMORY, _PAUSE = range(6)
 _NEW, _GO_ON = 0, -1
+_ALONE = -1
 
 
 class _Routine(ctypes.Structure):
@@ -65,19 +69,21 @@ def _runner() -> Any:
 class HostProgram:
     """Runs a schedule; the same face as `Executor`.
 
-    launches  kernel launches of the last run
+    launches  kernel launches of the last run, on all its devices
     """
 
     def __init__(self, schedule: Schedule, reference: Reference, max_steps: int | None = None) -> None:
         """`max_steps` as for `Executor`. Raises BackendError as `HostLibrary`."""
         self.schedule = schedule
         self.launches = 0
+        self.devices = 1
+        """Devices of the last run."""
         self._reference = reference
         self._most_steps = -1 if max_steps is None else max_steps
         self._library = HostLibrary(schedule.kernels)
         self._program = words_of(schedule)
         self._constants: list[Array] | None = None
-        self._kept: _Run | None = None
+        self._kept: dict[int, _Run] = {}
         self._timings = np.zeros((max(1, len(schedule.kernels)), 2), np.int64)
         self._words = [np.array(r.words, np.int64) for r in self._program.routines]
         self._launchers = np.array([self._library.address(k) for k in schedule.kernels] or [0], np.uint64)
@@ -90,29 +96,55 @@ class HostProgram:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that a run holds: `buffers` (all intermediate values, in one block), `constants`, `inputs` and `outputs`; `peak` is their sum."""
+        """Bytes that the last run held on all its devices: `buffers` (all intermediate values, in one block per device), `constants` (which they share), `inputs` and `outputs`; `peak`
+        is their sum."""
         entry = self.schedule.entry
         sizes = {
-            "buffers": self._program.routines[0].bytes,
+            "buffers": self.devices * self._program.routines[0].bytes,
             "constants": sum(buffer_bytes(shape) for _, _, shape in self._program.constants),
-            "inputs": sum(buffer_bytes(entry.shapes[b]) for b in entry.inputs),
-            "outputs": sum(buffer_bytes(entry.shapes[b]) for b in entry.results),
+            "inputs": self.devices * sum(buffer_bytes(entry.shapes[b]) for b in entry.inputs),
+            "outputs": self.devices * sum(buffer_bytes(entry.shapes[b]) for b in entry.results),
         }
         return {**sizes, "peak": sum(sizes.values())}
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
-        if self._constants is None:
-            self._constants = [_held(literal_array(value), shape) for _, value, shape in self._program.constants]
-        run, self._kept = self._kept or _Run(self), None  # a second run at the same time gets memory of its own
+        run = self._taken(None)
         try:
             return run(inputs)
         finally:
-            self._kept = run
+            self.launches, self.devices = run.program.launches, 1
+            self._kept[_ALONE] = run
+
+    def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """What `run` gives on every device of the module for its inputs. Raises what `play` raises."""
+        launches = 0
+
+        def work(device: SimulatedDevice) -> list[Array]:
+            nonlocal launches
+            device.player = run = self._taken(device)
+            try:
+                return run(inputs[device.number])
+            finally:
+                launches += run.program.launches
+                self._kept[device.number] = run
+
+        try:
+            return play(self.schedule.module, work)
+        finally:
+            self.launches, self.devices = launches, math.prod(counts(self.schedule.module))
+
+    def _taken(self, device: SimulatedDevice | None) -> _Run:
+        """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its own."""
+        if self._constants is None:
+            self._constants = [_held(literal_array(value), shape) for _, value, shape in self._program.constants]
+        run = self._kept.pop(_ALONE if device is None else device.number, None) or _Run(self)
+        run.play(device)
+        return run
 
 
 class _Run:
-    """Memory for one run at a time."""
+    """Memory for one run at a time, on one device. Once `stopped` is set, a run that pauses ends."""
 
     def __init__(self, owner: HostProgram) -> None:
         words: ProgramWords = owner._program
@@ -134,6 +166,25 @@ class _Run:
             processors(),
         )
         self.wrapped: dict[tuple[int, Shape], Array] = {}
+        self.reference = owner._reference
+        self.numbers: list[Array] = []
+        self.stopped = False
+        self.is_one_of_several = False
+
+    def play(self, device: SimulatedDevice | None) -> None:
+        """Run as this device from now on; None: as one that is alone."""
+        self.stopped = False
+        self.is_one_of_several = device is not None
+        if device is None:
+            return
+        if self.reference is self.owner._reference:
+            self.reference = Reference(self.owner.schedule.module)
+        self.reference.play(device)
+        self.numbers.clear()
+        for k, (step, literal, shape) in enumerate(self.owner._program.constants):
+            if step.instruction.opcode in WHICH_DEVICE:
+                self.numbers.append(_held(told_array(step, literal, device), shape))
+                self.constants[k] = self.numbers[-1].ctypes.data
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         routine = self.owner.schedule.entry
@@ -149,9 +200,10 @@ class _Run:
         while status in (_CALL, _PAUSE):
             if status == _CALL:
                 self._call(self.owner._program.calls[self.program.at_instruction], self.program.at_slots or 0)
+            if self.stopped:
+                raise Stopped
             status = self._go(_GO_ON)
         self.wrapped.clear()
-        self.owner.launches = self.program.launches
         self._check(status)
         shapes = [routine.shapes[b] for b in routine.results]
         return [_logical(a, s) for a, s in zip(outputs, shapes, strict=True) if a is not None]
@@ -181,10 +233,14 @@ class _Run:
         highest = max((b for b, _ in (*call.inputs, *call.outputs)), default=0)
         table = (ctypes.c_uint64 * (highest + 1)).from_address(slots)
         arrays = [from_memory(self._at(table[b], s), s) if s.is_array else None for b, s in call.inputs]
+        if self.is_one_of_several and exchanges(
+            call.step.instruction
+        ):  # others read them when this memory holds something else
+            arrays = [None if a is None else a.copy() for a in arrays]
         if isinstance(call.step, RelayoutStep):
             results: list[Array | None] = list(arrays)
         else:
-            results = self.owner._reference.leaves_of(call.step.instruction, arrays)
+            results = self.reference.leaves_of(call.step.instruction, arrays)
         for (b, shape), result in zip(call.outputs, results, strict=True):
             if result is not None and result.size:
                 memory = self._at(table[b], shape)

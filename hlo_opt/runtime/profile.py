@@ -208,9 +208,9 @@ def _device(schedule: Schedule, backend: str) -> Device:
 
 
 def profile(
-    module: Module, backend: str, inputs: Sequence[Any], *, max_steps: int | None = None
-) -> tuple[list[Array], Profile]:
-    """The outputs of a module and where its time went: one run to warm up, one that is timed. `backend` is `host` or `cupy`.
+    module: Module, backend: str, inputs: Sequence[Sequence[Any]], *, max_steps: int | None = None
+) -> tuple[list[list[Array]], Profile]:
+    """The outputs of a module on each of its devices and where the time went: one run to warm up, one that is timed. `backend` is `host` or `cupy`; `inputs` are per device.
 
     Raises what `compile` raises.
     """
@@ -218,14 +218,15 @@ def profile(
     clock = clock_of(backend)
     device = TimedDevice(_device(schedule, backend), clock, schedule)
     executor = Executor(schedule, device, max_steps)
-    memory = executor.upload(entry_inputs(module, inputs))
-    executor.run_resident(memory)
+    memory = [executor.upload(entry_inputs(module, own)) for own in inputs]
+
+    def run() -> list[list[Any]]:
+        return [executor.run_resident(memory[0])] if len(memory) == 1 else executor.run_devices_resident(memory)
+
+    run()
     device.forget()
     start = clock.mark()
-    results = executor.run_resident(memory)
-    entry = schedule.entry
-    pairs = zip(results, entry.results, strict=True)
-    outputs = [device.download(m, entry.shapes[b]) for m, b in pairs if entry.shapes[b].is_array]
+    outputs = [executor.outputs(results) for results in run()]
     events = device.events(start)
     found = Profile(module.name, backend, clock.device, clock.copy_bandwidth(), events, device.left_out)
     return outputs, found

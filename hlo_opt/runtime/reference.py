@@ -9,6 +9,7 @@ import numpy as np
 from hlo_opt.evaluate import Interpreter, evaluate, flatten, unflatten
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops.device import Device
 from hlo_opt.runtime.memory import Array
 
 
@@ -18,6 +19,10 @@ class Reference:
     def __init__(self, module: Module) -> None:
         self._module = module
         self._interpreter = Interpreter()
+
+    def play(self, device: Device) -> None:
+        """From now on, collectives are those of this device of a run; before, of one that is alone."""
+        self._interpreter.device = device
 
     def run(self, inputs: Sequence[Array], max_steps: int | None = None) -> list[Array]:
         """The entry's outputs, tuples flattened. `max_steps` as for `hlo_opt.evaluate`."""

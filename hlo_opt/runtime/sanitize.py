@@ -13,6 +13,7 @@ The child is this module: `python -m hlo_opt.runtime.sanitize FOLDER`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -28,6 +29,7 @@ from hlo_opt.codegen.host_races import watched_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError, EvaluationError
 from hlo_opt.ir import Instruction, Module, Shape
+from hlo_opt.ops.module_devices import counts
 from hlo_opt.runtime.compiler import built, find_compiler
 from hlo_opt.runtime.executor import Executor
 from hlo_opt.runtime.host import HostLibrary, units
@@ -70,6 +72,13 @@ class SanitizedProgram:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays. Raises CheckError (HLO721), with the instruction's line, where a kernel does what C++ does not define."""
+        return self._run([inputs], all_devices=False)[0]
+
+    def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """What `run` gives on every device of the module for its inputs. Raises what `play` raises, too."""
+        return self._run(inputs, all_devices=True)
+
+    def _run(self, inputs: Sequence[Sequence[Array]], all_devices: bool) -> list[list[Array]]:
         module = self.schedule.module
         with tempfile.TemporaryDirectory(prefix="hlo-opt-") as name:
             folder = Path(name)
@@ -78,11 +87,12 @@ class SanitizedProgram:
                 "library": str(self._library or ""),
                 "watched": str(self._watched or ""),
                 "max_steps": self._max_steps,
-                "inputs": len(inputs),
+                "all_devices": all_devices,
             }
             (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
-            for number, array in enumerate(inputs):
-                np.save(folder / f"in{number}.npy", _raw(array), allow_pickle=False)
+            for device, own in enumerate(inputs):
+                for number, array in enumerate(own):
+                    np.save(folder / f"in{number}.d{device}.npy", _raw(array), allow_pickle=False)
             done = subprocess.run(
                 [sys.executable, "-m", "hlo_opt.runtime.sanitize", str(folder)],
                 capture_output=True,
@@ -97,7 +107,7 @@ class SanitizedProgram:
             self.launches = answer["launches"]
             entry = self.schedule.entry
             shapes = [entry.shapes[b] for b in entry.results if entry.shapes[b].is_array]
-            return [_typed(np.load(folder / f"out{k}.npy", allow_pickle=False), s) for k, s in enumerate(shapes)]
+            return [_loaded(folder, "out", device, shapes) for device in range(len(inputs))]
 
     def _fault(self, done: subprocess.CompletedProcess[str], folder: Path) -> Exception:
         found = _FINDING.search(done.stderr)
@@ -171,6 +181,11 @@ def _typed(raw: Array, shape: Shape) -> Array:
     return raw.view(shape.type.dtype).reshape(shape.dimensions)
 
 
+def _loaded(folder: Path, name: str, device: int, shapes: Sequence[Shape]) -> list[Array]:
+    files = (folder / f"{name}{number}.d{device}.npy" for number in range(len(shapes)))
+    return [_typed(np.load(file, allow_pickle=False), s) for file, s in zip(files, shapes, strict=True)]
+
+
 class _TellingDevice(HostDevice):
     """Writes down what it starts; inputs lie in memory of their own size, so that a step beyond their ends is seen."""
 
@@ -217,7 +232,8 @@ def _watch(
     watched: HostLibrary,
     library: HostLibrary,
     schedule: Schedule,
-    inputs: Sequence[Array],
+    inputs: Sequence[Sequence[Array]],
+    all_devices: bool,
     max_steps: int | None,
     folder: Path,
 ) -> None:
@@ -225,14 +241,19 @@ def _watch(
     runs = []
     for _ in range(2):
         device = _WatchingDevice(watched, library, Reference(schedule.module), folder)
-        runs.append(_TellingExecutor(schedule, device, max_steps).run(inputs))
+        runs.append(_outputs(_TellingExecutor(schedule, device, max_steps), inputs, all_devices))
     if any("scatter" in kernel.kind.split("+") for kernel in schedule.kernels):
         return  # whose updates come in any order
-    for k, (one, other) in enumerate(zip(*runs, strict=True)):
-        if _raw(one).tobytes() != _raw(other).tobytes():
-            os.ftruncate(os.open(folder / "at", os.O_WRONLY), 0)
-            print(f"race: out{k} depends on the order of threads", file=sys.stderr, flush=True)
-            os._exit(_FOUND)
+    for one_device, other_device in zip(*runs, strict=True):
+        for k, (one, other) in enumerate(zip(one_device, other_device, strict=True)):
+            if _raw(one).tobytes() != _raw(other).tobytes():
+                os.ftruncate(os.open(folder / "at", os.O_WRONLY), 0)
+                print(f"race: out{k} depends on the order of threads", file=sys.stderr, flush=True)
+                os._exit(_FOUND)
+
+
+def _outputs(executor: Executor, inputs: Sequence[Sequence[Array]], all_devices: bool) -> list[list[Array]]:
+    return executor.run_devices(inputs) if all_devices else [executor.run(inputs[0])]
 
 
 def _child(folder: Path) -> int:
@@ -247,17 +268,21 @@ def _child(folder: Path) -> int:
     executor = _TellingExecutor(schedule, device, order["max_steps"])
     entry = schedule.entry
     shapes = [entry.shapes[b] for b in entry.inputs if entry.shapes[b].is_array]
-    inputs = [_typed(np.load(folder / f"in{k}.npy", allow_pickle=False), s) for k, s in enumerate(shapes)]
+    all_devices: bool = order["all_devices"]
+    count = math.prod(counts(module)) if all_devices else 1
+    inputs = [_loaded(folder, "in", d, shapes) for d in range(count)]
     try:
-        outputs = executor.run(inputs)
+        outputs = _outputs(executor, inputs, all_devices)
     except EvaluationError as error:
         told = {"message": error.message, "code": error.code}
         (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
         return 3
     if order["watched"]:
-        _watch(HostLibrary(kernels, order["watched"]), library, schedule, inputs, order["max_steps"], folder)
-    for k, array in enumerate(outputs):
-        np.save(folder / f"out{k}.npy", _raw(array), allow_pickle=False)
+        watched = HostLibrary(kernels, order["watched"])
+        _watch(watched, library, schedule, inputs, all_devices, order["max_steps"], folder)
+    for d, own in enumerate(outputs):
+        for k, array in enumerate(own):
+            np.save(folder / f"out{k}.d{d}.npy", _raw(array), allow_pickle=False)
     (folder / "answer.json").write_text(json.dumps({"launches": executor.launches}), encoding="utf-8")
     return 0
 

@@ -25,6 +25,8 @@ from hlo_opt.ops import find
 from hlo_opt.ops.control import branches as branches_of
 from hlo_opt.ops.control_numpy import elided
 from hlo_opt.ops.custom_calls import find_custom_call
+from hlo_opt.ops.device import Device
+from hlo_opt.ops.module_devices import WHICH_DEVICE
 from hlo_opt.runtime.branches_inside import with_selects
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.calls_library import is_alone
@@ -330,7 +332,7 @@ def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
         case "constant":
             assert i.literal is not None, i.name
             return tuple(_literal_leaves(i.literal))
-        case "partition-id" | "replica-id":
+        case opcode if opcode in WHICH_DEVICE:
             return (_scalar(i.shape, 0),)
         case "get-dimension-size":
             return (_scalar(i.shape, i.operands[0].shape.dimensions[i.ints("dimensions")[0]]),)
@@ -373,6 +375,14 @@ def _literal_leaves(literal: Literal) -> Iterator[Literal]:
             yield from (Literal(leaf, text=top.text, is_elided=True) for leaf in top.shape.leaves())
         elif isinstance(top.value, tuple):
             todo.extend(reversed(top.value))
+
+
+def told_array(step: ConstantStep, literal: Literal, device: Device | None) -> Array:
+    """What a constant step puts into a buffer: the literal's value, or the number of the device that runs (None: of the only one)."""
+    if device is not None and step.instruction.opcode in WHICH_DEVICE:
+        number = device.partition if step.instruction.opcode == "partition-id" else device.replica
+        return np.full(literal.shape.dimensions, number, literal.shape.type.dtype)
+    return literal_array(literal)
 
 
 def literal_array(literal: Literal) -> Array:

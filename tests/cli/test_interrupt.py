@@ -79,8 +79,8 @@ def stopped(process: subprocess.Popen[str]) -> tuple[str, int]:
 
 @pytest.mark.parametrize(
     ("backend", "header"),
-    [("numpy", ""), ("numpy", ", num_partitions=2"), ("host", "")],
-    ids=["numpy", "devices", "host"],
+    [("numpy", ""), ("numpy", ", num_partitions=2"), ("host", ""), ("host", ", num_partitions=2")],
+    ids=["numpy", "devices", "host", "devices on the host"],
 )
 def test_an_endless_loop_is_left(backend: str, header: str, tmp_path: Path) -> None:
     if backend == "host" and not has_compiler():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -69,16 +70,17 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "loop.hlo"
 
 
-def test_each_device_has_its_inputs_and_outputs(sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("backend", ["numpy", "host"])
+def test_each_device_has_its_inputs_and_outputs(backend: str, sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
     arrays = {"in0": np.zeros(2), "in0.d1": np.array([1, 2]), "in0.d3": np.array([10, 20]), "in1": np.array([1, 2])}
     np.savez("in.npz", **{key: value.astype(np.float32) for key, value in arrays.items()})
-    assert run(["run", sharded, "--inputs", "in.npz", "--outputs", "out.npz"]) == 0
+    assert run(["run", sharded, "--inputs", "in.npz", "--outputs", "out.npz", "--backend", backend]) == 0
     with np.load("out.npz") as stored:
         assert stored.files == ["out0", "out1.d0", "out1.d1", "out1.d2", "out1.d3"]
         assert stored["out0"].tolist() == [11, 44]
         assert [stored[f"out1.d{k}"].tolist() for k in range(4)] == [[0, 0], [1, 4], [0, 0], [10, 40]]
     err = capfd.readouterr().err
-    assert "backend numpy: the module runs on 4 devices (2 x 2)\n" in err
+    assert f"backend {backend}: asked for\n" in err
     assert "simulated 4 devices: 2 replicas x 2 partitions\n" in err
 
 
@@ -93,10 +95,37 @@ def test_drawn_inputs_follow_the_shardings(sharded: str, capfd: pytest.CaptureFi
     ]  # fmt: skip
 
 
-def test_other_backends_have_one_device(sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", sharded, "--backend", "host"]) == 2
-    err = capfd.readouterr().err
-    assert err.startswith("HLO321 the module runs on 4 devices (2 x 2), and backend host cannot do that")
+def test_a_global_array_is_cut_by_its_sharding(sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path(sharded).write_text(
+        SHARDED.replace("replica_count=2, num_partitions=2", "num_partitions=4").replace("[2]<=[2]", "[4]<=[4]")
+    )
+    whole, weights = np.arange(8, dtype=np.float32), np.ones(2, np.float32)
+    np.savez("in.npz", in0=whole, in1=weights)
+    assert run(["run", sharded, "--inputs", "in.npz", "--outputs", "out.npz"]) == 0
+    with np.load("out.npz") as stored:
+        assert stored["out0"].tolist() == [12, 16]
+        assert [stored[f"out1.d{k}"].tolist() for k in range(4)] == whole.reshape(4, 2).tolist()
+    np.savez("in.npz", **{"in0": whole, "in0.d2": weights, "in1": weights})
+    assert run(["run", sharded, "--inputs", "in.npz", "--outputs", "out.npz"]) == 0
+    with np.load("out.npz") as stored:
+        assert stored["out0"].tolist() == [0 + 2 + 1 + 6, 1 + 3 + 1 + 7]
+    for key, sizes, told in (
+        ("in0", (9,), "in0.d0, in0.d1, .. for each device its own; in0 may be [8], which its sharding cuts"),
+        ("in0.d1", (8,), "in0.d1 for one device; in0 may be [8], which its sharding cuts"),
+        ("in1", (8,), "in1.d0, in1.d1, .. for each device its own; nothing says how a global in1 would be cut"),
+    ):
+        np.savez("in.npz", **{"in0": whole, "in1": weights, key: np.zeros(sizes, np.float32)})
+        capfd.readouterr()
+        assert run(["run", sharded, "--inputs", "in.npz"]) == 2
+        err = capfd.readouterr().err
+        assert err == f"in.npz: HLO401 {key} is [{sizes[0]}], expected f32[2]\n  hint: {told}\n"
+
+
+def test_a_profile_is_of_all_devices(sharded: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", sharded, "--backend", "host", "--profile", "p.json", "--outputs", "out.npz"]) == 0
+    assert len([e for e in json.loads(Path("p.json").read_text())["traceEvents"] if e["ph"] == "X"]) == 4
+    with np.load("out.npz") as stored:
+        assert len(stored.files) == 5
 
 
 def test_too_many_devices_are_refused(sharded: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ class Counting:
 def test_both_are_run_and_counted(backend: str, fake: types.ModuleType) -> None:
     module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
     fused, _ = hlo_opt.fuse(module)
-    found = bench({"unfused": module, "fused": fused}, backend, module_inputs(module, 0), 2)
+    found = bench({"unfused": module, "fused": fused}, backend, [module_inputs(module, 0)], 2)
     first, last = found.variants
     assert found.backend == backend and (first.name, last.name) == ("unfused", "fused")
     assert first.count > last.count > 0 and first.cold.median > 0 and found.copy_bandwidth > 0
@@ -63,7 +63,7 @@ def test_runs_alternate_and_each_has_a_cold_and_a_warm_one() -> None:
     module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
     fused, _ = hlo_opt.fuse(module)
     clock = Counting()
-    found = bench({"unfused": module, "fused": fused}, "host", module_inputs(module, 0), 2, clock)
+    found = bench({"unfused": module, "fused": fused}, "host", [module_inputs(module, 0)], 2, clock)
     many, few = (f"time {v.launches}" for v in found.variants)
     assert many != few
     assert clock.asked == ["empty", many, many, "empty", few, few, "empty", few, few, "empty", many, many]

@@ -12,6 +12,8 @@ from hlo_opt.runtime.calls_alone import alone_call, device_call
 from hlo_opt.runtime.calls_collective import driver_call
 from tests.runtime.calls import gives_what_the_interpreter_gives
 
+pytestmark = pytest.mark.filterwarnings("ignore::hlo_opt.diag.DeviceWarning")
+
 ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
 GROUPS = "replica_groups={{0,1}}"
 CASES = {

@@ -24,7 +24,7 @@ def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_launch_is_an_event_and_the_outputs_are_those_of_a_run(backend: str, fake: types.ModuleType) -> None:
     module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / "mlp_forward.hlo").read_text()))
     inputs = module_inputs(module, 1)
-    outputs, found = profile.profile(module, backend, inputs)
+    (outputs,), found = profile.profile(module, backend, [inputs])
     executable = hlo_opt.compile(module, backend)
     for a, b in zip(outputs, executable(*inputs), strict=True):
         assert np.allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max())  # sums of large terms in another order
@@ -59,6 +59,6 @@ def test_names_of_a_dump_are_escaped() -> None:
 def test_a_trace_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "MOST_EVENTS", 1)
     module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
-    _, found = profile.profile(module, "host", module_inputs(module, 0))
+    _, found = profile.profile(module, "host", [module_inputs(module, 0)])
     assert len(found.events) == 1 and found.left_out > 0
     assert "not timed" in str(profile_page(found))
