@@ -8,9 +8,10 @@ anew where that is possible, and what `verify` refuses then is thrown away. The 
 Each mutant is fused with each preset, or with `--wide` in ways of random_modules, or with `--any` by passes in any order with any options, rules switched off
 and edges forced, and explained in all forms. That must be proved; the result must read back as it was printed, and verify. Ways to look at it:
 
-fuse   XLA's parser reads it, where jaxlib is installed and XLA reads the mutant; it computes what the mutant computes (the default)
+fuse   XLA's parser reads it, where jaxlib is installed and XLA reads the mutant; it computes what the mutant computes, on all devices, with the same draws and
+       transfers (the default): see `drawn_effects`
 host   so do its kernels, built by the C++ compiler, without fallbacks
-xla    what the mutant computes is what XLA:CPU computes
+xla    what the mutant computes is what XLA:CPU computes, where HLO leaves nothing open: see `left_open`
 emit   it can be emitted
 nvrtc  its kernels compile for a GPU
 again  fused once more it is the same text
@@ -45,19 +46,24 @@ import hlo_opt
 from hlo_opt.analysis.targets import target_names
 from hlo_opt.diag import HloOptError, reason_specs
 from hlo_opt.diag.annotation import github, sarif
-from hlo_opt.evaluate import module_inputs
+from hlo_opt.evaluate import device_inputs
 from hlo_opt.ir import Module
 from hlo_opt.passes import explain_module, pass_names, pass_options, preset_names
 from hlo_opt.report import explain
 from hlo_opt.report.annotate import edge_annotations
 from hlo_opt.text import print_module
+from scripts import drawn_effects
+from scripts.left_open import left_open
 from scripts.mutations import mutant
-from scripts.random_modules import WAYS_OF_A_CHUNK, Judge, Way, difference, wide_ways
+from scripts.random_modules import WAYS_OF_A_CHUNK, Way, wide_ways
+from scripts.swept import fuses, text_for_xla
+from scripts.xla_judge import Judge, difference
 
 SECONDS = 120.0
 MEMORY = 8 << 30  # bytes
 ELEMENTS = 1 << 21  # of an array; larger mutants are not evaluated
 STEPS = 3000  # iterations of loops
+LIMITS: dict[str, Any] = {"max_steps": STEPS, "memory_limit": 1 << 30}
 SHOWN = 1500  # characters of a failure
 KEPT = 5  # texts of each kind of failure
 NOT_COMPARABLE = re.compile(
@@ -144,21 +150,23 @@ def fails(
     shapes = [i.shape for c in module.computations for i in c.instructions]
     if all(s.element_count <= ELEMENTS for s in shapes):
         try:
-            inputs = module_inputs(module, 0)
-            wants = hlo_opt.evaluate(module, inputs, max_steps=STEPS, memory_limit=1 << 30)
+            inputs = device_inputs(module, 0)
+            wants = drawn_effects.run(module, inputs, **LIMITS)
         except HloOptError as error:
             count[f"not evaluated: {error.code} {re.sub(r'[0-9]+', 'N', error.message)[:60]}"] += 1
     else:
         count["not evaluated: large"] += 1
     if wants is not None and by_xla is not None:
         count["compared with XLA:CPU"] += 1
-        why = difference(wants, by_xla)
+        why = difference(wants.outputs, by_xla)
         if why is not None:
             return f"evaluate: {why}"
     done: set[str] = set()
     for way in fusing:
         try:
-            fused = print_module(way.fuse(module))
+            after = way.fuse(module)
+            count[f"fused something: {way}" if isinstance(way, Way) else "fused something"] += fuses(module, after)
+            fused = print_module(after)
             if fused in done:
                 continue
             done.add(fused)
@@ -187,19 +195,18 @@ def _fused(
         if why is not None:
             return why
         if wants is not None:
-            got = hlo_opt.evaluate(module, inputs)
-            for place, (a, b) in enumerate(zip(got, wants, strict=True)):
-                if (a.dtype, a.shape, a.tobytes()) != (b.dtype, b.shape, b.tobytes()):
-                    return f"out{place} differs when fused"
+            why = drawn_effects.differs(wants, module, inputs, **LIMITS)
+            if why is not None:
+                return why
     if "host" in ways:
         executable = hlo_opt.compile(module, backend="host", max_steps=STEPS)
-    if "host" in ways and wants is not None:
+    if "host" in ways and wants is not None and len(inputs) == 1 and not drawn_effects.has_effects(module):
         try:
-            got = executable(*inputs)
+            got = executable(*inputs[0])
         except hlo_opt.EvaluationError as error:
             count[f"not run: {error.code}"] += 1
             return None
-        why = difference(got, wants)
+        why = difference(got, wants.outputs)
         if why is not None:
             return f"host: {why}"
         fallbacks = executable.report()["fallbacks"]
@@ -245,20 +252,27 @@ def _by_nvrtc(module: Module, count: collections.Counter[str]) -> str | None:
 # ---- many mutants
 
 
-def from_xla(judge: Judge, text: str) -> Any:
-    """What XLA:CPU computes, or None."""
-    if NOT_COMPARABLE.search(text):
-        return None
-    module = hlo_opt.parse(text)
-    if any(i.shape.element_count > ELEMENTS for c in module.computations for i in c.instructions):
-        return None
+def from_xla(judge: Judge, text: str, count: collections.Counter[str]) -> Any:
+    """What XLA:CPU computes, or None where nobody can be asked: HLO leaves it open, it has effects, is large, or XLA refuses it."""
     try:
-        inputs = module_inputs(module, 0)
-        hlo_opt.evaluate(module, inputs, max_steps=STEPS, memory_limit=1 << 30)
-        outcome = judge(text, inputs)
+        module = hlo_opt.parse(text)
+        found = "it has effects" if drawn_effects.has_effects(module) else left_open(module)
+        if found is None and NOT_COMPARABLE.search(text) and math.prod(drawn_effects.counts(module)) == 1:
+            found = "it asks for devices that there are not"
+        if any(i.shape.element_count > ELEMENTS for c in module.computations for i in c.instructions):
+            found = "it is large"
+        if found is not None:
+            count[f"not asked XLA:CPU: {found}"] += 1
+            return None
+        inputs = device_inputs(module, 0)
+        drawn_effects.run(module, inputs, **LIMITS)
+        outcome = judge(text_for_xla(module), inputs)
     except Exception:
         return None
-    return None if isinstance(outcome, str) else outcome
+    if isinstance(outcome, str):
+        count["refused by XLA:CPU"] += 1
+        return None
+    return outcome
 
 
 def in_a_child(
@@ -368,11 +382,11 @@ def main() -> int:
             fusing = [AnyWay.drawn(generator, hlo_opt.parse(text)) for _ in range(WAYS_OF_A_CHUNK)]
         elif options.wide:
             fusing = random.Random(name).sample([*map(Way, presets), *wide_ways()], WAYS_OF_A_CHUNK)
-        by_xla = from_xla(judge, text) if judge is not None else None
+        by_xla = from_xla(judge, text, count) if judge is not None else None
         why, counted = in_a_child(text, options.way or ["fuse"], fusing, by_xla)
         if why is not None and "differ" in why and judge is not None and by_xla is not None:
-            inputs = module_inputs(hlo_opt.parse(text), 0)
-            if judge.is_unsteady(text, inputs, by_xla):
+            module = hlo_opt.parse(text)
+            if judge.is_unsteady(text_for_xla(module), device_inputs(module, 0), by_xla):
                 count["ill-conditioned"] += 1
                 continue
         count += counted

@@ -1,16 +1,18 @@
-"""Random well-typed modules: the evaluator against XLA:CPU, or a fused module against itself.
+"""Random well-typed modules: against XLA:CPU and through every preset, or a fused module against itself.
 
-    python -m scripts.random_modules [--count 2000] [--seed 1] [--jobs 2] [--fused [--wide] | --host | --cupy] [--preset P]... [--keep FOLDER]
+    python -m scripts.random_modules [--count 2000] [--seed 1] [--first 0] [--jobs 2] [--seconds S] [--preset P]... [--keep FOLDER]
+    python -m scripts.random_modules --fused [--wide] | --host | --cupy [--count 2000] [--seed 1] [--jobs 2] [--preset P]... [--keep FOLDER]
 
-Modules and inputs are those of tests/random_modules/comparable, drawn by Hypothesis; the same seed gives the same ones. XLA runs in a child process with
-a time limit, since it may crash or hang. Floats may differ by a tolerance of their type relative to the median size of the output, all else not at all.
-A disagreement where XLA's own outputs move by as much when inputs move by a unit in the last place counts as ill-conditioned. Prints what was covered,
-what was refused and why, and the smallest module that was found for each disagreement; exit code 1 when there is one.
+Modules and inputs are those of tests/random_modules/comparable. Alone, modules are drawn by number: the same seed and number give the same one. What XLA:CPU
+computes the evaluator must compute, on all devices; what each preset makes of a module must be proved, read back by XLA too, and give the same bits. What has an
+effect is answered by `drawn_effects`. Prints what the modules held, how many fused something, and a failure's seed, number and smallest module: see `swept`. Floats
+may differ from XLA's by a tolerance of their type relative to the median size of the output, all else not at all; a disagreement where XLA's own outputs move by
+as much when inputs move by a unit in the last place counts as ill-conditioned. Exit code 1 where anything is wrong, or nothing of a kind was drawn.
 
-With `--fused`, no XLA: fusing must be proved, and its result, printed, read again and verified, must give exactly what the module gives, or as on XLA:CPU what
-it gives there within the tolerance. With `--wide`, each fusion pass alone, its options as wide as they go, must do so too, and the presets with all rules
-switched off that can be. With `--host`, kernels, built by the C++ compiler, must give what the evaluator gives, and what no kernel and no library computes is
-counted; sizes are 0, 1, primes, and those around tile edges. With `--cupy`, the same on a GPU; what backend cupy refuses is counted.
+The other ways draw by Hypothesis. With `--fused`, fusing must be proved, and its result, printed, read again and verified, must give exactly what the module gives.
+With `--wide`, each fusion pass alone, its options as wide as they go, must do so too, and the presets with all rules switched off that can be. With `--host`,
+kernels, built by the C++ compiler, must give what the evaluator gives, and what no kernel and no library computes is counted; sizes are 0, 1, primes, and those
+around tile edges. With `--cupy`, the same on a GPU; what backend cupy refuses is counted.
 """
 
 from __future__ import annotations
@@ -20,18 +22,15 @@ import collections
 import concurrent.futures
 import dataclasses
 import functools
-import importlib
 import math
 import multiprocessing
 import random
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -43,19 +42,13 @@ from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import DeadCodeElimination
 from hlo_opt.runtime.executable import NOT_ON_A_GPU
 from hlo_opt.text import print_module
+from scripts import swept
+from scripts.swept import general
+from scripts.xla_judge import NUDGES, Array, difference, nudged
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-Outcome: TypeAlias = "list[Array] | str"
-
-TESTS = Path(__file__).resolve().parent.parent / "tests"
-SECONDS = 60.0
 CHUNK = 25  # modules that Hypothesis draws in one go; a disagreement ends its chunk
 WAYS_OF_A_CHUNK = 4  # ways to fuse its modules, drawn
 SHRINKING = 30.0  # seconds spent on making a disagreement smaller
-NUDGES = 3
-TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float32": 3e-4, "complex64": 3e-4, "float16": 6e-3, "bfloat16": 4e-2}
-SHORTEST = 0.15
-"""The tolerance of floats of 8 bits."""
 
 
 @dataclass(frozen=True)
@@ -105,114 +98,8 @@ def wide_ways() -> list[Way]:
 
 def programs(*, fusible: bool = False, **options: Any) -> Any:
     """A Hypothesis strategy of the tests: programs with a bit of everything, or those of what kernels compute."""
-    if str(TESTS) not in sys.path:
-        sys.path.append(str(TESTS))
-    module = importlib.import_module("random_modules.comparable")
+    module = swept.of_tests("random_modules.comparable")
     return (module.fusible_programs if fusible else module.programs)(**options)
-
-
-def difference(got: Sequence[Array], want: Sequence[Array], share: float = 1.0) -> str | None:
-    """Where the arrays differ by more than this share of the tolerance; None where they do not."""
-    if len(got) != len(want):
-        return f"{len(got)} outputs, expected {len(want)}"
-    for index, (g, w) in enumerate(zip(got, want, strict=True)):
-        why = _difference(np.asarray(g), w, share)
-        if why is not None:
-            return f"out{index}: {why}"
-    return None
-
-
-def _difference(got: Array, want: Array, share: float) -> str | None:
-    if got.dtype != want.dtype or got.shape != want.shape:
-        return f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
-    if want.dtype.kind in "biu" or "int" in want.dtype.name:
-        return None if np.array_equal(got, want) else f"{int(np.sum(got != want))} of {want.size} integers differ"
-    tolerance = share * TOLERANCE.get(want.dtype.name, SHORTEST)
-    if want.dtype.kind != "c":
-        got, want = got.astype(np.float64), want.astype(np.float64)
-        if not np.array_equal(np.where(np.isinf(got), got, 0), np.where(np.isinf(want), want, 0)):
-            return "infinities differ"
-    if not np.array_equal(np.isnan(got), np.isnan(want)):
-        return "NaN in other places"
-    finite = np.isfinite(want)
-    if not finite.any():
-        return None
-    size, error = np.abs(want[finite]), np.abs(got[finite] - want[finite])
-    bad = ~(error <= tolerance * np.maximum(size, np.median(size)) + tolerance * 1e-2)
-    return f"{int(bad.sum())} of {want.size} differ, worst {float(error.max()):.3g}" if bad.any() else None
-
-
-# ---- XLA, in a process of its own
-
-
-def _nudged(array: Array, generator: np.random.Generator) -> Array:
-    """The array with each float a unit in the last place up or down."""
-    if array.dtype.kind in "biu" or "int" in array.dtype.name:
-        return array
-    import ml_dtypes
-
-    step = float(ml_dtypes.finfo(array.dtype).eps) * generator.choice([-1.0, 1.0], array.shape)
-    if array.dtype.kind == "c":
-        return np.asarray(array * (1 + step)).astype(array.dtype)
-    return np.asarray(array.astype(np.float64) * (1 + step)).astype(array.dtype)
-
-
-def _serve(pipe: Connection) -> None:
-    """Answers (text, inputs, moved or not) with one list of outputs, or one for each of some moved inputs, or why there is none."""
-    from scripts.xla_cpu import Program
-
-    while True:
-        text, inputs, moved = pipe.recv()
-        try:
-            program = Program(text)
-            if moved:
-                generators = [np.random.default_rng(seed) for seed in range(NUDGES)]
-                pipe.send([program([_nudged(array, g) for array in inputs]) for g in generators])
-            else:
-                pipe.send(program(inputs))
-        except Exception as error:
-            pipe.send(str(error) or type(error).__name__)
-
-
-class Judge:
-    """XLA:CPU in a child process, which is started anew when it dies or takes too long."""
-
-    def __init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
-
-    def _ask(self, text: str, inputs: Sequence[Array], moved: bool) -> Any:
-        try:
-            self.pipe.send((text, list(inputs), moved))
-            if self.pipe.poll(SECONDS):
-                return self.pipe.recv()
-            why = f"no result in {SECONDS:.0f} seconds"
-        except (EOFError, OSError):
-            why = "the process ended"
-        self.stop()
-        self._start()
-        return why
-
-    def __call__(self, text: str, inputs: Sequence[Array]) -> Outcome:
-        """XLA's outputs, or why it gives none."""
-        outcome: Outcome = self._ask(text, inputs, False)
-        return outcome
-
-    def is_unsteady(self, text: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> bool:
-        """Whether XLA's outputs move by a quarter of the tolerance when inputs move by a unit in the last place."""
-        moved = self._ask(text, inputs, True)
-        return isinstance(moved, str) or any(difference(m, outputs, 0.25) is not None for m in moved)
 
 
 # ---- one module
@@ -247,25 +134,6 @@ class Tally:
         self.opcodes += other.opcodes
         self.fallbacks += other.fallbacks
         self.disagreements += other.disagreements
-
-
-def against_xla(judge: Judge, program: Any, tally: Tally) -> str | None:
-    """Evaluate a program here and there; returns how the two disagree."""
-    text, inputs = print_module(program.module), program.inputs()
-    want = judge(text, inputs)
-    if isinstance(want, str):
-        tally.outcomes["refused by XLA"] += 1
-        tally.refusals[_general(want)] += 1
-        return None
-    try:
-        why = difference(hlo_opt.evaluate(hlo_opt.parse(text), inputs), want)
-    except hlo_opt.EvaluationError as error:
-        why = str(error)
-    if why is not None and judge.is_unsteady(text, inputs, want):
-        tally.outcomes["ill-conditioned"] += 1
-        return None
-    _counted(program, tally, why)
-    return why
 
 
 def against_fused(ways: Sequence[Way], program: Any, tally: Tally) -> str | None:
@@ -326,7 +194,7 @@ def against_host(presets: Sequence[str], program: Any, tally: Tally, backend: st
             fallbacks = executable.report()["fallbacks"]
         except hlo_opt.HloOptError as error:
             if backend == "cupy" and error.code in NOT_ON_A_GPU:
-                tally.refusals[f"{error.code} {_general(error.message)}"] += 1
+                tally.refusals[f"{error.code} {general(error.message)}"] += 1
                 tally.outcomes["refused by backend cupy"] += 1
                 return None
             why, fallbacks = f"{type(error).__name__}: {error}", {}
@@ -347,7 +215,7 @@ def _is_unsteady(module: hlo_opt.Module, inputs: Sequence[Array], outputs: Seque
     """Whether the outputs move by a quarter of the tolerance when inputs move by a unit in the last place."""
     for seed in range(NUDGES):
         generator = np.random.default_rng(seed)
-        moved = hlo_opt.evaluate(module, [_nudged(array, generator) for array in inputs])
+        moved = hlo_opt.evaluate(module, [nudged(array, generator) for array in inputs])
         if difference(moved, outputs, 0.25) is not None:
             return True
     return False
@@ -361,13 +229,6 @@ def _counted(program: Any, tally: Tally, why: str | None) -> None:
     tally.outcomes["agreed" if why is None else "disagreed"] += 1
     if why is None:
         tally.opcodes.update({i.opcode for c in program.module.computations for i in c.instructions})
-
-
-def _general(reason: str) -> str:
-    """A reason without the names and numbers of one module."""
-    line = reason.strip().split("\n")[0]
-    line = re.sub(r"%?[\w.\-]+ = .*", "...", line)
-    return re.sub(r"\d+", "#", line)[:110]
 
 
 # ---- many modules
@@ -424,28 +285,19 @@ def _cut(program: Any, check: Callable[[Any, Tally], str | None]) -> Disagreemen
     return None
 
 
-_judge: Judge | None = None
-
-
 def _work(number: int, count: int, seed: int, way: str, presets: Sequence[str], wide: bool) -> Tally:
-    """One chunk, in a process of the pool; its judge lives on for the next one."""
-    global _judge
+    """One chunk, in a process of the pool."""
     if way == "fused":
         ways = [*map(Way, presets), *(wide_ways() if wide else ())]
         ways = random.Random(seed * 100_003 + number).sample(ways, min(WAYS_OF_A_CHUNK, len(ways)))
         return chunk(number, count, seed, functools.partial(against_fused, ways), fusible=number % 2 == 1)
-    if way in ("host", "cupy"):
-        check = functools.partial(against_host, presets, backend=way)
-        return chunk(number, count, seed, check, tile_edges=True)
-    _judge = _judge or Judge()
-    judge = _judge
-    return chunk(number, count, seed, lambda program, tally: against_xla(judge, program, tally), for_xla_cpu=True)
+    check = functools.partial(against_host, presets, backend=way)
+    return chunk(number, count, seed, check, tile_edges=True)
 
 
 def report(tally: Tally) -> None:
     """Print what came out."""
-    programs()  # makes the package importable
-    families: dict[str, str] = importlib.import_module("random_modules.comparable").FAMILIES
+    families: dict[str, str] = swept.of_tests("random_modules.comparable").FAMILIES
     by_family: dict[str, list[str]] = {}
     for opcode, family in families.items():
         by_family.setdefault(family, []).append(opcode)
@@ -468,18 +320,25 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--fused", dest="way", action="store_const", const="fused", default="xla")
+    ways.add_argument("--fused", dest="way", action="store_const", const="fused")
     ways.add_argument("--host", dest="way", action="store_const", const="host")
     ways.add_argument("--cupy", dest="way", action="store_const", const="cupy")
     parser.add_argument(
         "--preset",
         action="append",
         choices=preset_names(),
-        help="of --fused, --host and --cupy; all where none is named",
+        help="all where none is named",
     )
+    parser.add_argument("--first", type=int, default=0, help="the number of the first module")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin with no further modules after so long")
     parser.add_argument("--wide", action="store_true", help="of --fused: more than what presets do")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save the disagreements there")
     options = parser.parse_args()
+    if options.way is None:
+        numbers = range(options.first, options.first + options.count)
+        presets = options.preset or preset_names()
+        counts = swept.sweep(options.seed, numbers, presets, options.jobs, options.seconds, options.keep)
+        return swept.report(counts)
     tally = Tally()
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:

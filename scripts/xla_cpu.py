@@ -127,19 +127,33 @@ def flat(text: str) -> str:
     return f"{inner}\n\nENTRY %flat.entry {{\n{body}\n}}\n"
 
 
+def count(text: str, name: str) -> int:
+    """A number in the header: `replica_count` or `num_partitions`."""
+    header = HEADER.search(text)
+    found = re.search(rf"\b{name}=(\d+)", header[0]) if header is not None else None
+    return int(found[1]) if found is not None else 1
+
+
 class Program:
-    """An HLO text compiled for the CPU; `optimized=False` compiles about twice as fast, for programs that run once."""
+    """An HLO text compiled for the CPU; `optimized=False` compiles about twice as fast, for programs that run once.
+
+    Of several partitions it takes only what is partitioned already: every instruction has the sharding `{manual}`. The process must have been started with as
+    many devices (XLA_FLAGS=--xla_force_host_platform_device_count=N).
+    """
 
     def __init__(self, text: str, *, optimized: bool = True) -> None:
+        replicas, partitions = count(text, "replica_count"), count(text, "num_partitions")
         module = hlo.hlo_module_from_text(flat(fusions_to_calls(text)))
         computation = hlo.XlaComputation(module.as_serialized_hlo_module_proto())
-        self.device = jax.local_devices(backend="cpu")[0]
-        devices = xla_client.DeviceList((self.device,))
+        self.devices = tuple(jax.local_devices(backend="cpu")[: replicas * partitions])
+        self.device = self.devices[0]
         stablehlo = xla.mlir.xla_computation_to_mlir_module(computation)
         options = xla_client.CompileOptions()
         if not optimized:
             options.executable_build_options.debug_options.xla_backend_optimization_level = 0
-        self.executable = self.device.client.compile_and_load(stablehlo, devices, options)
+        if replicas * partitions > 1:
+            _on_several(options, replicas, partitions)
+        self.executable = self.device.client.compile_and_load(stablehlo, xla_client.DeviceList(self.devices), options)
         self.parameters = [
             Leaf(tuple(shape.dimensions()), np.dtype(shape.numpy_dtype()))
             for shape in computation.program_shape().parameter_shapes()
@@ -150,6 +164,29 @@ class Program:
         with jax.enable_x64(True):
             buffers = [jax.device_put(array.copy(), self.device) for array in inputs]
         return [np.array(output) for output in self.executable.execute(buffers)]
+
+    def on_devices(self, inputs: Sequence[Sequence[Array]]) -> list[Array]:
+        """Its outputs on the inputs of each device, one device after the other."""
+        if len(self.devices) == 1:
+            return self(inputs[0])
+        mesh = jax.sharding.Mesh(np.array(self.devices), ("devices",))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        arguments = []
+        with jax.enable_x64(True):
+            for own in zip(*inputs, strict=True):
+                placed = [jax.device_put(a.copy(), d) for a, d in zip(own, self.devices, strict=True)]
+                arguments.append(jax.make_array_from_single_device_arrays(placed[0].shape, sharding, placed))
+        results = self.executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
+        return [np.array(result[k]) for k in range(len(self.devices)) for result in results]
+
+
+def _on_several(options: Any, replicas: int, partitions: int) -> None:
+    order = np.arange(replicas * partitions).reshape(replicas, partitions)
+    assignment = xla_client.DeviceAssignment.create(order)
+    options.num_replicas, options.num_partitions, options.device_assignment = replicas, partitions, assignment
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions, build.device_assignment = replicas, partitions, assignment
+    build.use_spmd_partitioning = partitions > 1
 
 
 def sample(leaf: Leaf, generator: np.random.Generator) -> Array:

@@ -1,8 +1,8 @@
-"""Random programs whose values every right implementation agrees on, to be compared with one: `@given(programs())`.
+"""Random programs whose values every right implementation agrees on, to be compared with one: `@given(programs())`, or `drawn.program(seed, number)`.
 
 A program is a module with an interval for each of its inputs. It is grown instruction by instruction, over what HLO defines: each value's interval is
 known, operands are clamped to where an operation is defined and well-conditioned, and steps (floor, compare, sort, conversion to integers..) are only
-taken of values that no rounding has touched. `EXCLUDED` says which opcodes are left out, and why; the recipes say which uses of the others are.
+taken of values that no rounding has touched; the recipes say which uses are left out. What has an effect is answered by whoever evaluates the program.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 
 from hlo_opt.ir import Instruction, edit
 from random_modules.builder import Draw, tup
-from random_modules.comparable import control, elementwise, indexing, movement, products, reductions
+from random_modules.comparable import (
+    collectives,
+    control,
+    effects,
+    elementwise,
+    indexing,
+    movement,
+    products,
+    reductions,
+)
 from random_modules.comparable.writer import FAMILIES, RECIPES, Program, Writer
 
 __all__ = [
-    "EXCLUDED", "FAMILIES", "RECIPES", "UNKNOWN_TO_XLA_CPU", "Program", "control", "elementwise", "fusible_programs", "indexing", "movement", "products",
-    "programs", "reductions",
+    "EFFECTS", "FAMILIES", "RECIPES", "UNKNOWN_TO_XLA_CPU", "Program", "collectives", "control", "effects", "elementwise", "fusible_programs", "grown",
+    "indexing", "movement", "products", "programs", "reductions",
 ]  # fmt: skip
 
-EXCLUDED = {
-    "custom-call": "each target has a meaning of its own: tests/ops/test_custom_calls.py",
-    "rng": "draws other numbers in each run",
-    "rng-get-and-update-state": "its state outlives a run",
-    "infeed": "talks to the host",
-    "outfeed": "talks to the host",
-    "send": "talks to another device or the host",
-    "send-done": "talks to another device or the host",
-    "recv": "talks to another device or the host",
-    "recv-done": "talks to another device or the host",
-}
+EFFECTS = frozenset(o for o, name in FAMILIES.items() if name in ("random draws", "transfers", "unknown custom calls"))
+"""Opcodes that the world outside answers: left out where nobody plays it."""
 
 UNKNOWN_TO_XLA_CPU = {
     "async-start": "XLA's way of a module into the CPU compiler, by MLIR, loses the types of asynchronous values",
@@ -59,31 +59,31 @@ FUSIBLE = frozenset(
 NEVER_WAIT = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "after-all"})
 
 
-def _grown(w: Writer, opcodes: list[str]) -> Program:
+def grown(w: Writer, opcodes: list[str]) -> Program:
+    """A program with an instruction of each of these opcodes, and what they need. What nothing uses is returned."""
     for opcode in opcodes:
         RECIPES[opcode](w, opcode)
     ends = [i for i in w.frame.values if not i.users and i.opcode != "parameter"]
     roots = ends or [w.emit("copy", i.shape, [i]) for i in w.frame.values[-1:]]
     root: Instruction = roots[0]
-    if len(roots) > 1 or w.flag():
-        if len(roots) > 2 and not w.number(0, 3):
+    if len(roots) > 1 or w.flag() or w.partitions > 1:
+        # XLA's partitioner takes no tuple in a tuple
+        if len(roots) > 2 and w.partitions == 1 and not w.number(0, 3):
             inner = w.emit("tuple", tup(*(r.shape for r in roots[1:])), roots[1:])
             roots = [roots[0], inner]
         root = w.emit("tuple", tup(*(r.shape for r in roots)), roots)
     edit.set_root(w.frame.computation, root)
     edit.add_computation(w.module, w.frame.computation, entry=True)
-    return Program(w.module, tuple(w.parameters))
+    return Program(w.module, tuple(w.parameters), tuple(w.forms))
 
 
 @st.composite
-def programs(
-    draw: Draw, opcodes: tuple[str, ...] = (), most: int = 10, for_xla_cpu: bool = False, tile_edges: bool = False
-) -> Program:
+def programs(draw: Draw, opcodes: tuple[str, ...] = (), most: int = 10, tile_edges: bool = False) -> Program:
     """Programs with one instruction of each given opcode and up to `most` of drawn ones, computations that they call not counted. `tile_edges`: arrays
     are larger, with sizes at which kernels change their ways."""
-    w = Writer(draw, UNKNOWN_TO_XLA_CPU if for_xla_cpu else (), tile_edges)
+    w = Writer(draw, EFFECTS, tile_edges)
     several = [w.opcode() for _ in range(w.number(0 if opcodes else 1, most))]
-    return _grown(w, [*opcodes, *several])
+    return grown(w, [*opcodes, *several])
 
 
 @st.composite
@@ -93,7 +93,7 @@ def fusible_programs(draw: Draw, most: int = 40) -> Program:
     w = Writer(
         draw, [opcode for opcode, family in FAMILIES.items() if family not in FUSIBLE], sizes=draw(st.integers(1, 2))
     )
-    program = _grown(w, [w.opcode() for _ in range(w.number(2, most))])
+    program = grown(w, [w.opcode() for _ in range(w.number(2, most))])
     instructions = [i for i in program.module.entry.instructions if i.opcode not in NEVER_WAIT]
     for _ in range(max(0, w.number(-4, 2)) if len(instructions) > 1 else 0):
         later = w.number(1, len(instructions) - 1)

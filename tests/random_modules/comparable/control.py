@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Called, Instruction, Raw, Shape
-from random_modules.builder import TOKEN
+from random_modules.comparable import collectives, effects  # noqa: F401  # they are in the families that are looked up below
 from random_modules.comparable.known import TRUTH, Known
-from random_modules.comparable.reducers import reducer
-from random_modules.comparable.writer import FLOATS, INTEGERS, PRED, S32, Writer, arr, family, tup
+from random_modules.comparable.writer import FAMILIES, FLOATS, INTEGERS, PRED, S32, Writer, arr, family, tup
 
 STATES = (*FLOATS, *INTEGERS, "pred")
+
+OUTSIDE_OF_FUSIONS = frozenset(
+    o for o, name in FAMILIES.items() if name in ("random draws", "transfers", "unknown custom calls", "devices")
+)
+"""Opcodes that no fusion may hold."""
 
 
 def _outcome(w: Writer, shape: Shape, known: Known) -> Instruction:
@@ -23,31 +27,40 @@ def _interval(value: Instruction, known: Known) -> Known:
 
 @family("control flow", "while")
 def _while(w: Writer, opcode: str) -> None:
-    """Counts to a small limit; a condition on exact values may end it sooner."""
+    """Counts to a limit that the text tells, or an operand; a condition on exact values may end it sooner. Sometimes it runs twice."""
     count = w.number(0, 3)
     starts = [w.take(w.array(STATES, 0, 2)) for _ in range(count)]
     knowns = [_interval(s, w.known[s]) for s in starts]
-    state = tup(S32, *(s.shape for s in starts))
-    limit = w.number(0, 6)
+    most = w.number(0, 6)
+    limit = w.take(S32, 0, most) if w.number(0, 3) == 0 else None
     flags = [k for k, s in enumerate(starts) if s.shape == PRED]
+    is_known = limit is None and not flags
+    form = "known trip count" if is_known else "trip count that depends on data" if flags else "computed trip count"
+    w.forms.append(f"while, {form}{', nested' if w.nested else ''}")
+    carried = [] if limit is None else [limit]
+    knowns += [w.known[v] for v in carried]
+    state = tup(S32, *(s.shape for s in (*starts, *carried)))
     with w.computation([state], [TRUTH]) as (whole,):
         at = w.emit("get-tuple-element", S32, [whole], index=0)
-        goes = w.emit("compare", PRED, [at, w.constant(S32, limit)], direction="LT")
+        end = w.constant(S32, most) if limit is None else w.emit("get-tuple-element", S32, [whole], index=count + 1)
+        goes = w.emit("compare", PRED, [at, end], direction="LT")
         for k in flags:
             goes = w.emit("and", PRED, [goes, w.emit("get-tuple-element", PRED, [whole], index=k + 1)])
         condition = w.finish(goes)
-    with w.computation([state], [TRUTH]) as (whole,):
-        at = w.element(whole, 0, Known(0, limit, True))
+    with w.computation([state], [TRUTH], meets=is_known) as (whole,):
+        at = w.element(whole, 0, Known(0, most, True))
         inner = [w.element(whole, k + 1, known) for k, known in enumerate(knowns)]
         w.grow(4)
         after = [w.emit("add", S32, [at, w.constant(S32, 1)])]
-        after += [i if not w.number(0, 3) else _outcome(w, i.shape, k) for i, k in zip(inner, knowns, strict=True)]
+        pairs = list(zip(inner, knowns, strict=True))
+        after += [i if not w.number(0, 3) else _outcome(w, i.shape, k) for i, k in pairs[:count]] + inner[count:]
         body = w.finish(w.emit("tuple", state, after))
-    first = w.emit("tuple", state, [w.constant(S32, 0), *starts])
-    made = w.emit(opcode, state, [first], condition=condition, body=body)
-    w.element(made, 0, Known(0, limit, True))
-    for k, known in enumerate(knowns):
-        w.element(made, k + 1, known)
+    first = w.emit("tuple", state, [w.constant(S32, 0), *starts, *carried])
+    for _ in range(2 if w.number(0, 5) == 0 else 1):
+        made = w.emit(opcode, state, [first], condition=condition, body=body)
+        w.element(made, 0, Known(0, most, True))
+        for k, known in enumerate(knowns[:count]):
+            w.element(made, k + 1, known)
 
 
 @family("control flow", "conditional")
@@ -55,6 +68,8 @@ def _conditional(w: Writer, opcode: str) -> None:
     shape = w.array(STATES, 0, 2)
     selector = w.take(PRED) if w.flag() else w.take(S32, -1, 4, exact=True)
     count = 2 if selector.shape == PRED else w.number(1, 4)
+    chosen = "by a truth value" if selector.shape == PRED else "one branch" if count == 1 else "several branches"
+    w.forms.append(f"conditional, {chosen}{', nested' if w.nested else ''}")
     operands, branches, total = [], [], None
     for _ in range(count):
         value = w.take(w.array(STATES, 0, 2))
@@ -74,14 +89,20 @@ def _conditional(w: Writer, opcode: str) -> None:
     else:
         named = {"branch_computations": Called(*(c for b in branches for c in b.computations), is_list=True)}
     assert total is not None
-    w.keep(w.emit(opcode, shape, [selector, *operands], **named), total)
+    for _ in range(2 if w.number(0, 5) == 0 else 1):
+        w.keep(w.emit(opcode, shape, [selector, *operands], **named), total)
 
 
 @family("call and fusion", "call", "fusion")
 def _call(w: Writer, opcode: str) -> None:
-    """Several operands; one result or a tuple of several."""
+    """Several operands; one result or a tuple of several. A call may be made twice. Fusions hold nothing that has an effect."""
     operands = [w.take(w.array(STATES)) for _ in range(w.number(1, 3))]
-    with w.computation([o.shape for o in operands], [w.known[o] for o in operands]) as parameters:
+    called_twice = opcode == "call" and w.number(0, 2) == 0
+    w.forms.append(f"{opcode}{', made twice' if called_twice else ''}{', nested' if w.nested else ''}")
+    left_out = w.left_out
+    if opcode == "fusion":
+        w.left_out = {*left_out, *OUTSIDE_OF_FUSIONS}
+    with w.computation([o.shape for o in operands], [w.known[o] for o in operands], meets=True) as parameters:
         w.grow(4)
         made = [i for i in w.frame.values if i not in parameters and not i.users]
         roots = made[-w.number(1, 3) :] or [w.emit("copy", p.shape, [p]) for p in parameters[:1]]
@@ -89,13 +110,15 @@ def _call(w: Writer, opcode: str) -> None:
         alone = len(roots) == 1 and w.flag()
         shape = roots[0].shape if alone else tup(*(r.shape for r in roots))
         body = w.finish(roots[0] if alone else w.emit("tuple", shape, roots))
+    w.left_out = left_out
     named = {"to_apply": body} if opcode == "call" else {"kind": "kLoop", "calls": body}
-    called = w.emit(opcode, shape, operands, **named)
-    if alone:
-        w.keep(called, knowns[0])
-        return
-    for index, known in enumerate(knowns):
-        w.element(called, index, known)
+    for _ in range(2 if called_twice else 1):
+        called = w.emit(opcode, shape, operands, **named)
+        if alone:
+            w.keep(called, knowns[0])
+            continue
+        for index, known in enumerate(knowns):
+            w.element(called, index, known)
 
 
 @family("tuples", "tuple", "get-tuple-element")
@@ -121,8 +144,7 @@ def _random_bits(w: Writer, opcode: str) -> None:
 @family("tuples", "after-all", "add-dependency")
 def _tokens(w: Writer, opcode: str) -> None:
     value = w.take(w.array(STATES))
-    token = w.emit("after-all", TOKEN, [])
-    w.moved(w.emit("add-dependency", value.shape, [value, token]), value)
+    w.moved(w.emit("add-dependency", value.shape, [value, effects.token(w)]), value)
 
 
 @family("tuples", "constant", "parameter")
@@ -132,50 +154,7 @@ def _fresh(w: Writer, opcode: str) -> None:
     w.fresh(shape, low, high)
 
 
-@family("one device", "partition-id", "replica-id")
-def _identity(w: Writer, opcode: str) -> None:
-    w.keep(w.emit(opcode, arr("u32"), []), Known(0, 0, True))
-
-
-@family(
-    "one device", "all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast",
-    "all-reduce-start", "all-reduce-done", "all-gather-start", "all-gather-done", "collective-permute-start", "collective-permute-done",
-)  # fmt: skip
-def _collective(w: Writer, opcode: str) -> None:
-    """With groups of one device."""
-    shape = w.array(("f32", "s32", "f64"), 1, 2, 1)
-    groups = {"replica_groups": Raw("{{0}}")}
-    if opcode.endswith("-start"):
-        opcode = opcode.replace("-start", "-done")  # either brings the other
-    if opcode.startswith(("all-reduce", "reduce-scatter")):
-        combine = reducer(w, shape.type, plain=True)
-        groups["to_apply"] = combine.computation
-    if opcode.startswith(("all-gather", "all-to-all", "reduce-scatter")):
-        groups["dimensions"] = (w.number(0, shape.rank - 1),)
-    if opcode.startswith("collective-permute"):
-        groups = {"source_target_pairs": Raw("{{0,0}}")}
-    source = w.take(shape)
-    if opcode.endswith("-done"):
-        pair = shape if opcode == "all-reduce-done" else tup(shape, shape)
-        start = w.emit(opcode.replace("-done", "-start"), pair, [source], **groups)
-        w.moved(w.emit(opcode, shape, [start]), source)
-        return
-    w.moved(w.emit(opcode, shape, [source], **groups), source)
-
-
-@family("one device", "ragged-all-to-all")
-def _ragged_all_to_all(w: Writer, opcode: str) -> None:
-    """A few rows from one place of the operand to one place of the output."""
-    rows, moved = w.number(1, 6), w.number(0, 3)
-    moved = min(rows, moved)
-    shape, one = arr("f32", rows, w.number(1, 3)), arr("s32", 1)
-    source, target = w.take(shape), w.take(shape)
-    places = [w.constant(one, [n]) for n in (w.number(0, rows - moved), moved, w.number(0, rows - moved), moved)]
-    made = w.emit(opcode, shape, [source, target, *places], replica_groups=Raw("{{0}}"))
-    w.moved(made, source, target)
-
-
-@family("one device", "domain")
+@family("copy", "domain")
 def _domain(w: Writer, opcode: str) -> None:
     source = w.take(w.array(STATES))
     domain = Raw('{kind="sharding", entry={replicated}, exit={maximal device=0}}')

@@ -56,6 +56,8 @@ class Program:
 
     module: Module
     parameters: tuple[tuple[Shape, Known], ...]
+    forms: tuple[str, ...] = ()
+    """Of control flow, as often as they were written."""
 
     def inputs(self, seed: int = 0) -> list[np.ndarray]:
         """Arrays for the parameters; the same seed gives the same."""
@@ -96,17 +98,34 @@ def _inward(bound: Number, dtype: np.dtype, up: bool) -> float:
 
 @dataclass
 class Frame:
-    """A computation that is being written, and the arrays in it that may be used."""
+    """A computation that is being written: the arrays in it that may be used, its tokens, and what has an effect. `meets`: all devices run it equally often,
+    so that they may meet in it."""
 
     computation: Computation
     values: list[Instruction] = field(default_factory=list)
+    tokens: list[Instruction] = field(default_factory=list)
+    acted: list[Instruction] = field(default_factory=list)
+    meets: bool = True
 
 
 class Writer:
     """A program that grows."""
 
-    def __init__(self, draw: Draw, left_out: Collection[str] = (), tile_edges: bool = False, sizes: int = 3) -> None:
+    def __init__(
+        self,
+        draw: Draw | None,
+        left_out: Collection[str] = (),
+        tile_edges: bool = False,
+        sizes: int = 3,
+        devices: tuple[int, int] = (1, 1),
+        favoured: Collection[str] = (),
+    ) -> None:
+        """`devices`: replicas and partitions; `favoured`: families that are drawn more often than others."""
         self.draw = draw
+        self.replicas, self.partitions = devices
+        self.favoured = favoured
+        self.forms: list[str] = []
+        self.channels = 0
         self.most_elements = MOST_OF_EDGES if tile_edges else MOST_ELEMENTS
         self.left_out = left_out
         self.module = Module("random")
@@ -158,6 +177,19 @@ class Writer:
         return shape
 
     # ---- making
+
+    def channel(self) -> int:
+        self.channels += 1
+        return self.channels
+
+    def again(self, named: dict[str, object]) -> dict[str, object]:
+        """What an instruction with these attributes may not have in common with one that is like it."""
+        return {"channel_id": self.channel()} if "channel_id" in named else {}
+
+    @property
+    def meets(self) -> bool:
+        """Whether all devices come by here equally often."""
+        return all(frame.meets for frame in self.frames)
 
     @property
     def frame(self) -> Frame:
@@ -282,9 +314,11 @@ class Writer:
     # ---- computations
 
     @contextmanager
-    def computation(self, shapes: Sequence[Shape], knowns: Sequence[Known]) -> Iterator[list[Instruction]]:
+    def computation(
+        self, shapes: Sequence[Shape], knowns: Sequence[Known], *, meets: bool = False
+    ) -> Iterator[list[Instruction]]:
         """Write another computation, with parameters of these shapes, until the block ends; it must call `finish`."""
-        frame = Frame(Computation(self.module.unique_name("called")))
+        frame = Frame(Computation(self.module.unique_name("called")), meets=meets)
         self.frames.append(frame)
         parameters = []
         for number, (shape, known) in enumerate(zip(shapes, knowns, strict=True)):
@@ -311,7 +345,9 @@ class Writer:
         """A drawn opcode, of a drawn family; computations are not nested without end."""
         deep = len(self.frames) > DEEPEST
         usable = [o for o, name in FAMILIES.items() if o not in self.left_out and not (deep and name in NESTED)]
-        family = self.pick(dict.fromkeys(FAMILIES[o] for o in usable))
+        families = dict.fromkeys(FAMILIES[o] for o in usable)
+        favoured = [name for name in families if name in self.favoured]
+        family = self.pick(favoured if favoured and self.number(0, 2) == 0 else families)
         return self.pick([o for o in usable if FAMILIES[o] == family])
 
     def scalar_function(self, opcode: str, element_type: ElementType, count: int = 2, **attributes) -> Called:
