@@ -9,7 +9,8 @@ import numpy as np
 from hlo_opt.ir import Module
 from hlo_opt.ops.module_devices import counts
 from hlo_opt.report.page import Page, Word, count, counted
-from hlo_opt.runtime.compare import CheckReport
+from hlo_opt.runtime.compare import CheckReport, how_they_differ
+from hlo_opt.runtime.differences import OutputReport
 from hlo_opt.runtime.executable import Executable
 from hlo_opt.runtime.memory import Array
 
@@ -74,7 +75,7 @@ def run_page(executable: Executable) -> Page:
 
 
 def check_page(result: CheckReport) -> Page:
-    """Agreement and how close, or the first difference. Where no kernel of ours could run, this says so."""
+    """Agreement and how close it is, output by output where they are not equal, or the first difference. Where no kernel of ours could run, this says so."""
     page = Page()
     verdict = Word("agrees", "green") if result.ok else Word("differs", "bold red")
     page.add("check: ", verdict, str(result).removeprefix("agrees").removeprefix("differs"))
@@ -82,10 +83,30 @@ def check_page(result: CheckReport) -> Page:
         page.add(
             "  notice: only the NumPy interpreter ran, no kernel did: install a C++ compiler (g++ or clang++) or use a GPU"
         )
-    for output in result.outputs:
-        if not output.ok and output.first is not None:
-            total = int(np.prod(output.dimensions, dtype=np.int64))
-            page.add(
-                f"  out{output.output}: {count(output.differing)} of {count(total)} elements are off; first {output.first}"
-            )
+    if result.rewritten:
+        page.add("  notice: the two modules compute in different ways; roundings at other places are allowed")
+    shown = [o for o in result.outputs if not o.ok or o.weak or o.rounded]
+    for output in shown[:MOST_LINES]:
+        page.add(f"  out{output.output}: ", *_output_words(output))
+    if len(shown) > MOST_LINES:
+        page.add(f"  and {counted(len(shown) - MOST_LINES, 'output')} more")
     return page
+
+
+def _output_words(output: OutputReport) -> list[str | Word]:
+    total = int(np.prod(output.dimensions, dtype=np.int64))
+    if not output.ok:
+        first = "" if output.first is None else f"; first {output.first}"
+        return [f"{count(output.differing)} of {count(total)} elements are off{first}"]
+    words: list[str | Word] = ["equal"]
+    if output.rounded:
+        share = f"{output.share:.0%}" if output.share >= 0.01 else "less than 1%"
+        words = [
+            f"largest difference {output.max_error:.3g} (relative {output.max_relative:.2g}); {share} of the allowed rounding error, "
+            f"{counted(output.rounded, 'element')} {how_they_differ(output.rounded, output.max_ulp)}"
+        ]
+    if output.set_aside:
+        words.append(f"; {count(output.set_aside)} of {count(total)} set aside, as they hang on ties")
+    if output.weak:
+        words += ["; ", Word("weak", "yellow"), f": {output.weak}"]
+    return words

@@ -1,17 +1,12 @@
-"""How far apart two arrays are, and how far they may be: bounds that follow from the tolerances of the op table.
+"""How far apart two arrays are, and how far they may be.
 
-The model. An operation's `tolerance` says by how many ULP a backend may differ from the reference. What such differences may do to the outputs is measured, not
-guessed: the original is evaluated again a few times, each operation that has a tolerance moved at random within it (`hlo_opt.runtime.perturb`). How far an output
-moves then, times a stated factor, is its bound. So cancellation widens a bound as it must, exact operations keep theirs at zero, and a program
-that rounds nowhere has to agree bit for bit. Integers and predicates must be equal, NaN and infinities must stand in the same places, except where
-the moved runs themselves differ there: then `FACTOR` times as many elements as in the worst moved run may be off, but no more than an eighth of the output
-or twice what that run had.
-(Monte Carlo arithmetic: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997.)
+The original's analysis (`hlo_opt.runtime.rounding.analysis`) encloses every element of an output: another correct backend has a value from `low` to `high`, and what has equal
+bounds must be equal. No element is excused by count. Elements that hang on a tie, where a comparison or a rounding to an integer may go either way, are set aside: they
+have no bound, and their share is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +15,49 @@ import numpy as np
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.ulp import is_floating, real_parts, ulp_distance, ulp_of
 
-FACTOR = 4.0
-"""How much further than the moved runs an output may be off. Each operation moves by at least half its tolerance in each of three runs, so that real differences,
-which seldom reach the tolerance, stay within this with a very high probability."""
-
-_OUTLIER = 64.0  # a moved element this many times further off than the median took another branch; it says nothing about its neighbours
+LOOSE = 0.05
+"""A bound above this part of an element's value says little about it."""
+LOOSE_SHARE = 0.5
+"""An output is weak when elements with such bounds make up more than this part of the sum of its magnitudes: one twentieth more in all of it might pass."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Reals = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosure:
+    """What an output may be, element by element, both bounds included. Complex numbers are pairs of reals in a last dimension."""
+
+    low: Array
+    high: Array
+
+    @staticmethod
+    def exact(array: Array) -> Enclosure:
+        """The array itself."""
+        parts = real_parts(array)
+        return Enclosure(parts, parts)
+
+    def set_aside(self) -> Mask:
+        """The elements that may be anything: one bound is infinite, or an integer is open at all."""
+        open_ = np.asarray(~_same(self.low, self.high))
+        if not is_floating(self.low.dtype):
+            return open_
+        return np.asarray(open_ & ~(np.isfinite(self.low) & np.isfinite(self.high)))
+
+    def loose_share(self, expected: Array) -> float:
+        """The part of the sum of magnitudes that elements with bounds above `LOOSE` of their value make up; of integers the part of the elements that are open."""
+        value = real_parts(expected)
+        if not value.size:
+            return 0.0
+        if not is_floating(value.dtype):
+            return float(np.count_nonzero(self.set_aside()) / value.size)
+        with np.errstate(all="ignore"):
+            wide = value.astype(np.float64)
+            far = np.maximum(self.high.astype(np.float64) - wide, wide - self.low.astype(np.float64))
+            size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+            loose = np.asarray((far > LOOSE * size) & ~_same(self.low, self.high))
+        total = float(size.sum())
+        return float(size[loose].sum()) / total if total and np.isfinite(total) else float(loose.mean())
 
 
 @dataclass(frozen=True)
@@ -43,7 +73,7 @@ class Difference:
 
     def __str__(self) -> str:
         place = f"out{self.output}[{', '.join(map(str, self.index))}]"
-        if self.ulp == 0:
+        if self.bound == 0:
             return f"{place}: expected {self.expected}, got {self.actual} (must be equal)"
         return f"{place}: expected {self.expected}, got {self.actual}, {self.ulp:.4g} ULP apart (bound {self.bound:.4g} ULP)"
 
@@ -52,10 +82,14 @@ class Difference:
 class OutputReport:
     """How one output compares.
 
-    max_ulp, max_error  the largest distance, in ULP and absolute (integers: 0 ULP)
-    share               how much of its bound the element uses up that comes nearest to it, of those within
-    differing           elements beyond their bound
-    allowed             how many of these the moved runs excuse
+    max_ulp, max_error, max_relative  the largest distance, in ULP (integers: 0), absolute, and as a part of the element's value
+    share        the part of its bound that the element uses up that comes nearest to it, of those within
+    rounded      elements that differ within their bounds
+    differing    elements beyond their bounds
+    set_aside    elements that hang on a tie and have no bound
+    loose        the part of the output, by magnitude, whose bound is above 5 % of the value; 0 where all is equal
+    weak         why agreement says little here; None where it does not
+    first        the first element beyond its bound
     """
 
     output: int
@@ -63,106 +97,66 @@ class OutputReport:
     dimensions: tuple[int, ...]
     max_ulp: float
     max_error: float
+    max_relative: float
     share: float
+    rounded: int
     differing: int
-    allowed: int
+    set_aside: int
+    loose: float
+    weak: str | None
     first: Difference | None
 
     @property
     def ok(self) -> bool:
-        return self.differing <= self.allowed
+        return not self.differing
 
 
-@dataclass(frozen=True)
-class Bound:
-    """How far each element of an output may be off. `slack` is absolute; `allowed` counts elements that may be off by anything."""
-
-    slack: Reals
-    allowed: int
-
-
-def bound_of(reference: Array, moved: Sequence[Array]) -> Bound:
-    """The bound that the moved runs of the original give. Without moved runs everything must be equal."""
-    reference = real_parts(reference)
-    runs = [real_parts(m) for m in moved]
-    if not is_floating(reference.dtype):
-        off = max((int(np.count_nonzero(m != reference)) for m in runs), default=0)
-        return Bound(np.zeros(reference.shape), _allowed(off, reference.size))
-    base = reference.astype(np.float64)
-    finite = np.isfinite(base)
-    errors = np.zeros(base.shape)
-    off = 0
-    for run in runs:
-        values = run.astype(np.float64)
-        same_kind = finite & np.isfinite(values)
-        with np.errstate(invalid="ignore", over="ignore"):
-            errors = np.maximum(errors, np.where(same_kind, np.abs(values - base), 0.0))
-        off = max(off, int(np.count_nonzero(~same_kind & ~_equal_or_nan(values, base))))
-    scale = _scale(base, finite)
-    relative = np.divide(errors, scale, out=np.zeros_like(errors), where=scale > 0)
-    seen = relative[relative > 0]
-    typical = min(float(seen.max()), _OUTLIER * float(np.median(seen))) if seen.size else 0.0
-    outliers = int(np.count_nonzero(relative > typical)) if seen.size else 0
-    return Bound(FACTOR * np.maximum(errors, typical * scale), _allowed(off + outliers, reference.size))
-
-
-def _allowed(off: int, size: int) -> int:
-    return min(int(FACTOR * off), max(2 * off, size // 8))
-
-
-def _scale(base: Reals, finite: Mask) -> Reals:
-    """The magnitude that errors are measured against: an element's own, but not below the middle one of its output."""
-    magnitude = np.where(finite, np.abs(np.where(finite, base, 0.0)), 0.0)
-    positive = magnitude[magnitude > 0]
-    middle = float(np.median(positive)) if positive.size else 0.0
-    return np.maximum(magnitude, middle)
-
-
-def _equal_or_nan(a: Reals, b: Reals) -> Mask:
+def _same(a: Array, b: Array) -> Mask:
+    """Where two arrays are equal, NaN for NaN."""
+    if not is_floating(a.dtype):
+        return np.asarray(a == b)
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-def compare_output(number: int, expected: Array, actual: Array, bound: Bound) -> OutputReport:
-    """Compare one output. Another shape or type differs everywhere."""
+def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclosure | None = None) -> OutputReport:
+    """Compare one output; without an enclosure it must be equal. Another shape or type differs everywhere."""
     name, dimensions = expected.dtype.name, expected.shape
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         first = Difference(number, (), f"{name}{list(dimensions)}", f"{actual.dtype.name}{list(actual.shape)}", 0, 0)
-        return OutputReport(number, name, dimensions, 0.0, 0.0, 0.0, max(1, expected.size), 0, first)
+        return OutputReport(number, name, dimensions, 0.0, 0.0, 0.0, 0.0, 0, max(1, expected.size), 0, 0.0, None, first)
+    bounds = Enclosure.exact(expected) if enclosure is None else enclosure
     left, right = real_parts(expected), real_parts(actual)
-    if is_floating(left.dtype):
-        distance, error, off = _float_differences(left, right, bound)
-    else:
-        off = np.asarray(left != right)
-        distance = np.zeros(left.shape)
-        error = np.abs(left.astype(np.float64) - right.astype(np.float64))
+    floating = is_floating(left.dtype)
+    equal, aside = _same(left, right), bounds.set_aside()
+    off = np.asarray(~(equal | aside | ((right >= bounds.low) & (right <= bounds.high))))
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    with np.errstate(all="ignore"):
+        error = np.where(equal, 0.0, np.abs(a - b))
+        size = np.abs(a)
+        relative = np.where(size > 0, error / size, np.where(error > 0, np.inf, 0.0))
+        slack = np.where(b > a, bounds.high.astype(np.float64) - a, a - bounds.low.astype(np.float64))
+        used = np.where(~equal & ~off & ~aside & (slack > 0), error / slack, 0.0)
+    distance = ulp_distance(left, right) if floating else np.zeros(left.shape)
     found: Difference | None = None
     if off.any():
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(off.reshape(-1))), off.shape))
-        unit = float(ulp_of(left[index])) if is_floating(left.dtype) else 0.0
-        limit = float(bound.slack[index]) / unit if unit else 0.0
+        unit = float(ulp_of(left[index])) if floating else 0.0
+        limit = max(0.0, float(slack[index])) / unit if unit else 0.0
         place = index[: len(dimensions)]
         shown = (str(expected[place]), str(actual[place]))
-        found = Difference(number, place, *shown, float(distance[index]), limit)
-    finite = error[np.isfinite(error)]
-    within = (error > 0) & ~off
-    share = float((error[within] / bound.slack[within]).max()) if within.any() else 0.0
+        found = Difference(number, place, *shown, float(distance[index]), limit if np.isfinite(limit) else 0.0)
     return OutputReport(
         number,
         name,
         dimensions,
         float(distance.max(initial=0.0)),
-        float(finite.max(initial=0.0)),
-        share,
+        float(error[np.isfinite(error)].max(initial=0.0)),
+        float(relative[np.isfinite(relative)].max(initial=0.0)),
+        float(used.max(initial=0.0)),
+        int(np.count_nonzero(~equal & ~off)),
         int(np.count_nonzero(off)),
-        bound.allowed,
+        int(np.count_nonzero(aside)),
+        0.0 if enclosure is None else bounds.loose_share(expected),
+        None,
         found,
     )
-
-
-def _float_differences(left: Array, right: Array, bound: Bound) -> tuple[Reals, Reals, Mask]:
-    """ULP distance, absolute difference and whether it is beyond the bound, element by element."""
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    finite = np.isfinite(a) & np.isfinite(b)
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.where(finite, np.abs(a - b), np.where(_equal_or_nan(a, b), 0.0, np.inf))
-    return ulp_distance(left, right), error, np.asarray(error > bound.slack)

@@ -10,7 +10,9 @@ from hlo_opt.diag import CheckError, EvaluationError
 from hlo_opt.evaluate.memory import peak_of
 from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.runtime import kernels
-from hlo_opt.runtime.compare import check
+from hlo_opt.runtime.compare import check, compare_outputs
+from hlo_opt.runtime.inputs import sample_inputs
+from hlo_opt.runtime.reference import Reference
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -49,31 +51,108 @@ def test_equal_modules_agree_and_say_where() -> None:
     module = hlo_opt.parse(ADD)
     result = check(module, module, backend="host")
     assert result.ok and result.first is None and result.backend == "host" and result.inputs == "seed 0"
-    assert str(result).startswith("agrees on host (asked for), 1 output, at most ")
-    assert str(result).endswith(" of what rounding explains")
+    (report,) = result.outputs
+    assert 0 < report.share < 1 and report.rounded and not result.weak and not result.rewritten
+    assert str(result).startswith("agrees on host (asked for), 1 output, differences are ")
+    assert f"% of the allowed rounding error: at most {report.max_error:.3g} in out0, " in str(result)
 
 
 def test_equal_outputs_are_said_to_be_equal_and_what_rounds_otherwise_is_counted() -> None:
     module = hlo_opt.parse(ADD)
     result = check(module, module, backend="numpy")
     assert str(result) == "agrees on numpy (asked for), 1 output, equal"
-    one = replace(result.outputs[0], differing=1, allowed=4)
-    assert str(replace(result, outputs=(one,))).endswith(", 1 element on the other side of a rounding")
-    near = replace(one, differing=0, max_ulp=9.0, share=0.001)
+    one = replace(result.outputs[0], rounded=1, max_error=2e-7, max_ulp=1.0, share=0.17)
+    assert str(replace(result, outputs=(one,))) == (
+        "agrees on numpy (asked for), 1 output, differences are 17% of the allowed rounding error: at most 2e-07 in out0, "
+        "1 element rounded the other way"
+    )
+    near = replace(one, rounded=9, max_ulp=9.0, share=0.001, weak="all elements are NaN")
     assert str(replace(result, outputs=(near,))).endswith(
-        ", at most 9 ULP apart, less than 1% of what rounding explains"
+        "differences are less than 1% of the allowed rounding error: at most 2e-07 in out0, 9 elements differ, weak in 1 of them"
     )
 
 
-def test_outputs_of_all_runs_count_against_the_limit() -> None:
+def test_outputs_of_both_modules_count_against_the_limit() -> None:
     module = hlo_opt.parse(ADD)
     array, given = 4 * 3 * 5, [np.zeros((3, 5), np.float32)]
-    # the original's own run, and beside it what both modules and the moved runs before gave
-    least = array + peak_of(module.entry, compile_computation).bytes + 4 * array
+    # the original's own run, and beside it what both modules gave
+    least = array + peak_of(module.entry, compile_computation).bytes + 2 * array
     assert check(module, module, given, backend="numpy", memory_limit=least).ok
     with pytest.raises(EvaluationError) as caught:
         check(module, module, given, backend="numpy", memory_limit=least - 1)
     assert caught.value.code == "HLO402"
+
+
+def test_the_analysis_counts_against_the_limit_where_it_is_needed() -> None:
+    module, other = hlo_opt.parse(ADD), hlo_opt.parse(ADD.replace("exponential", "sine"))
+    peak = peak_of(module.entry, compile_computation).bytes
+    with pytest.raises(EvaluationError) as caught:
+        check(module, other, backend="numpy", memory_limit=5 * peak)
+    assert caught.value.code == "HLO402"
+    assert not check(module, other, backend="numpy", memory_limit=20 * peak).ok
+
+
+NARROW = """HloModule m
+ENTRY e {
+  a = bf16[64]{0} parameter(0)
+  b = bf16[64]{0} multiply(a, a)
+  c = bf16[64]{0} multiply(b, a)
+  ROOT d = bf16[64]{0} add(c, a)
+}
+"""
+
+
+def test_a_module_that_leaves_roundings_out_agrees_and_the_report_says_that_it_computes_otherwise() -> None:
+    wide = """HloModule m
+ENTRY e {
+  a = bf16[64]{0} parameter(0)
+  w = f32[64]{0} convert(a)
+  b = f32[64]{0} multiply(w, w)
+  c = f32[64]{0} multiply(b, w)
+  d = f32[64]{0} add(c, w)
+  ROOT n = bf16[64]{0} convert(d)
+}
+"""
+    result = check(hlo_opt.parse(NARROW), hlo_opt.parse(wide), backend="numpy")
+    assert result.ok and result.rewritten and result.outputs[0].rounded
+    wrong = wide.replace("add(c, w)", "subtract(c, w)")
+    assert not check(hlo_opt.parse(NARROW), hlo_opt.parse(wrong), backend="numpy").ok
+
+
+def test_outputs_whose_agreement_says_little_are_weak_with_the_reason() -> None:
+    text = """HloModule m
+ENTRY e {
+  a = f32[64]{0} parameter(0)
+  b = f32[64]{0} exponential(a)
+  big = f32[] constant(1e7)
+  c = f32[64]{0} broadcast(big), dimensions={}
+  d = f32[64]{0} multiply(b, c)
+  s = f32[64]{0} sine(d)
+  z = f32[64]{0} subtract(a, a)
+  k = f32[3]{0} constant({1, 2, 3})
+  l = f32[64]{0} sqrt(c)
+  n = f32[64]{0} negate(l)
+  q = f32[64]{0} sqrt(n)
+  r = f32[64]{0} add(q, a)
+  ROOT t = (f32[64]{0}, f32[64]{0}, f32[3]{0}, f32[64]{0}, f32[64]{0}) tuple(s, z, k, r, b)
+}
+"""
+    module = hlo_opt.parse(text, filename="m.hlo")
+    reports = check(module, module, backend="numpy").outputs
+    assert [r.weak for r in reports] == [
+        None,
+        "all elements are 0.0",
+        "it does not depend on the inputs",
+        "all elements are NaN",
+        None,
+    ]
+    inputs = sample_inputs(module, 0)
+    expected = Reference(module).run(inputs)
+    actual = [expected[0], *expected[1:4], np.nextafter(expected[4], np.float32(np.inf))]
+    reports, _ = compare_outputs(module, module, inputs, expected, actual, 0)
+    assert all(r.ok for r in reports)
+    assert reports[0].weak is not None and "sine s (line 8)" in reports[0].weak
+    assert reports[0].loose > 0.5 and reports[4].weak is None
 
 
 def test_a_wrong_kernel_is_caught_and_its_first_element_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,149 @@
+"""Loops and conditionals on spreads.
+
+A loop's state is held against the moved values after every iteration, so that bounds do not grow with the number of iterations as such.
+Where it is open whether a loop ends, it may end there: what it would return is taken into the bounds, and it goes on for some iterations more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.evaluate.program import Evaluate
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.control import branches
+from hlo_opt.runtime.rounding.calibration import calibrated
+from hlo_opt.runtime.rounding.spread import (
+    HIGH,
+    LOW,
+    VALUE,
+    Spread,
+    full,
+    is_real,
+    ordered,
+    picked,
+    rows_of,
+    set_aside,
+    settled,
+)
+
+Value = Any
+
+_MORE = 8
+"""Iterations after the reference's last one that an open condition is followed for; after these, what the loop computes is set aside."""
+
+
+def while_(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    condition, body = instruction.called_by("condition"), instruction.called_by("body")
+    kept = _written(instruction)
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        state = values[0]
+        shape = instruction.shape
+        ends: list[Value] = []
+        with analyst.loop(instruction) as loop:
+            while True:
+                goes_on = analyst.call(condition, [state])
+                if type(goes_on) is Spread:
+                    analyst.tie(instruction, 1)
+                    ends.append(state)
+                    if not goes_on.rows[VALUE]:
+                        return _late(analyst, instruction, condition, body, state, ends)
+                elif not goes_on:
+                    break
+                loop.begin()
+                made = analyst.call(body, [state])
+                loop.end()
+                state = _held(made, state, kept)
+        return state if not ends else hull([state, *ends], shape)
+
+    return run
+
+
+def _late(analyst: Any, instruction: Instruction, condition: Any, body: Any, state: Value, ends: list[Value]) -> Value:
+    """The loop's value where others may go on: `state` is where the reference ends."""
+    later = state
+    for _ in range(_MORE):
+        later = analyst.call(body, [later])
+        ends.append(later)
+        goes_on = analyst.call(condition, [later])
+        if type(goes_on) is not Spread and not goes_on:
+            return hull([state, *ends], instruction.shape)
+    return anything(hull([state, *ends], instruction.shape), instruction.shape)
+
+
+def _written(instruction: Instruction) -> frozenset[int]:
+    """The elements of a loop's state that its body only writes parts of: these parts were held against the moved values already."""
+    root = instruction.called_by("body").root
+    if root.opcode != "tuple":
+        return frozenset()
+    return frozenset(
+        n for n, o in enumerate(root.operands) if o.opcode in ("dynamic-update-slice", "get-tuple-element", "scatter")
+    )
+
+
+def _held(made: Value, before: Value, kept: frozenset[int]) -> Value:
+    if not isinstance(made, tuple):
+        return _calibrated(made)
+    return tuple(m if n in kept or m is before[n] else _held(m, before[n], frozenset()) for n, m in enumerate(made))
+
+
+def _calibrated(value: Value) -> Value:
+    if type(value) is not Spread or value.sizes is not None or not is_real(value.rows.dtype):
+        return value
+    return Spread(calibrated(value.rows), loss=value.loss)
+
+
+def conditional(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    computations = [c for value in branches(instruction) for c in value.computations]
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        if type(values[0]) is not Spread:
+            return evaluate(analyst, instruction, values)
+        rows, last = values[0].rows, len(computations) - 1
+        analyst.tie(instruction, 1)
+        if rows.dtype == np.bool_:
+            chosen, others = int(not rows[VALUE]), [0, 1]
+        else:
+            least, most, taken = (int(rows[k]) for k in (LOW, HIGH, VALUE))
+            chosen = taken if 0 <= taken <= last else last
+            others = [k for k in range(last + 1) if least <= k <= most or (k == last and (least < 0 or most > last))]
+        made = [analyst.call(computations[k], [values[1 + k]]) for k in [chosen, *(k for k in others if k != chosen)]]
+        return hull(made, instruction.shape)
+
+    return run
+
+
+def hull(values: list[Value], shape: Shape) -> Value:
+    """What may be any of these values; the first is the reference's."""
+    if shape.elements is not None:
+        return tuple(hull([v[k] for v in values], e) for k, e in enumerate(shape.elements))
+    if not shape.is_array or all(v is values[0] for v in values):
+        return values[0]
+    if any(type(v) is Spread and v.sizes is not None for v in values):
+        return values[0]
+    rows = [full(rows_of(v)) for v in values]
+    made = np.array(rows[0])
+    if made.dtype.kind == "c":
+        set_aside(made, (np.stack(rows) != rows[0]).any(axis=(0, 1)), shape.type)
+        return settled(made)
+    made[LOW] = np.minimum.reduce([r[LOW] for r in rows])
+    made[HIGH] = np.maximum.reduce([r[HIGH] for r in rows])
+    made[-1] = rows[-1][VALUE]  # an imagined backend goes the other way
+    ordered(made, shape.type)
+    return settled(made)
+
+
+def anything(value: Value, shape: Shape) -> Value:
+    """The value with all elements set aside that are not certain."""
+    if shape.elements is not None:
+        return tuple(anything(v, e) for v, e in zip(value, shape.elements, strict=True))
+    if type(value) is not Spread or value.sizes is not None:
+        return value
+    rows = np.array(value.rows)
+    set_aside(rows, np.ones(rows.shape[1:], np.bool_), shape.type)
+    return Spread(rows)
+
+
+__all__ = ["anything", "conditional", "hull", "picked", "while_"]

@@ -1,0 +1,308 @@
+"""Sorts and folds with reducers of the module's own on spreads.
+
+Sorted values rise with each of the values, so the sorted bounds are the bounds of what is sorted alone. What goes along with a key is certain unless its
+key ties with that of a neighbour; elements of a run of ties may stand in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.evaluate.program import Evaluate
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops import find
+from hlo_opt.ops.ordering import sorted_dimension
+from hlo_opt.ops.ordering_numpy import comparisons
+from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.reduction import reduced
+from hlo_opt.ops.spec import OpKind
+from hlo_opt.runtime.rounding.calibration import FACTOR
+from hlo_opt.runtime.rounding.spread import (
+    HIGH,
+    LOW,
+    MOVED,
+    ROWS,
+    VALUE,
+    Spread,
+    by_rows,
+    full,
+    is_real,
+    is_spread,
+    leaves,
+    ordered,
+    picked,
+    rows_of,
+    settled,
+)
+from hlo_opt.runtime.rounding.sums import unit
+
+Array = Any
+Value = Any
+
+
+def sort(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    """The face of a sort."""
+    comparator = instruction.called_by("to_apply")
+    axis = sorted_dimension(instruction)
+    alone = len(instruction.operands) == 1 and len(comparisons(comparator)) == 1 and _plain(comparator)
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        if not any(type(v) is Spread for v in values):
+            return evaluate(analyst, instruction, values)
+        if alone:
+            return by_rows(lambda row: evaluate(analyst, instruction, row), values)
+        operands = [np.asarray(picked(v, VALUE)) for v in values]
+        places = np.broadcast_to(
+            np.arange(operands[0].shape[axis]).reshape([-1 if d == axis else 1 for d in range(operands[0].ndim)]),
+            operands[0].shape,
+        )
+        order = _order(analyst, evaluate, instruction, operands, places)
+        moved = [
+            np.take_along_axis(full(rows_of(v)), np.broadcast_to(order, (ROWS, *order.shape)), axis=1 + axis)
+            for v in values
+        ]
+        ties = _ties(analyst, comparator, [settled(m, look=False) for m in moved], axis)
+        number = int(np.count_nonzero(ties))
+        if number:
+            analyst.tie(instruction, number)
+            moved = [_hulled(m, ties, 1 + axis) for m in moved]
+        made = [settled(m) for m in moved]
+        return tuple(made) if instruction.shape.is_tuple else made[0]
+
+    return run
+
+
+def _plain(comparator: Computation) -> bool:
+    """Whether the comparator compares its parameters themselves."""
+    return all(o.parameter_number is not None for o in comparator.root.operands)
+
+
+def _order(analyst: Any, evaluate: Evaluate, instruction: Instruction, operands: list[Array], places: Array) -> Array:
+    """The permutation of a sort: that of numbers sorted along."""
+    from hlo_opt.ir import Shape
+    from hlo_opt.ir.element_type import S64
+    from hlo_opt.ir.module import Instruction as Made
+
+    comparator = instruction.called_by("to_apply")
+    if len(comparator.parameters) != 2 * len(operands):
+        raise ValueError("the comparator does not fit")
+    # a sort hands the operands to its comparator by number; one more at the end is only moved
+    shape = Shape(S64, operands[0].shape)
+    extra = Made("places", "parameter", shape)
+    whole = Shape.tuple_of(*(o.shape for o in instruction.operands), shape)
+    wide = Made(instruction.name, "sort", whole, [*instruction.operands, extra], dict(instruction.attributes))
+    wide.parent = instruction.parent
+    made = evaluate(_Loose(analyst), wide, [*operands, places])
+    return np.asarray(made[-1])
+
+
+class _Loose:
+    """An evaluator for comparators that are given one pair too many."""
+
+    def __init__(self, analyst: Any) -> None:
+        self._analyst = analyst
+
+    def map_elements(self, computation: Computation, arguments: Sequence[Any]) -> list[Any]:
+        return list(self._analyst.map_elements(computation, arguments[: len(computation.parameters)]))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._analyst, name)
+
+
+def _ties(analyst: Any, comparator: Computation, values: Sequence[Value], axis: int) -> Array:
+    """Which elements may stand behind their successor instead of before it."""
+
+    def part(value: Spread, where: slice) -> Value:
+        cut = [slice(None)] * value.rows.ndim
+        cut[1 + axis] = where
+        return settled(value.rows[tuple(cut)])
+
+    spreads = [Spread(full(rows_of(v))) for v in values]
+    before = [part(s, slice(None, -1)) for s in spreads]
+    after = [part(s, slice(1, None)) for s in spreads]
+    arguments = [x for pair in zip(after, before, strict=True) for x in pair]
+    less = analyst.map_elements(comparator, arguments)[0]
+    return np.asarray(rows_of(less)[-ROWS:][HIGH if type(less) is Spread else VALUE])
+
+
+def _hulled(rows: Array, ties: Array, axis: int) -> Array:
+    """Runs of ties take the bounds of the whole run."""
+    made = np.moveaxis(np.array(rows), axis, -1)
+    joined = np.moveaxis(ties, axis - 1, -1)
+    low, high = made[LOW], made[HIGH]
+    if made.dtype.kind == "c":
+        return np.moveaxis(made, -1, axis)
+    for _ in range(64):  # a bound goes to the neighbours until nothing changes
+        before = low.copy(), high.copy()
+        least, most = np.minimum(low[..., :-1], low[..., 1:]), np.maximum(high[..., :-1], high[..., 1:])
+        for part in (np.s_[..., :-1], np.s_[..., 1:]):
+            low[part] = np.where(joined, np.minimum(low[part], least), low[part])
+            high[part] = np.where(joined, np.maximum(high[part], most), high[part])
+        if (before[0] == low).all() and (before[1] == high).all():
+            break
+    swap = np.zeros(made.shape[1:], np.bool_)
+    swap[..., :-1] = joined
+    for lane in (0, 1):  # imagined backends exchange neighbours
+        mine = swap.copy()
+        mine[..., lane::2] = False
+        target = np.roll(mine, 1, axis=-1)
+        old = made[MOVED + lane].copy()
+        made[MOVED + lane] = np.where(mine, np.roll(old, -1, axis=-1), np.where(target, np.roll(old, 1, axis=-1), old))
+    return np.moveaxis(made, -1, axis)
+
+
+def folded(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    """The face of a reduce with a reducer of the module's own: neighbours are combined pairwise, which any reducer allows; imagined backends begin elsewhere."""
+    reducer = instruction.called_by("to_apply")
+    sums = _sums(reducer)
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        half = len(values) // 2
+        spreads = any(type(v) is Spread for v in values)
+        if not spreads and not _rounds(reducer):
+            return evaluate(analyst, instruction, values)
+        axes = reduced(instruction)
+        if sums is not None:
+            return tuple(sums(analyst, instruction, values))
+        inputs = [_in_front(rows_of(v), axes) for v in values[:half]]
+        count = inputs[0].shape[1]
+        if not count:
+            return evaluate(analyst, instruction, [picked(v, VALUE) for v in values])
+        if _rounds(reducer):
+            inputs = [_turned(full(i), analyst, count) for i in inputs]
+        found: list[Value] = [Spread(full(i)) for i in inputs]
+        while count > 1:
+            even = count // 2
+            left = [_cut(v, slice(0, even)) for v in found]
+            right = [_cut(v, slice(even, 2 * even)) for v in found]
+            made = analyst.map_elements(reducer, [*left, *right])
+            if count % 2:
+                rest = [_cut(v, slice(2 * even, None)) for v in found]
+                made = [_joined(m, r) for m, r in zip(made, rest, strict=True)]
+            found, count = made, even + count % 2
+        found = [_cut(v, 0) for v in found]
+        leaf = next(instruction.shape.leaves())
+        inits = [_spread_to(v, leaf.dimensions) for v in values[half:]]
+        made = analyst.map_elements(reducer, [*inits, *found])
+        if _rounds(reducer):
+            made = [_stretched(m, instruction) for m in made]
+        made = [settled(m.rows) if type(m) is Spread else m for m in made]
+        return tuple(made) if instruction.shape.is_tuple else made[0]
+
+    return run
+
+
+def _sums(reducer: Computation) -> Any:
+    """How to fold where each leaf of the reducer is a plain fold of its own; None where it is not."""
+    from hlo_opt.runtime.rounding.sums import reduction
+
+    root = reducer.root
+    if root.opcode != "tuple" or len(reducer.parameters) != 2 * len(root.operands):
+        return None
+    half = len(root.operands)
+    for k, leaf in enumerate(root.operands):
+        numbers = {o.parameter_number for o in leaf.operands}
+        if leaf.opcode not in ("add", "maximum", "minimum", "multiply", "and", "or") or numbers != {k, half + k}:
+            return None
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> list[Value]:
+        from hlo_opt.evaluate.program import face
+
+        made = []
+        for k, single in enumerate(_singles(reducer)):
+            operands = [instruction.operands[k], instruction.operands[half + k]]
+            leaf = list(instruction.shape.leaves())[k]
+            attributes = {n: v for n, v in instruction.attributes.items() if n != "to_apply"}
+            from hlo_opt.ir import Called
+
+            attributes["to_apply"] = Called(single)
+            one = Instruction(instruction.name, "reduce", leaf, operands, attributes)
+            one.parent = instruction.parent
+            rule = reduction(one, face(one))
+            assert rule is not None
+            made.append(rule(analyst, one, [values[k], values[half + k]]))
+        return made
+
+    return run
+
+
+def _singles(reducer: Computation) -> list[Computation]:
+    """One reducer of two scalars for each leaf."""
+    from hlo_opt.ir import edit
+
+    made = []
+    for leaf in reducer.root.operands:
+        single = Computation(reducer.name)
+        parameters = []
+        for number in (0, 1):
+            parameter = Instruction(f"p{number}", "parameter", leaf.shape, [], {}, parameter_number=number)
+            edit.append(single, parameter)
+            parameters.append(parameter)
+        root = Instruction(leaf.name, leaf.opcode, leaf.shape, parameters, {})
+        edit.append(single, root)
+        edit.set_root(single, root)
+        made.append(single)
+    return made
+
+
+def _rounds(reducer: Computation) -> bool:
+    """Whether the order of a fold shows in its result."""
+    for i in reducer.instructions:
+        spec = find(i.opcode)
+        rounding = spec is not None and spec.kind is OpKind.ELEMENTWISE and i.shape.is_array and i.shape.type.is_float
+        if rounding and i.opcode not in ("maximum", "minimum", "select", "clamp", "negate", "abs", "copy", "convert"):
+            return True
+    return False
+
+
+def _in_front(rows: Array, axes: Sequence[int]) -> Array:
+    """The folded dimensions as one, behind that of the rows."""
+    kept = [1 + d for d in range(rows.ndim - 1) if d not in axes]
+    front = rows.transpose([0, *(1 + d for d in axes), *kept])
+    count = int(np.prod(front.shape[1 : 1 + len(axes)], dtype=np.int64))
+    return front.reshape(rows.shape[0], count, *front.shape[1 + len(axes) :])
+
+
+def _turned(rows: Array, analyst: Any, count: int) -> Array:
+    made = np.array(rows)
+    for lane in range(MOVED, ROWS):
+        made[lane] = np.roll(made[lane], (lane * count) // ROWS + 1, axis=0)
+    return made
+
+
+def _cut(value: Value, where: Any) -> Value:
+    return Spread(value.rows[:, where]) if type(value) is Spread else np.asarray(value)[where]
+
+
+def _joined(left: Value, right: Value) -> Value:
+    if type(left) is Spread or type(right) is Spread:
+        return Spread(np.concatenate([full(rows_of(left)), full(rows_of(right))], axis=1))
+    return np.concatenate([left, right])
+
+
+def _spread_to(value: Value, sizes: tuple[int, ...]) -> Value:
+    if type(value) is Spread:
+        return Spread(np.broadcast_to(value.rows.reshape(ROWS, *(1,) * len(sizes)), (ROWS, *sizes)))
+    return np.broadcast_to(value, sizes)
+
+
+def _stretched(value: Value, instruction: Instruction) -> Value:
+    """The bounds of a fold whose order shows: as far as the moved values say, and some roundings more."""
+    rows = np.array(full(rows_of(value)))
+    if not is_real(rows.dtype):
+        return value
+    wide = rows.astype(np.float64)
+    moves = np.abs(wide[MOVED:] - wide[VALUE]).max(axis=0)
+    own = 16 * unit(instruction.operands[0].shape.type) * np.abs(wide[VALUE])
+    far = FACTOR * np.maximum(moves, moves.mean() if moves.size else 0.0) + own
+    wide[LOW] = np.minimum(wide[LOW], wide[VALUE] - far)
+    wide[HIGH] = np.maximum(wide[HIGH], wide[VALUE] + far)
+    rows = wide.astype(rows.dtype)
+    ordered(rows, next(instruction.shape.leaves()).type)
+    return settled(rows)
+
+
+__all__ = ["folded", "is_spread", "leaves", "monoid", "sort"]

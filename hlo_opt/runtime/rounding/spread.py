@@ -1,0 +1,223 @@
+"""A value with what other correct backends may have in its place.
+
+A value that every correct backend computes bit for bit the same stays what it is in the interpreter, an array or a tuple. Any other array is a `Spread`:
+its rows are the reference's value, the least and the greatest value that another backend may have, and `LANES` moved values, each of which is what one
+imagined backend has. An element whose bounds are equal is certain; one with an infinite bound beside a finite value is set aside: it may be anything, NaN too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction
+from hlo_opt.ops.dynamic import Dynamic
+
+Array = Any
+Value = Any
+
+LANES = 4
+"""How many imagined backends run beside the reference."""
+
+VALUE, LOW, HIGH = 0, 1, 2
+MOVED = 3
+ROWS = MOVED + LANES
+_SWAPPED = [VALUE, HIGH, LOW, *range(MOVED, ROWS)]
+
+
+@dataclass(slots=True, eq=False)
+class Spread:
+    """`rows` has the reference's value, both bounds and the moved values.
+
+    depth  operations since the bounds were last held against the moved values
+    sizes  the sizes in use where the array has dynamic dimensions, else None
+    loss   where digits were lost on the way to it, when somebody asks: see `Loss`
+    """
+
+    rows: Array
+    depth: int = 0
+    sizes: tuple[int, ...] | None = None
+    loss: Loss | None = None
+
+    def row(self, number: int) -> Value:
+        found = self.rows[number]
+        return found if self.sizes is None else Dynamic(found, self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The operation after which a value's relative width was `gain` times that of what it was computed from, the largest gain on the way."""
+
+    instruction: Instruction
+    gain: float
+    width: float
+
+
+def is_spread(value: Value) -> bool:
+    """Whether an array of the value is not certain."""
+    if type(value) is Spread:
+        return True
+    return isinstance(value, tuple) and any(map(is_spread, value))
+
+
+def leaves(value: Value) -> Iterator[Value]:
+    """The arrays of a value depth first, certain or not."""
+    if isinstance(value, tuple):
+        for element in value:
+            yield from leaves(element)
+    else:
+        yield value
+
+
+def picked(value: Value, number: int) -> Value:
+    """One row of a value that may be a tuple."""
+    if type(value) is Spread:
+        return value.row(number)
+    return tuple(picked(v, number) for v in value) if isinstance(value, tuple) else value
+
+
+def stacked(values: Sequence[Value]) -> Value:
+    """The value of which these are the rows."""
+    first = values[0]
+    if isinstance(first, tuple):
+        return tuple(stacked([v[k] for v in values]) for k in range(len(first)))
+    if isinstance(first, Dynamic):
+        rows = [v.padded if isinstance(v, Dynamic) else np.asarray(v) for v in values]
+        if all(r.shape == rows[0].shape for r in rows):
+            return Spread(np.stack(rows), sizes=first.sizes)
+        return first
+    return settled(np.stack([np.asarray(v) for v in values]))
+
+
+def by_rows(run: Callable[[list[Value]], Value], values: Sequence[Value]) -> Value:
+    """An operation that takes no rows at once, on one row after another."""
+    return stacked([run([picked(v, k) for v in values]) for k in range(ROWS)])
+
+
+def rows_of(value: Value) -> Array:
+    """The rows of a value; of a certain one its only row."""
+    return value.rows if type(value) is Spread else np.asarray(value)[None]
+
+
+def aligned(values: Sequence[Value]) -> list[Array]:
+    """The rows of several values, scalars with as many dimensions as the rest, so that they broadcast."""
+    arrays = [rows_of(v) for v in values]
+    rank = max(a.ndim for a in arrays)
+    return [a if a.ndim == rank else a.reshape(a.shape[0], *a.shape[1:], *(1,) * (rank - a.ndim)) for a in arrays]
+
+
+def full(rows: Array) -> Array:
+    """All rows of what may have only one."""
+    return rows if rows.shape[0] == ROWS else np.repeat(rows, ROWS, axis=0)
+
+
+def swapped(rows: Array) -> Array:
+    """The rows with the bounds exchanged, for a function that falls."""
+    return rows if rows.shape[0] == 1 else rows[_SWAPPED]
+
+
+def certain(rows: Array) -> Array:
+    """Which elements every correct backend has the same."""
+    if rows.shape[0] == 1:
+        return np.ones(rows.shape[1:], np.bool_)
+    same = rows[LOW] == rows[HIGH]
+    if is_real(rows.dtype) or rows.dtype.kind == "c":
+        same |= np.isnan(rows[LOW]) & np.isnan(rows[HIGH])
+    return np.asarray(same)
+
+
+def settled(rows: Array, depth: int = 0, *, look: bool = True) -> Value:
+    """The value of these rows: an array where all of it is certain."""
+    if look and certain(rows).all():
+        return rows[VALUE]
+    return Spread(rows, depth)
+
+
+def is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether values of the type are real numbers that are rounded."""
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Whether the type is a float of 16 bits or less."""
+    return is_real(dtype) and dtype.itemsize < 4
+
+
+def element_type_of(dtype: np.dtype[Any]) -> ElementType:
+    """The element type whose values NumPy holds in this type."""
+    import ml_dtypes
+
+    if dtype.kind in "biuc" or dtype.type in (np.float16, np.float32, np.float64):
+        letter = {"b": "pred", "i": "s", "u": "u", "f": "f", "c": "c"}[dtype.kind]
+        return ELEMENT_TYPES[letter if letter == "pred" else f"{letter}{8 * dtype.itemsize}"]
+    names = {"bfloat16": "bf16", "int4": "s4", "uint4": "u4", "int2": "s2", "uint2": "u2"}
+    assert hasattr(ml_dtypes, dtype.name)
+    return ELEMENT_TYPES[names.get(dtype.name, dtype.name.replace("float", "f").replace("_", ""))]
+
+
+def limits(element_type: ElementType) -> tuple[Any, Any]:
+    """The least and the greatest value of a type without rounding, in its own type."""
+    dtype = element_type.dtype
+    if element_type.kind == "pred":
+        return np.False_, np.True_
+    if element_type.kind == "unsigned":
+        low, high = 0, (1 << element_type.bits) - 1
+    else:
+        low, high = -(1 << (element_type.bits - 1)), (1 << (element_type.bits - 1)) - 1
+    return np.asarray(low).astype(dtype)[()], np.asarray(high, np.uint64 if high > 0 else None).astype(dtype)[()]
+
+
+def set_aside(rows: Array, where: Array, element_type: ElementType) -> None:
+    """Let elements be anything."""
+    if not where.any():
+        return
+    dtype = rows.dtype
+    if is_real(dtype):
+        low: Any = -np.inf
+        high: Any = np.inf
+        if not np.isinf(np.asarray(np.inf).astype(dtype)):  # some types of 8 bits have no infinity
+            import ml_dtypes
+
+            high = float(ml_dtypes.finfo(dtype).max)
+            low = -high
+    elif dtype.kind == "c":
+        low, high = complex(-np.inf, -np.inf), complex(np.inf, np.inf)
+    else:
+        low, high = limits(element_type)
+    np.copyto(rows[LOW, ...], np.asarray(low).astype(dtype), where=where)
+    np.copyto(rows[HIGH, ...], np.asarray(high).astype(dtype), where=where)
+
+
+def ordered(rows: Array, element_type: ElementType) -> None:
+    """Put right what a rule left: NaN in a bound sets the element aside unless all agree on it, and the reference's value lies within."""
+    value, low, high = rows[VALUE, ...], rows[LOW, ...], rows[HIGH, ...]
+    if rows.dtype.kind == "c":
+        lost = np.isnan(low) | np.isnan(high) | np.isnan(value)
+        set_aside(rows, lost & ~((low == high) & (low == value)), element_type)
+        same = np.isnan(rows).all(axis=0)
+        np.copyto(low, value, where=same)
+        np.copyto(high, value, where=same)
+        return
+    if is_real(rows.dtype):
+        lost = np.isnan(low) | np.isnan(high) | np.isnan(value)
+        if lost.any():
+            same = np.isnan(low) & np.isnan(high) & np.isnan(value)
+            set_aside(rows, lost & ~same, element_type)
+    outside = (value < low) | (value > high)
+    if outside.any():
+        if is_real(rows.dtype):
+            np.copyto(low, np.minimum(low, value), where=outside)
+            np.copyto(high, np.maximum(high, value), where=outside)
+        else:
+            set_aside(rows, outside, element_type)
+
+
+def aside(rows: Array) -> Array:
+    """Which elements are set aside, of floating-point rows."""
+    if rows.dtype.kind == "c":
+        low, high = rows[LOW], rows[HIGH]
+        return np.asarray((low != high) & (np.isinf(low) | np.isinf(high)))
+    return np.asarray((rows[LOW] != rows[HIGH]) & (np.isinf(rows[LOW]) | np.isinf(rows[HIGH])))

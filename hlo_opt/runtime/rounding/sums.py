@@ -1,0 +1,451 @@
+"""Sums on spreads: products, convolutions, reductions, windows, scatters.
+
+The order of a sum is open, and so is where products are fused with it. Each of n roundings is at most `u` of a partial sum. With partial sums of at most P, the worst
+case is off by n u P; random roundings add up to some part of sqrt(n) u P, and 2 sqrt(n) u P is passed with a probability that is no concern (N. Higham and
+T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41, 2019; the factor there is called lambda). Both sides have such an error: the
+bounds move by twice min(n, 2 sqrt(n)) u P. Where all terms are nearly the same, roundings all go one way, and n takes the place of 2 sqrt(n). P is the largest
+sum of the terms before a place, found at some places (`_PIECES`), and what the terms in between add up to, whatever their signs: twice the root of the sum of
+their squares. For windows and scatters, whose sums are short, it is the sum of the terms' magnitudes. Narrow floats are summed in f32 and rounded once. Sums of whole numbers
+that fit are exact.
+
+What the operands' own bounds do: a sum of bounds for operands that are only added, and in a product |A| rB + rA (|B| + rB), with radii rA and rB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.evaluate.program import Evaluate, face
+from hlo_opt.ir import ElementType, Instruction, Shape
+from hlo_opt.ir.element_type import F32, F64
+from hlo_opt.ops.folding import combine, ufunc_of
+from hlo_opt.ops.reducers import monoid, picks
+from hlo_opt.ops.reduction import reduced
+from hlo_opt.runtime.rounding.calibration import calibrated
+from hlo_opt.runtime.rounding.elementwise import Analyst, force
+from hlo_opt.runtime.rounding.spread import (
+    HIGH,
+    LOW,
+    MOVED,
+    ROWS,
+    VALUE,
+    Spread,
+    by_rows,
+    certain,
+    full,
+    is_narrow,
+    is_real,
+    ordered,
+    picked,
+    rows_of,
+    set_aside,
+    settled,
+)
+
+Array = Any
+Value = Any
+
+_PIECES = 8
+"""Into so many pieces a long sum is cut to see how large it gets on the way."""
+_ALIKE = 1.2
+"""Terms count as nearly the same up to this ratio of their mean square to their squared mean."""
+
+_WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
+"""Up to here a float has every whole number."""
+
+
+def unit(element_type: ElementType) -> float:
+    """Half an ULP of 1 in the type that sums of this one are made in."""
+    return 2.0**-53 if element_type.name in ("f64", "c128") else 2.0**-24
+
+
+def open_order(terms: int, element_type: ElementType, total: Array, squares: Array, partial: Array) -> Array:
+    """By how much two sums of so many terms may differ: from the sums, the sums of the terms' squares, and the largest sum on the way."""
+    if terms < 2:
+        return np.zeros_like(partial)
+    steps = np.where(terms * squares <= _ALIKE * total * total, terms, min(terms, 2 * math.sqrt(terms)))
+    return 2 * unit(element_type) * steps * (np.maximum(partial, np.abs(total)) + 2 * np.sqrt(squares))
+
+
+def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType) -> Value:
+    """The value of a sum from its rows in a wide type and the error that the sum itself may have."""
+    rows, dtype = np.array(rows), element_type.dtype
+    with np.errstate(all="ignore"):
+        has = own > 0
+        if dtype.kind == "c":
+            rows[LOW] -= own * (1 + 1j)
+            rows[HIGH] += own * (1 + 1j)
+            rows[MOVED:] += own * 0.25 * analyst.noise(rows[MOVED:].shape)
+        elif is_real(dtype):
+            slack = own
+            if not is_narrow(dtype):  # the last rounding of either side
+                slack = own + np.where(has, np.spacing(np.abs(rows[VALUE]).astype(dtype)).astype(np.float64), 0.0)
+            rows[LOW] -= slack
+            rows[HIGH] += slack
+            rows[MOVED:] += own * 0.25 * analyst.noise(rows[MOVED:].shape)
+            ordered(rows, F64)
+            rows = calibrated(rows, dtype)
+            if analyst.rewritten and is_narrow(dtype):
+                step = np.abs(rows[VALUE]) * float(2.0 ** -_mantissa(dtype))
+                rows[LOW] -= step
+                rows[HIGH] += step
+                rows[MOVED:] += step * analyst.noise(rows[MOVED:].shape)
+        else:
+            rows[LOW], rows[HIGH] = np.floor(rows[LOW]), np.ceil(rows[HIGH])
+        rows = rows.astype(dtype)
+    ordered(rows, element_type)
+    open_ = ~certain(rows)
+    if not open_.any():
+        return rows[VALUE]
+    if is_narrow(dtype):
+        force(analyst, rows, open_)
+    return Spread(rows)
+
+
+def _mantissa(dtype: np.dtype[Any]) -> int:
+    import ml_dtypes
+
+    return int(ml_dtypes.finfo(dtype).nmant)
+
+
+def retyped(instruction: Instruction, element_type: ElementType) -> Instruction:
+    """The same operation with another type for floats and complex numbers in its operands and its result."""
+
+    def changed(shape: Shape) -> Shape:
+        if shape.elements is not None:
+            return Shape.tuple_of(*(changed(e) for e in shape.elements))
+        plain = not shape.is_array or not (shape.type.is_float or shape.type.is_complex)
+        return shape if plain else shape.with_type(element_type)
+
+    operands = [Instruction(o.name, "parameter", changed(o.shape)) for o in instruction.operands]
+    made = Instruction(
+        instruction.name, instruction.opcode, changed(instruction.shape), operands, dict(instruction.attributes)
+    )
+    made.parent = instruction.parent
+    return made
+
+
+def _is_float(value: Array) -> bool:
+    return is_real(value.dtype) or value.dtype.kind == "c"
+
+
+def sized(rows: Array, dtype: Any) -> Array:
+    """The largest magnitude that an element may have."""
+    if rows.shape[0] == 1:
+        return np.abs(rows[VALUE].astype(dtype) if is_real(rows.dtype) else rows[VALUE]).astype(dtype)
+    return np.maximum(np.abs(rows[LOW].astype(dtype)), np.abs(rows[HIGH].astype(dtype)))
+
+
+def radius(rows: Array, dtype: Any) -> Array:
+    """How far a bound is from the value, at most; zero for a certain one."""
+    if rows.shape[0] == 1:
+        return np.zeros(rows.shape[1:], dtype)
+    value = rows[VALUE].astype(dtype)
+    made = np.maximum(rows[HIGH].astype(dtype) - value, value - rows[LOW].astype(dtype))
+    return np.where(certain(rows), dtype(0), made)
+
+
+def on_the_way(a: Array, b: Array, product: Callable[[Array, Array], Array], along: tuple[int, int] | None) -> Array:
+    """The largest magnitude of a sum of products before each of some places; without dimensions to cut, the sum of magnitudes."""
+    if along is None:
+        return product(np.abs(a), np.abs(b))
+    size = a.shape[along[0]]
+    pieces = min(_PIECES, size)
+    most, total = None, None
+    for piece in range(pieces):
+        where = slice(piece * size // pieces, (piece + 1) * size // pieces)
+        part, other = (x[(*(slice(None),) * d, where)] for x, d in zip((a, b), along, strict=True))
+        made = product(part, other)
+        total = made if total is None else total + made
+        most = np.abs(total) if most is None else np.maximum(most, np.abs(total))
+    assert most is not None
+    return most
+
+
+def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction, Evaluate], Evaluate]:
+    """The face of an operation that sums products of two operands, so many for each result; `along` is the first dimension of each that is summed."""
+
+    def make(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+        element_type = instruction.shape.type
+        wide = F64 if element_type.bits == 64 or not element_type.is_float else F32
+        target = _wide_result(instruction) if element_type.is_narrow_float else instruction
+        run_wide = evaluate if target is instruction else face(target)
+        sizes = retyped(instruction, wide)
+        run_sizes = face(sizes)
+        dtype = wide.dtype.type
+
+        def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+            spread = [type(v) is Spread for v in values[:2]]
+            if not element_type.is_float and not any(spread):
+                return evaluate(analyst, instruction, values)
+            rest = values[2:]
+            value = np.asarray(run_wide(analyst, target, [picked(v, VALUE) for v in values]))
+            moved = [value] * (ROWS - MOVED)
+            if any(spread):
+                moved = [
+                    np.asarray(run_wide(analyst, target, [picked(v, k) for v in values])) for k in range(MOVED, ROWS)
+                ]
+
+            def product(a: Array, b: Array) -> Array:
+                made = np.asarray(run_sizes(analyst, sizes, [a, b, *rest]))
+                return made.astype(np.float64)
+
+            a, b = (rows_of(v) for v in values[:2])
+            size_a, size_b = (np.abs(r[VALUE].astype(dtype)) for r in (a, b))
+            with np.errstate(all="ignore"):
+                own = np.zeros(value.shape)
+                if element_type.is_float and terms > 1:
+                    squares = product(size_a * size_a, size_b * size_b)
+                    partial = on_the_way(a[VALUE].astype(dtype), b[VALUE].astype(dtype), product, along)
+                    own = open_order(terms, element_type, value.astype(np.float64), squares, partial)
+                far = np.zeros(value.shape)
+                if spread[1]:
+                    far = far + product(size_a, radius(b, dtype))
+                if spread[0]:
+                    far = far + product(radius(a, dtype), sized(b, dtype))
+                far *= 1 + 4 * terms * unit(wide)
+            centre = value.astype(np.float64)
+            rows = np.stack([centre, centre - far, centre + far, *(m.astype(np.float64) for m in moved)])
+            return rounded(analyst, rows, own, element_type)
+
+        return run
+
+    return make
+
+
+def _wide_result(instruction: Instruction) -> Instruction:
+    made = Instruction(
+        instruction.name,
+        instruction.opcode,
+        instruction.shape.with_type(F32),
+        [Instruction(o.name, "parameter", o.shape) for o in instruction.operands],
+        dict(instruction.attributes),
+    )
+    made.parent = instruction.parent
+    return made
+
+
+def added(
+    instruction: Instruction, evaluate: Evaluate, terms: Callable[[Sequence[Array]], Any], fixed: Sequence[int] = ()
+) -> Evaluate:
+    """The face of an operation that adds up elements of its operands: their bounds add up, too.
+
+    terms  how many elements go into each result, or an array of such numbers
+    fixed  operands that say where, not what
+    """
+    element_type = next(instruction.shape.leaves()).type
+    wide = F64 if element_type.is_float else element_type
+    target = retyped(instruction, wide) if element_type.is_float else instruction
+    run_wide = face(target) if element_type.is_float else evaluate
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        arrays = [rows_of(v) for v in values]
+        if not element_type.is_float and not any(a.shape[0] > 1 for a in arrays):
+            return evaluate(analyst, instruction, values)
+        arrays = [a.astype(np.float64) if is_real(a.dtype) and n not in fixed else a for n, a in enumerate(arrays)]
+
+        def at(row: int) -> Array:
+            given = [a[row if a.shape[0] > 1 else VALUE] for a in arrays]
+            return np.asarray(run_wide(analyst, target, given))
+
+        count = ROWS if any(a.shape[0] > 1 for a in arrays) else 1
+        rows = full(np.stack([at(k) for k in range(count)]))
+        if not element_type.is_float:
+            return _whole(rows, element_type)
+        sizes = [sized(a, np.float64) if _is_float(a) and n not in fixed else a[VALUE] for n, a in enumerate(arrays)]
+        magnitude = np.asarray(run_wide(analyst, target, sizes))
+        number = terms(arrays)
+        own = 2 * unit(element_type) * np.minimum(number, 2 * np.sqrt(number)) * magnitude
+        own = np.where(np.asarray(number) > 1, own, 0.0)
+        if _are_whole(arrays, magnitude, element_type, fixed):
+            own = np.zeros_like(own)
+        return rounded(analyst, rows, own, element_type)
+
+    return run
+
+
+def _are_whole(arrays: Sequence[Array], magnitude: Array, element_type: ElementType, fixed: Sequence[int]) -> bool:
+    """Whether every partial sum in any order is a whole number that the type to sum in has."""
+    most = _WHOLE["f64" if element_type.name == "f64" else "f32"]
+    if not magnitude.size or not magnitude.max() <= most:
+        return False
+    return all((a == np.rint(a)).all() for n, a in enumerate(arrays) if is_real(a.dtype) and n not in fixed)
+
+
+def _whole(rows: Array, element_type: ElementType) -> Value:
+    if element_type.kind == "pred" or element_type.is_integer:
+        ordered(rows, element_type)
+    return settled(rows)
+
+
+def reduction(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+    """The face of a reduce with a plain reducer; None for another one."""
+    leaf = next(instruction.shape.leaves())
+    reducer = instruction.called_by("to_apply")
+    name = monoid(reducer)
+    if name is None or instruction.shape.is_tuple or leaf.type.is_complex:
+        return None
+    axes = reduced(instruction)
+    terms = math.prod(instruction.operands[0].shape.dimensions[d] for d in axes)
+    if name == "add" and leaf.type.kind != "pred":
+        return _sum_of(instruction, evaluate, axes, terms)
+    if name == "multiply" and leaf.type.is_float:
+        return _product_of(instruction, evaluate, terms)
+    ufunc = ufunc_of(reducer, leaf.type)
+    rising = name in ("maximum", "minimum") or (leaf.type.kind == "pred" and name in ("and", "or", "add", "multiply"))
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        if not any(type(v) is Spread for v in values):
+            return evaluate(analyst, instruction, values)
+        if not rising or ufunc is None:
+            made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+            rows = np.array(rows_of(made))
+            lost = ~np.logical_and.reduce([certain(rows_of(v)).all() for v in values])
+            if lost and rows.shape[0] == ROWS:
+                set_aside(rows, np.ones(rows.shape[1:], np.bool_), leaf.type)
+            return settled(rows)
+        rows, init = rows_of(values[0]), rows_of(values[1])
+        total = np.asarray(ufunc.reduce(rows, axis=tuple(1 + d for d in axes))) if axes else rows
+        spread = init.reshape(init.shape[0], *(1,) * (total.ndim - 1))
+        return settled(full(np.asarray(combine(ufunc, total, spread), leaf.type.dtype)))
+
+    return run
+
+
+def _sum_of(instruction: Instruction, evaluate: Evaluate, axes: tuple[int, ...], terms: int) -> Evaluate:
+    leaf = next(instruction.shape.leaves())
+    is_float = leaf.type.is_float
+    along = tuple(1 + d for d in axes)
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        spreads = any(type(v) is Spread for v in values)
+        if not spreads and not is_float:
+            return evaluate(analyst, instruction, values)
+        rows, init = rows_of(values[0]), rows_of(values[1])
+        if not is_float:
+            made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+            return _whole(np.array(rows_of(made)), leaf.type) if type(made) is Spread else made
+        wide, first = rows.astype(np.float64), init.astype(np.float64)
+        first = first.reshape(first.shape[0], *(1,) * leaf.rank)
+        total = wide.sum(axis=along) + first
+        magnitude = sized(wide, np.float64).sum(axis=axes) + np.abs(first).max()
+        if _are_whole([rows, init], magnitude, leaf.type, ()):
+            own = np.zeros_like(magnitude)
+        else:
+            squares = (wide[VALUE] * wide[VALUE]).sum(axis=axes)
+            own = open_order(terms, leaf.type, total[VALUE], squares, _before(wide[VALUE], axes, first))
+        return rounded(analyst, full(total), own, leaf.type)
+
+    return run
+
+
+def _before(value: Array, axes: tuple[int, ...], first: Array) -> Array:
+    """The largest magnitude of a sum before each of some places."""
+    kept = [d for d in range(value.ndim) if d not in axes]
+    front = value.transpose([*axes, *kept]).reshape(-1, *(value.shape[d] for d in kept))
+    cuts = np.unique(np.arange(_PIECES) * front.shape[0] // _PIECES)
+    if not front.shape[0]:
+        return np.zeros(front.shape[1:])
+    sums = np.cumsum(np.add.reduceat(front, cuts, axis=0), axis=0)
+    return np.asarray(np.abs(sums + first[VALUE].reshape((1,) * sums.ndim)).max(axis=0))
+
+
+def _product_of(instruction: Instruction, evaluate: Evaluate, terms: int) -> Evaluate:
+    leaf = next(instruction.shape.leaves())
+    target = retyped(instruction, F64)
+    run_wide = face(target)
+    scale = 2 * unit(leaf.type) * terms
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        arrays = [rows_of(v).astype(np.float64) for v in values]
+
+        def at(given: Sequence[Array]) -> Array:
+            return np.asarray(run_wide(analyst, target, list(given)))
+
+        def row(k: int) -> Array:
+            return at([a[k if a.shape[0] > 1 else VALUE] for a in arrays])
+
+        value = row(VALUE)
+        moved = (
+            [row(k) for k in range(MOVED, ROWS)] if any(a.shape[0] > 1 for a in arrays) else [value] * (ROWS - MOVED)
+        )
+        far = at([sized(a, np.float64) for a in arrays]) - np.abs(value)
+        far = np.where(far > 1e-13 * np.abs(value), far, 0.0)
+        rows = np.stack([value, value - far, value + far, *moved])
+        return rounded(analyst, rows, scale * np.abs(value), leaf.type)
+
+    return run
+
+
+def windows(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+    """The face of a reduce-window with a plain reducer; None for another one."""
+    from hlo_opt.ops.shapes import window
+
+    leaf = next(instruction.shape.leaves())
+    name = monoid(instruction.called_by("to_apply"))
+    if name is None or instruction.shape.is_tuple or leaf.type.is_complex:
+        return None
+    if name == "add" and leaf.type.kind != "pred":
+        terms = math.prod(w.size for w in window(instruction, leaf.rank))
+        return added(instruction, evaluate, lambda arrays: float(terms))
+    if name in ("maximum", "minimum") or leaf.type.kind == "pred":
+        return rising(instruction, evaluate)
+    return None
+
+
+def rising(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    """The face of an exact operation that rises in every operand."""
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        if not any(type(v) is Spread for v in values):
+            return evaluate(analyst, instruction, values)
+        return by_rows(lambda row: evaluate(analyst, instruction, row), values)
+
+    return run
+
+
+def scatter(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+    """The face of a scatter at certain indices that adds or overwrites; None for another reducer."""
+    combiner = instruction.called_by("to_apply")
+    if len(instruction.operands) != 3 or instruction.shape.is_tuple:
+        return None
+    element_type = instruction.shape.type
+    exact = rising(instruction, evaluate)
+    if picks(combiner) is not None or monoid(combiner) in ("maximum", "minimum"):
+        chosen = exact
+    elif monoid(combiner) == "add" and not element_type.is_complex and element_type.kind != "pred":
+        counted = retyped(instruction, F64) if element_type.is_float else instruction
+        count = face(counted)
+
+        def terms(arrays: Sequence[Array]) -> Array:
+            """Updates of each element, and the element itself unless it is zero."""
+            start = (arrays[0][VALUE] != 0).astype(np.float64)
+            return np.asarray(count(None, counted, [start, arrays[1][VALUE], np.ones(arrays[2].shape[1:])]))
+
+        chosen = added(instruction, evaluate, terms, fixed=(1,))
+    else:
+        return None
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        if type(values[1]) is Spread:
+            return _open_places(analyst, instruction, evaluate, values)
+        return chosen(analyst, instruction, values)
+
+    return run
+
+
+def _open_places(analyst: Analyst, instruction: Instruction, evaluate: Evaluate, values: list[Value]) -> Value:
+    """A scatter whose indices are open: whatever any choice of them gave, and the largest update more where they differ."""
+    made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+    if type(made) is not Spread:
+        return made
+    rows = np.array(made.rows)
+    differs = (rows != rows[VALUE]).any(axis=0)
+    low, high = np.minimum.reduce(list(rows)), np.maximum.reduce(list(rows))
+    rows[LOW], rows[HIGH] = np.where(differs, low, rows[LOW]), np.where(differs, high, rows[HIGH])
+    ordered(rows, instruction.shape.type)
+    return settled(rows)

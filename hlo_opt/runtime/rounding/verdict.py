@@ -1,0 +1,116 @@
+"""Whether outputs of another backend are within what the original's analysis allows, and what agreement is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.runtime.differences import LOOSE_SHARE, Enclosure, OutputReport, compare_output
+from hlo_opt.runtime.rounding.analysis import Analysis
+from hlo_opt.runtime.rounding.spread import HIGH, LOW, Spread
+from hlo_opt.runtime.ulp import is_floating, real_parts
+
+Array = Any
+
+
+def enclosures(analysis: Analysis, expected: Sequence[Array]) -> list[Enclosure]:
+    """One enclosure per output. Where the reference's own run rounds elsewhere than the analysis, its value is within, too."""
+    return [_enclosure(s, e) for s, e in zip(analysis.outputs, expected, strict=True)]
+
+
+def _enclosure(value: Any, expected: Array) -> Enclosure:
+    if type(value) is not Spread or value.rows.shape[1:] != expected.shape:
+        return Enclosure.exact(expected)
+    low, high = (np.array(value.rows[k], order="C") for k in (LOW, HIGH))
+    return Enclosure(real_parts(low), real_parts(high))
+
+
+def compared(
+    module: Module, expected: Sequence[Array], actual: Sequence[Array], analysed: Callable[[bool], Analysis] | None
+) -> list[OutputReport]:
+    """One report per output.
+
+    analysed  runs the original's analysis, with where digits are lost or without; None: outputs must be equal
+    """
+    pairs = list(zip(expected, actual, strict=True))
+    if analysed is None:
+        reports = [compare_output(n, e, a) for n, (e, a) in enumerate(pairs)]
+    else:
+        analysis = analysed(False)
+        bounds = enclosures(analysis, expected)
+        reports = [compare_output(n, e, a, b) for n, ((e, a), b) in enumerate(zip(pairs, bounds, strict=True))]
+        loose = [r.output for r in reports if r.ok and r.loose > LOOSE_SHARE]
+        if loose:
+            analysis = analysed(True)
+            for n in loose:
+                reports[n] = replace(reports[n], weak=_lost(module, analysis, reports[n]))
+    free = unread(module)
+    return [r if r.weak or not r.ok else replace(r, weak=_plain(expected[r.output], r.output in free)) for r in reports]
+
+
+def _lost(module: Module, analysis: Analysis, report: OutputReport) -> str:
+    """Why the bounds of an output are wide."""
+    size = int(np.prod(report.dimensions, dtype=np.int64))
+    if analysis.ties and report.set_aside * 2 > size:
+        tie = max(analysis.ties, key=lambda t: t.elements)
+        return f"{report.set_aside} of {size} elements hang on ties of {_named(module, tie.instruction)}"
+    found = analysis.outputs[report.output]
+    loss = found.loss if type(found) is Spread else None
+    share = f"bounds above 5% of the value on {report.loose:.0%} of it"
+    if loss is None:
+        return share
+    return f"{share}: {_named(module, loss.instruction)} makes relative differences {loss.gain:.2g} times larger"
+
+
+def _named(module: Module, instruction: Instruction) -> str:
+    span = module.span(instruction)
+    place = "" if span is None else f" (line {span.line})"
+    return f"{instruction.opcode} {instruction.name}{place}"
+
+
+def _plain(expected: Array, is_free: bool) -> str | None:
+    """What an output itself says about how much its agreement is worth."""
+    if not expected.size:
+        return None
+    if is_free:
+        return "it does not depend on the inputs"
+    if is_floating(expected.dtype) and bool(np.isnan(real_parts(expected)).all()):
+        return "all elements are NaN" if expected.size > 1 else "it is NaN"
+    if expected.size > 1 and bool((expected.reshape(-1) == expected.reshape(-1)[0]).all()):
+        return f"all elements are {expected.reshape(-1)[0]}"
+    return None
+
+
+def unread(module: Module) -> frozenset[int]:
+    """The outputs of the entry that none of its inputs reaches; none where it has no inputs. Of a called computation, every result counts as read from every operand."""
+    entry = module.entry
+    if not any(leaf.is_array and leaf.element_count for p in entry.parameters for leaf in p.shape.leaves()):
+        return frozenset()
+    root = entry.root
+    parts = list(root.operands) if root.opcode == "tuple" else [root]
+    found: set[int] = set()
+    number = 0
+    for part in parts:
+        count = sum(1 for leaf in part.shape.leaves() if leaf.is_array)
+        if not _reads(part):
+            found.update(range(number, number + count))
+        number += count
+    return frozenset(found)
+
+
+def _reads(instruction: Instruction) -> bool:
+    """Whether a parameter leads to an instruction."""
+    seen, todo = {instruction}, [instruction]
+    while todo:
+        i = todo.pop()
+        if i.parameter_number is not None or i.opcode in ("infeed", "recv", "rng", "rng-get-and-update-state"):
+            return True
+        for operand in i.operands:
+            if operand not in seen:
+                seen.add(operand)
+                todo.append(operand)
+    return False

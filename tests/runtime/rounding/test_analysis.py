@@ -1,0 +1,108 @@
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.runtime.compare import check
+from hlo_opt.runtime.differences import compare_output
+from hlo_opt.runtime.inputs import sample_inputs
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.rounding.analysis import analyse
+from hlo_opt.runtime.rounding.spread import HIGH, LOW, VALUE, Spread, picked
+from hlo_opt.runtime.rounding.verdict import enclosures
+
+from .spreads import holds, parsed, run, spread
+
+DUMPS = Path(__file__).parents[3] / "testdata" / "dumps"
+
+
+def dump(name: str) -> hlo_opt.ir.Module:  # type: ignore[name-defined]
+    return hlo_opt.parse((DUMPS / f"{name}.hlo").read_text(), filename=name)
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", "k_means", "lstm", "transformer_block_bf16", "embed_gradient", "rotate_phase", "cartpole_scan"]
+)
+def test_the_analysis_has_the_reference_s_values_within_its_bounds(name: str) -> None:
+    module = dump(name)
+    inputs = sample_inputs(module, 0)
+    expected = Reference(module).run(inputs)
+    analysis = analyse(module, inputs)
+    for value, array in zip(analysis.outputs, expected, strict=True):
+        assert np.array_equal(np.asarray(picked(value, VALUE)), array)
+        if isinstance(value, Spread) and array.dtype.kind != "c":
+            assert ((value.rows[LOW] <= array) & (array <= value.rows[HIGH])).all()
+
+
+@pytest.mark.parametrize("name", ["embed_gradient", "softmax_bf16", "layer_norm_gradient", "window", "adam_one"])
+def test_planted_outputs_are_not_accepted(name: str) -> None:
+    module = dump(name)
+    inputs = sample_inputs(module, 0)
+    expected = Reference(module).run(inputs)
+    for number, (array, bound) in enumerate(zip(expected, enclosures(analyse(module, inputs), expected), strict=True)):
+        wide = array.astype(np.float64)
+        for wrong in (0 * wide, -wide, 2 * wide, wide.reshape(-1)[::-1].reshape(wide.shape), 1.05 * wide, 1.01 * wide):
+            planted = wrong.astype(array.dtype)
+            if not np.array_equal(planted, array, equal_nan=True):
+                assert not compare_output(number, array, planted, bound).ok
+        assert compare_output(number, array, array, bound).ok
+
+
+def test_runs_are_the_same_for_the_same_seed() -> None:
+    module = dump("softmax")
+    inputs = sample_inputs(module, 0)
+    first, second = (analyse(module, inputs, 3).outputs[0] for _ in range(2))
+    assert isinstance(first, Spread) and np.array_equal(first.rows, second.rows)
+
+
+def test_cancellation_shows() -> None:
+    a = np.full(100, 1.0, np.float32)
+    body = "  a = f32[100]{0} parameter(0)\n  b = f32[100]{0} exponential(a)\n  c = f32[100]{0} sine(a)\n  k = f32[] constant(1.87681)\n"
+    body += "  s = f32[100]{0} broadcast(k), dimensions={}\n  d = f32[100]{0} subtract(b, c)\n  ROOT e = f32[100]{0} subtract(d, s)"
+    (made,) = run(parsed(body), [a])
+    assert isinstance(made, Spread)
+    assert (made.rows[HIGH] - made.rows[LOW] > 0.05 * np.abs(made.rows[VALUE])).all()
+
+
+def test_where_digits_are_lost_is_found() -> None:
+    module = parsed(
+        "  a = f32[100]{0} parameter(0)\n  b = f32[100]{0} exponential(a)\n  c = f32[100]{0} exponential(b)\n"
+        "  far = f32[] constant(1e6)\n  f = f32[100]{0} broadcast(far), dimensions={}\n  d = f32[100]{0} multiply(c, f)\n"
+        "  lost = f32[100]{0} cosine(d)\n  ROOT e = f32[100]{0} negate(lost)"
+    )
+    made = analyse(module, [np.linspace(0, 1, 100, dtype=np.float32)], losses=True).outputs[0]
+    assert isinstance(made, Spread) and made.loss is not None and made.loss.instruction.name == "lost"
+
+
+def test_operations_without_a_rule_are_as_open_as_their_moved_values() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(2, 6, 6)).astype(np.float32)
+    a = a @ a.swapaxes(1, 2) + 6 * np.eye(6, dtype=np.float32)
+    body = "  a = f32[2,6,6]{2,1,0} parameter(0)\n  ROOT c = f32[2,6,6]{2,1,0} cholesky(a), lower=true"
+    (made,) = run(parsed(body), [a])
+    assert isinstance(made, Spread)
+    wide = np.linalg.cholesky(a.astype(np.float64)).astype(np.float32)
+    assert ((made.rows[LOW] <= wide) & (wide <= made.rows[HIGH])).all()
+    assert np.median(made.rows[HIGH] - made.rows[LOW]) < 1e-2
+    holds(
+        "  a = f32[64]{0} parameter(0)\n  ROOT c = c64[33]{0} fft(a), fft_type=RFFT, fft_length={64}",
+        np.ones(64, np.float32),
+        tries=0,
+    )
+
+
+def test_dynamic_sizes_are_handed_on() -> None:
+    body = "  a = f32[8]{0} parameter(0)\n  n = s32[] parameter(1)\n  b = f32[<=8]{0} set-dimension-size(a, n), dimensions={0}\n  ROOT c = f32[<=8]{0} exponential(b)"
+    a = np.linspace(0, 1, 8).astype(np.float32)
+    (made,) = run(parsed(body), [spread(np.random.default_rng(0), a, 1e-3), np.array(5, np.int32)])
+    assert isinstance(made, Spread) and made.sizes == (5,)
+    assert ((made.rows[LOW] <= made.rows[VALUE]) & (made.rows[VALUE] <= made.rows[HIGH])).all()
+
+
+def test_a_report_is_plain_data() -> None:
+    module = dump("softmax_bf16")
+    result = check(module, module, backend="numpy")
+    assert json.loads(json.dumps([asdict(o) for o in result.outputs]))[0]["weak"] is None

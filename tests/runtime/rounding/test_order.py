@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from hlo_opt.runtime.rounding.spread import HIGH, LOW, MOVED, Spread
+
+from .spreads import holds, parsed, run, spread
+
+RNG = np.random.default_rng(5)
+LESS = (
+    "less {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = pred[] compare(x, y), direction=LT\n}\n\n"
+)
+LESS_OF_TWO = (
+    "less {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  u = s32[] parameter(2)\n  v = s32[] parameter(3)\n"
+    "  ROOT z = pred[] compare(x, y), direction=LT\n}\n\n"
+)
+LARGEST = (
+    "largest {\n  x = f32[] parameter(0)\n  i = s32[] parameter(1)\n  y = f32[] parameter(2)\n  j = s32[] parameter(3)\n"
+    "  p = pred[] compare(x, y), direction=GT\n  q = pred[] compare(x, y), direction=EQ\n  r = pred[] compare(i, j), direction=LT\n"
+    "  s = pred[] and(q, r)\n  t = pred[] or(p, s)\n  m = f32[] select(p, x, y)\n  n = s32[] select(t, i, j)\n  ROOT o = (f32[], s32[]) tuple(m, n)\n}\n\n"
+)
+
+
+def test_sorted_values_hold_the_sorted_bounds() -> None:
+    body = "  a = f32[3,50]{1,0} parameter(0)\n  ROOT b = f32[3,50]{1,0} sort(a), dimensions={1}, to_apply=less"
+    holds(body, RNG.normal(size=(3, 50)).astype(np.float32), radius=0.2, computations=LESS)
+
+
+@pytest.mark.parametrize("radius", [1e-5, 1e-2])
+def test_what_goes_along_is_open_where_keys_tie(radius: float) -> None:
+    body = "  a = f32[60]{0} parameter(0)\n  i = s32[60]{0} iota(), iota_dimension=0\n"
+    body += "  ROOT b = (f32[60]{0}, s32[60]{0}) sort(a, i), dimensions={0}, is_stable=true, to_apply=less"
+    _, index = holds(body, RNG.normal(size=60).astype(np.float32), radius=radius, computations=LESS_OF_TWO)
+    open_ = np.mean(index.rows[LOW] != index.rows[HIGH]) if isinstance(index, Spread) else 0.0
+    assert open_ < 0.1 if radius < 1e-3 else 0 < open_ < 1
+
+
+def test_the_place_of_the_largest_is_open_where_it_ties() -> None:
+    body = "  a = f32[9,64]{1,0} parameter(0)\n  i = s32[9,64]{1,0} iota(), iota_dimension=1\n  k = f32[] constant(-inf)\n  z = s32[] constant(0)\n"
+    body += "  ROOT b = (f32[9]{0}, s32[9]{0}) reduce(a, i, k, z), dimensions={1}, to_apply=largest"
+    a = RNG.normal(size=(9, 64)).astype(np.float32)
+    a[4, 10], a[4, 50] = 9.0, 9.0001
+    _, index = holds(body, a, radius=1e-4, computations=LARGEST)
+    assert isinstance(index, Spread)
+    open_ = index.rows[LOW] != index.rows[HIGH]
+    assert open_[4] and index.rows[LOW][4] <= 10 and index.rows[HIGH][4] >= 50 and open_.sum() <= 2
+
+
+def test_folds_of_several_sums_are_sums() -> None:
+    two = "two {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  c = f32[] parameter(2)\n  d = f32[] parameter(3)\n"
+    two += "  x = f32[] add(a, c)\n  y = f32[] maximum(b, d)\n  ROOT t = (f32[], f32[]) tuple(x, y)\n}\n\n"
+    body = "  a = f32[7,30]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = (f32[7]{0}, f32[7]{0}) reduce(a, a, z, z), dimensions={1}, to_apply=two"
+    a = RNG.normal(size=(7, 30)).astype(np.float32)
+    total, most = run(parsed(body, two), [a])
+    assert isinstance(total, Spread) and isinstance(most, np.ndarray)
+    holds(body, a, radius=1e-3, computations=two)
+
+
+def test_a_fold_whose_order_shows_is_turned_by_imagined_backends() -> None:
+    odd = "odd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  s = f32[] add(a, b)\n  k = f32[] constant(1)\n  p = f32[] multiply(s, k)\n  ROOT x = f32[] add(p, k)\n}\n\n"
+    body = "  a = f32[7,300]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = f32[7]{0} reduce(a, z), dimensions={1}, to_apply=odd"
+    a = RNG.normal(size=(7, 300)).astype(np.float32)
+    (made,) = run(parsed(body, odd), [a])
+    total = (a.astype(np.float64).sum(axis=1) + 300).astype(np.float32)
+    assert isinstance(made, Spread) and ((made.rows[LOW] <= total) & (total <= made.rows[HIGH])).all()
+    assert (made.rows[MOVED:] != made.rows[0]).any()
+    assert isinstance(run(parsed(body, odd), [spread(RNG, a, 1e-3)])[0], Spread)

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from hlo_opt.runtime.rounding.spread import HIGH, LOW, Spread
+
+from .spreads import DTYPES, holds, parsed, run
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*sizes: int, t: str = "f32") -> np.ndarray:  # type: ignore[type-arg]
+    return RNG.normal(size=sizes).astype(DTYPES[t])
+
+
+@pytest.mark.parametrize("t", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[40,5]{1,0} parameter(1)\n  ROOT c = TYPE[6,5]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "  a = TYPE[1,3,9,9]{3,2,1,0} parameter(0)\n  b = TYPE[4,3,3,3]{3,2,1,0} parameter(1)\n  ROOT c = TYPE[1,4,7,7]{3,2,1,0} convolution(a, b), window={size=3x3}, dim_labels=bf01_oi01->bf01",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6]{0} reduce(a, b), dimensions={1}, to_apply=add_TYPE",
+        "  a = TYPE[6,9]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6]{0} reduce(a, b), dimensions={1}, to_apply=multiply_TYPE",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[40]{0} reduce(a, b), dimensions={0}, to_apply=maximum_TYPE",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6,38]{1,0} reduce-window(a, b), window={size=1x3}, to_apply=add_TYPE",
+        "  a = TYPE[6,40]{1,0} parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT c = TYPE[6,40]{1,0} reduce-window(a, b), window={size=1x40 pad=0_0x39_0}, to_apply=add_TYPE",
+    ],
+)
+def test_sums_of_values_within_bounds_are_within_bounds(body: str, t: str) -> None:
+    if t == "bf16" and ("add_" in body or "multiply_" in body):
+        return
+    module = parsed(body.replace("TYPE", t))
+    inputs = [normal(*p.shape.dimensions, t=t) for p in module.entry.parameters]
+    for radius in (1e-4, 0.1):
+        holds(body.replace("TYPE", t), *inputs, radius=radius)
+
+
+def scattered(t: str = "f32", reducer: str = "add") -> str:
+    return (
+        f"  a = {t}[30]{{0}} parameter(0)\n  u = {t}[50]{{0}} parameter(1)\n  i = s32[50,1]{{1,0}} iota(), iota_dimension=0\n"
+        "  k = s32[] constant(7)\n  s = s32[50,1]{1,0} broadcast(k), dimensions={}\n  j = s32[50,1]{1,0} remainder(i, s)\n"
+        f"  ROOT c = {t}[30]{{0}} scatter(a, j, u), update_window_dims={{}}, inserted_window_dims={{0}}, "
+        f"scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply={reducer}_{t}"
+    )
+
+
+@pytest.mark.parametrize("reducer", ["add", "maximum"])
+def test_scatters_hold_their_bounds_and_untouched_elements_stay_certain(reducer: str) -> None:
+    a, u = normal(30), normal(50)
+    holds(scattered(reducer=reducer), a, u, radius=0.01)
+    (made,) = run(parsed(scattered(reducer=reducer)), [a, u])
+    rows = made.rows if isinstance(made, Spread) else np.stack([made] * 3)
+    assert (rows[LOW][7:] == rows[HIGH][7:]).all() and np.array_equal(rows[LOW][7:], a[7:])
+    assert (rows[LOW][:7] < rows[HIGH][:7]).all() == (reducer == "add")
+
+
+@pytest.mark.parametrize("t", ["f32", "f64"])
+def test_the_order_of_a_sum_is_open(t: str) -> None:
+    body = f"  a = {t}[20,900]{{1,0}} parameter(0)\n  b = {t}[900,10]{{1,0}} parameter(1)\n  ROOT c = {t}[20,10]{{1,0}} dot(a, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    a, b = normal(20, 900, t=t), normal(900, 10, t=t)
+    (made,) = run(parsed(body), [a, b])
+    assert isinstance(made, Spread)
+    for order in (np.arange(900), np.arange(900)[::-1], RNG.permutation(900)):
+        total = np.zeros((20, 10), DTYPES[t])
+        for k in order:
+            total += a[:, k, None] * b[k]
+        assert ((made.rows[LOW] <= total) & (total <= made.rows[HIGH])).all()
+    far = np.median((made.rows[HIGH] - made.rows[LOW]) / np.abs(made.rows[0]))
+    assert far < 2000 * np.finfo(DTYPES[t]).eps
+
+
+def test_alike_terms_may_all_be_rounded_one_way() -> None:
+    a = np.full((1, 20000), 0.1, np.float32)
+    body = "  a = f32[1,20000]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT s = f32[1]{0} reduce(a, z), dimensions={1}, to_apply=add_f32"
+    (made,) = run(parsed(body), [a])
+    total = np.add.accumulate(a, axis=1)[:, -1]
+    assert isinstance(made, Spread) and made.rows[LOW] <= total <= made.rows[HIGH]
+
+
+def test_whole_numbers_are_added_up_exactly() -> None:
+    a = RNG.integers(-9, 9, (5, 400)).astype(np.float32)
+    body = "  a = f32[5,400]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT s = f32[5]{0} reduce(a, z), dimensions={1}, to_apply=add_f32"
+    (made,) = run(parsed(body), [a])
+    assert isinstance(made, np.ndarray)
+    (made,) = run(parsed(body), [a + np.float32(0.3)])
+    assert isinstance(made, Spread)
