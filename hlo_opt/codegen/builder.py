@@ -26,6 +26,7 @@ from hlo_opt.ir.index_map import (
     multiply,
     variable,
 )
+from hlo_opt.ops.accumulation import widened
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import DEEPEST, HEAVIEST, weight
@@ -88,6 +89,7 @@ class Builder:
         self._numbers = dict(numbers)
         self._pointers = pointers
         self._tables: dict[Instruction, str] = {}
+        self._widened: dict[Computation, Computation] = {}
         self._scopes = [_Scope()]
         self._pairs: dict[str, _Pair] = {}
         self._margin = _INDENT
@@ -347,10 +349,20 @@ class Builder:
         return list(self._scopes[-1].likely), not self._scopes[-1].likely_hides
 
     def apply(
-        self, computation: Computation, arguments: Sequence[str], only: int | None = None, index: Index = ()
+        self,
+        computation: Computation,
+        arguments: Sequence[str],
+        only: int | None = None,
+        index: Index = (),
+        *,
+        wide: bool = False,
     ) -> list[str]:
         """See `KernelBuilder`. `only` asks for one element of the root's tuple, which may leave arguments unread. `index` is where the arguments are in arrays, for a computation on
         arrays that needs them nowhere else."""
+        if wide:
+            if computation not in self._widened:
+                self._widened[computation] = widened(computation)
+            computation = self._widened[computation]
         scope = _Scope()
         for parameter, argument in zip(computation.parameters, arguments, strict=True):
             scope.values[self._key(parameter, None, index)] = argument

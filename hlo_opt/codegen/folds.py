@@ -16,6 +16,7 @@ from hlo_opt.codegen.vectors import Store, store_all
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
+from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.plans.folding import result_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -23,7 +24,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 @dataclass(frozen=True)
 class Fold:
-    """One reduce while it is being folded: the accumulators' types and names."""
+    """One reduce while it is being folded: the accumulators' types, which may be wider than those of its results, and names."""
 
     reduce: Instruction
     types: tuple[ElementType, ...]
@@ -53,8 +54,7 @@ class Fold:
             builder.assign(name, text)
 
     def combined(self, builder: Builder, left: Sequence[str], right: Sequence[str]) -> list[str]:
-        reducer = self.reduce.called_by("to_apply")
-        made = builder.apply(reducer, [*left, *right])
+        made = builder.apply(self.reduce.called_by("to_apply"), [*left, *right], wide=is_wide(self.reduce))
         if len(made) > 1:  # all are computed before the first accumulator changes
             made = [builder.bind_exact(t, text) for t, text in zip(self.types, made, strict=True)]
         return made
@@ -116,7 +116,7 @@ def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:
     """Declare the accumulators of reduces."""
     folds = []
     for reduce in reduces:
-        types = tuple(leaf.type for leaf in reduce.shape.leaves())
+        types = running_types(reduce)
         neutral = _init_is_identity(reduce)
         stem = builder.stem_of(reduce)
         names = []

@@ -15,6 +15,7 @@ from hlo_opt.evaluate.program import Program, compile_computation, compile_eleme
 from hlo_opt.evaluate.watch import Event, Watcher, watching
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import ShapeError
+from hlo_opt.ops.accumulation import widened
 from hlo_opt.ops.device import Device, OnlyDevice
 
 Value = Any
@@ -98,6 +99,7 @@ class Interpreter:
         self._depth = 0
         self._programs: dict[Computation, Program] = {}
         self._elementwise: dict[Computation, Program | None] = {}
+        self._widened: dict[Computation, Computation] = {}
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The value of the root. Raises EvaluationError for operations without meaning here, and where a limit is passed."""
@@ -128,8 +130,13 @@ class Interpreter:
             )
         return program
 
-    def map_elements(self, computation: Computation, arguments: Sequence[Value]) -> list[Value]:
-        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root."""
+    def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
+        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide
+        fold (`hlo_opt.ops.accumulation`)."""
+        if wide:
+            if computation not in self._widened:
+                self._widened[computation] = widened(computation)
+            computation = self._widened[computation]
         if computation not in self._elementwise:
             acts = self.acting is not None and self.acting.computation(computation)
             self._elementwise[computation] = None if acts else compile_elementwise(computation)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.accumulation import is_wide, running_type
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.replica_groups import by_partition, participants, source_target_pairs
 from hlo_opt.ops.spec import Evaluator
@@ -34,11 +35,15 @@ def _packed(instruction: Instruction, made: Sequence[Value]) -> Value:
 
 def _reduced(evaluator: Evaluator, instruction: Instruction, given: list[Any], number: int) -> Value:
     """Operand `number` of all members, folded in their order."""
-    reducer = instruction.called_by("to_apply")
-    made = np.asarray(given[0][number])
+    reducer, wide = instruction.called_by("to_apply"), is_wide(instruction)
+    own = instruction.operands[number].shape.type
+    kept = running_type(own).dtype if wide else own.dtype
+    made = np.asarray(given[0][number]).astype(kept, copy=False)
     for values in given[1:]:
-        made = evaluator.map_elements(reducer, [made, np.asarray(values[number])])[0]
-    return made
+        made = evaluator.map_elements(reducer, [made, np.asarray(values[number]).astype(kept, copy=False)], wide=wide)[
+            0
+        ]
+    return made.astype(own.dtype, copy=False)
 
 
 def all_reduce(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:

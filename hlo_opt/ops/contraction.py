@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from hlo_opt.ir import IndexMap, Instruction, Shape
-from hlo_opt.ir.element_type import F32, ElementType
+from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, dimensions, variable
+from hlo_opt.ops.accumulation import running_type
 from hlo_opt.ops.convolution import (
     evaluate_convolution,
     flops_convolution,
@@ -103,7 +104,7 @@ def lower_dot(builder: KernelBuilder, instruction: Instruction, index: Index) ->
 
 def sum_type(element_type: ElementType) -> ElementType:
     """The type in which products of a type are summed."""
-    return F32 if element_type.is_narrow_float else element_type
+    return running_type(element_type)
 
 
 def summed(element_type: ElementType, total: str, a: str, b: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.ops.accumulation import running_type
 from hlo_opt.ops.contraction import DotDimensions
 from hlo_opt.ops.convolution import ConvolutionDimensions, convolution_dimensions
 from hlo_opt.ops.spec import Evaluator
@@ -18,11 +19,9 @@ Array = Any
 
 def _wide(element_type: ElementType) -> np.dtype[Any]:
     """The type to accumulate in."""
-    if element_type.is_narrow_float:
-        return np.dtype(np.float32)
     if element_type.is_integer and element_type.bits < 32:
         return np.dtype(np.int64 if element_type.kind == "signed" else np.uint64)
-    return element_type.dtype
+    return running_type(element_type).dtype
 
 
 def _small_integers(element_type: ElementType) -> bool:

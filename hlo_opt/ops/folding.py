@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,9 @@ SEQUENTIAL = 32768
 
 
 def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | None:
-    """The NumPy function of a reducer that is a plain operation on this type; None for any other reducer.
-
-    None also for sums and products of narrow floats: these round after every step, as XLA:CPU does.
-    """
+    """The NumPy function of a reducer that is a plain operation on this type; None for any other reducer."""
     name = monoid(computation)
-    sums = name in ("add", "multiply")
-    if name is None or (element_type.is_complex and not sums) or (element_type.is_narrow_float and sums):
+    if name is None or (element_type.is_complex and name not in ("add", "multiply")):
         return None
     if element_type.kind == "pred":
         return _PREDICATES.get(name, _FUNCTIONS[name])
@@ -74,7 +71,8 @@ def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | 
 
 
 def wide_dtype(element_type: ElementType, name: str | None) -> np.dtype[Any]:
-    """The type to accumulate in: sums in f64, other folds of narrow floats in f32 (exact), narrow integers in 64 bits (they wrap at the end)."""
+    """The type to accumulate in: sums and products in f64, further than `hlo_opt.ops.accumulation` asks; other folds of narrow floats in f32 (exact), narrow integers in 64 bits
+    (they wrap at the end)."""
     if element_type.is_float:
         return np.dtype(np.float64 if element_type.bits == 64 or name in ("add", "multiply") else np.float32)
     if element_type.is_complex and name in ("add", "multiply"):
@@ -84,19 +82,25 @@ def wide_dtype(element_type: ElementType, name: str | None) -> np.dtype[Any]:
     return element_type.dtype
 
 
-def fold(evaluator: Evaluator, computation: Computation, accumulators: list[Array], values: list[Array]) -> list[Array]:
-    """Fold axis 0 of the values, in order, into accumulators of the remaining shape."""
+def fold(
+    evaluator: Evaluator, computation: Computation, accumulators: list[Array], values: list[Array], *, wide: bool
+) -> list[Array]:
+    """Fold axis 0 of the values, in order, into accumulators of the remaining shape. `wide` as for `Evaluator.map_elements`."""
+
+    def combined(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        return evaluator.map_elements(computation, [*left, *right], wide=wide)
+
     count = values[0].shape[0]
     while count > SEQUENTIAL:
         even = count // 2 * 2
-        paired = evaluator.map_elements(computation, [*(v[0:even:2] for v in values), *(v[1:even:2] for v in values)])
+        paired = combined([v[0:even:2] for v in values], [v[1:even:2] for v in values])
         values = [
             np.concatenate([made, old[even:]]) if even < count else made
             for made, old in zip(paired, values, strict=True)
         ]
         count = values[0].shape[0]
     for position in range(count):
-        accumulators = evaluator.map_elements(computation, [*accumulators, *(v[position] for v in values)])
+        accumulators = combined(accumulators, [v[position] for v in values])
     return accumulators
 
 
@@ -106,10 +110,12 @@ def combine_at(
     targets: list[Array],
     positions: Array,
     values: list[Array],
+    *,
+    wide: bool,
 ) -> None:
     """targets[k][p] = f(targets.., values..) for every position p in turn; the targets are flat arrays and change in place.
 
-    Positions that repeat are taken one after another, in order; distinct ones all at once.
+    Positions that repeat are taken one after another, in order; distinct ones all at once. `wide` as for `Evaluator.map_elements`.
     """
     if not positions.size:
         return
@@ -120,7 +126,7 @@ def combine_at(
         chosen = order[start:end]
         where = positions[chosen]
         current, given = [t[where] for t in targets], [v[chosen] for v in values]
-        made = evaluator.map_elements(computation, [*current, *given])
+        made = evaluator.map_elements(computation, [*current, *given], wide=wide)
         for target, new in zip(targets, made, strict=True):
             target[where] = new
 

@@ -131,7 +131,8 @@ def _combine(
 ) -> None:
     combiner = instruction.called_by("to_apply")
     element_type = instruction.operands[0].shape.type
-    ufunc = ufunc_of(combiner, element_type)
+    rounds = element_type.is_narrow_float and monoid(combiner) in ("add", "multiply")  # after every update
+    ufunc = None if rounds else ufunc_of(combiner, element_type)
     if picks(combiner) == 1 and len(flat) == 1:
         flat[0][where] = moved[0]  # NumPy, too, leaves the last one of equal indices
     elif ufunc is not None:
@@ -150,7 +151,7 @@ def _combine(
         ufunc.at(sums, inverse, moved[0].astype(wide))
         flat[0][touched] = sums.astype(flat[0].dtype)
     else:
-        combine_at(evaluator, combiner, flat, where, moved)
+        combine_at(evaluator, combiner, flat, where, moved, wide=False)
 
 
 def set_dimension_size(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:

@@ -77,8 +77,8 @@ class KernelBuilder(Protocol):
         """A 64-bit integer variable holding the text's value as it is. Returns its name, for conditions."""
         ...
 
-    def apply(self, computation: Computation, arguments: Sequence[str]) -> list[str]:
-        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer."""
+    def apply(self, computation: Computation, arguments: Sequence[str], *, wide: bool = False) -> list[str]:
+        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.accumulation`)."""
         ...
 
 

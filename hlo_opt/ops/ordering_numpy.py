@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
+from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.folding import combine_at
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer, window
@@ -287,7 +288,8 @@ def select_and_scatter(evaluator: Evaluator, instruction: Instruction, values: l
         take = valid & ((where < 0) | ~keep)
         best = np.where(take, candidate, best)
         where = np.where(take, linear, where)
-    made = np.full(value.size, init, dtype=instruction.shape.type.dtype)
+    made = np.full(value.size, init, dtype=running_types(instruction)[0].dtype)
     chosen = where.reshape(-1) >= 0
-    combine_at(evaluator, scatter, [made], where.reshape(-1)[chosen], [source.reshape(-1)[chosen]])
-    return made.reshape(value.shape)
+    given = source.reshape(-1)[chosen].astype(made.dtype)
+    combine_at(evaluator, scatter, [made], where.reshape(-1)[chosen], [given], wide=is_wide(instruction))
+    return made.reshape(value.shape).astype(instruction.shape.type.dtype)

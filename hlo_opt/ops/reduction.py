@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
+from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.guards import guard, never
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder
@@ -89,22 +90,24 @@ def index_reduce(instruction: Instruction, number: int) -> IndexMap:
 def _start(builder: KernelBuilder, instruction: Instruction) -> list[str]:
     """One accumulator per init value."""
     inits = instruction.operands[len(instruction.operands) // 2 :]
-    return [builder.variable(init.shape.type, builder.value(init, ())) for init in inits]
+    types = running_types(instruction)
+    return [builder.variable(t, builder.value(init, ())) for t, init in zip(types, inits, strict=True)]
 
 
 def _fold(builder: KernelBuilder, instruction: Instruction, accumulators: list[str], values: list[str]) -> None:
     """One step: accumulators = reducer(accumulators, values)."""
-    reducer = instruction.called_by("to_apply")
-    made = builder.apply(reducer, [*accumulators, *values])
+    made = builder.apply(instruction.called_by("to_apply"), [*accumulators, *values], wide=is_wide(instruction))
     if len(made) > 1:  # all are computed before the first accumulator changes
-        leaves = list(reducer.root.shape.leaves())
-        made = [builder.bind(leaf.type, text) for leaf, text in zip(leaves, made, strict=True)]
+        made = [builder.bind(t, text) for t, text in zip(running_types(instruction), made, strict=True)]
     for name, text in zip(accumulators, made, strict=True):
         builder.assign(name, text)
 
 
-def _finish(instruction: Instruction, accumulators: list[str]) -> str | list[str]:
-    return accumulators if instruction.shape.is_tuple else accumulators[0]
+def _finish(builder: KernelBuilder, instruction: Instruction, accumulators: list[str]) -> str | list[str]:
+    made = accumulators
+    if is_wide(instruction):
+        made = [builder.bind(leaf.type, name) for leaf, name in zip(instruction.shape.leaves(), made, strict=True)]
+    return made if instruction.shape.is_tuple else made[0]
 
 
 def lower_reduce(builder: KernelBuilder, instruction: Instruction, index: Index) -> str | list[str]:
@@ -116,7 +119,7 @@ def lower_reduce(builder: KernelBuilder, instruction: Instruction, index: Index)
         at = found.apply(index, position)
         values = [builder.value(o, at) for o in instruction.operands[:half]]
         _fold(builder, instruction, accumulators, values)
-    return _finish(instruction, accumulators)
+    return _finish(builder, instruction, accumulators)
 
 
 def flops_reduce(instruction: Instruction) -> float:
@@ -166,7 +169,7 @@ def lower_reduce_window(builder: KernelBuilder, instruction: Instruction, index:
             at = found.apply(index, position)
             values = [builder.value(o, at) for o in instruction.operands[:half]]
             _fold(builder, instruction, accumulators, values)
-    return _finish(instruction, accumulators)
+    return _finish(builder, instruction, accumulators)
 
 
 def flops_reduce_window(instruction: Instruction) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.attribute import WindowDimension
+from hlo_opt.ops.accumulation import is_wide, running_type, running_types
 from hlo_opt.ops.folding import combine, fold, fold_axes, identity_of, ufunc_of, wide_dtype
 from hlo_opt.ops.long_windows import fold_long, is_long
 from hlo_opt.ops.reducers import monoid
@@ -28,6 +29,12 @@ def _narrowed(value: Array, element_type: ElementType) -> Array:
     return value if value.dtype == element_type.dtype else value.astype(element_type.dtype)
 
 
+def _widened(instruction: Instruction, inputs: Sequence[Array]) -> list[Array]:
+    """What a wide fold takes, as its reducer takes it."""
+    types = [running_type(o.shape.type) for o in instruction.operands[: len(inputs)]]
+    return [i.astype(t.dtype, copy=False) for i, t in zip(inputs, types, strict=True)]
+
+
 def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     """Plain reducers by NumPy; others one reduced element after another, all results at once.
 
@@ -40,22 +47,26 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
     ufunc = ufunc_of(reducer, leaf.type)
     axes = reduced(instruction)
     if ufunc is not None:
-        wide = wide_dtype(leaf.type, monoid(reducer))
-        init = np.asarray(inits[0]).astype(wide)
+        dtype = wide_dtype(leaf.type, monoid(reducer))
+        init = np.asarray(inits[0]).astype(dtype)
         if not inputs[0].size:
             return _packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
-        source = (
-            inputs[0] if inputs[0].dtype == wide or (ufunc is np.add and wide.kind == "f") else inputs[0].astype(wide)
-        )
-        total = fold_axes(ufunc, source, axes, wide) if axes else source
+        widens_itself = ufunc is np.add and dtype.kind == "f"
+        source = inputs[0] if inputs[0].dtype == dtype or widens_itself else inputs[0].astype(dtype)
+        total = fold_axes(ufunc, source, axes, dtype) if axes else source
         return _packed(instruction, [_narrowed(np.asarray(combine(ufunc, init, total)), leaf.type)])
     kept = [d for d in range(inputs[0].ndim) if d not in axes]
+    wide = is_wide(instruction)
     moved = []
-    for value in inputs:
+    for value in _widened(instruction, inputs) if wide else inputs:
         front = value.transpose([*axes, *kept])
         moved.append(front.reshape(int(np.prod(front.shape[: len(axes)])), *front.shape[len(axes) :]))
-    starts = [np.broadcast_to(init, moved[0].shape[1:]) for init in inits]
-    return _packed(instruction, fold(evaluator, reducer, starts, moved))
+    starts = [
+        np.broadcast_to(np.asarray(init).astype(t.dtype), moved[0].shape[1:])
+        for init, t in zip(inits, running_types(instruction), strict=True)
+    ]
+    made = fold(evaluator, reducer, starts, moved, wide=wide)
+    return _packed(instruction, [_narrowed(m, o.type) for m, o in zip(made, instruction.shape.leaves(), strict=True)])
 
 
 def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Array]:
@@ -73,10 +84,12 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
     reducer = instruction.called_by("to_apply")
     leaves = list(instruction.shape.leaves())
     ufunc = ufunc_of(reducer, leaves[0].type)
-    types = [leaf.type.dtype for leaf in leaves]
+    types, wide = [t.dtype for t in running_types(instruction)], is_wide(instruction)
     if ufunc is not None:
         types = [wide_dtype(leaves[0].type, monoid(reducer))]
         inputs = [inputs[0].astype(types[0])]
+    elif wide:
+        inputs = _widened(instruction, inputs)
     made = [
         np.full(leaf.dimensions, np.asarray(init).astype(t), dtype=t)
         for leaf, init, t in zip(leaves, inits, types, strict=True)
@@ -90,14 +103,14 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
 
         def both(left: list[Array], right: list[Array]) -> list[Array]:
             return (
-                evaluator.map_elements(reducer, [*left, *right])
+                evaluator.map_elements(reducer, [*left, *right], wide=wide)
                 if ufunc is None
                 else [combine(ufunc, left[0], right[0])]
             )
 
         made = both(made, fold_long(inputs, identities, parts, both, ufunc))
     else:
-        made = _fold_windows(evaluator, reducer, made, inputs, parts, ufunc)
+        made = _fold_windows(evaluator, reducer, made, inputs, parts, ufunc, wide)
     return _packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
 
 
@@ -107,7 +120,8 @@ def _fold_windows(
     made: list[Array],
     inputs: list[Array],
     parts: Sequence[WindowDimension],
-    ufunc: np.ufunc | None = None,
+    ufunc: np.ufunc | None,
+    wide: bool,
 ) -> list[Array]:
     """The accumulators, which change in place, after all positions of the windows."""
     reach = [
@@ -123,7 +137,7 @@ def _fold_windows(
         if ufunc is not None:
             made[0][to] = combine(ufunc, made[0][to], inputs[0][source])
             continue
-        new = evaluator.map_elements(reducer, [*(m[to] for m in made), *(i[source] for i in inputs)])
+        new = evaluator.map_elements(reducer, [*(m[to] for m in made), *(i[source] for i in inputs)], wide=wide)
         for target, value in zip(made, new, strict=True):
             target[to] = value
     return made

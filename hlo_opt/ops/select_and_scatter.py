@@ -14,6 +14,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, divide, modulo, multiply
+from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.guards import difference, guard
 from hlo_opt.ops.lowering import Index, KernelBuilder
 from hlo_opt.ops.shapes import window
@@ -23,15 +24,17 @@ def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, i
     """The element at an index: the init value, with the sources of all windows combined into it that selected the element."""
     value, source, init = instruction.operands
     parts = window(instruction, value.shape.rank)
-    made = builder.variable(instruction.shape.type, builder.value(init, ()))
+    made = builder.variable(running_types(instruction)[0], builder.value(init, ()))
     if not source.shape.element_count:
         return made
     scatter = instruction.called_by("scatter")
     with _reaching(builder, parts, index, source.shape.dimensions) as (place, offsets):
         selected = _selected(builder, instruction, parts, place)
         with builder.branch(f"{selected} == {builder.text(_linear(offsets, [w.size for w in parts]))}"):
-            builder.assign(made, builder.apply(scatter, [made, builder.value(source, place)])[0])
-    return made
+            builder.assign(
+                made, builder.apply(scatter, [made, builder.value(source, place)], wide=is_wide(instruction))[0]
+            )
+    return builder.bind(instruction.shape.type, made) if is_wide(instruction) else made
 
 
 @contextmanager

@@ -74,8 +74,8 @@ class Evaluator(Protocol):
         """To be entered while a loop runs."""
         ...
 
-    def map_elements(self, computation: Computation, arguments: Sequence[Any]) -> list[Any]:
-        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root."""
+    def map_elements(self, computation: Computation, arguments: Sequence[Any], *, wide: bool = False) -> list[Any]:
+        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide fold (`hlo_opt.ops.accumulation`)."""
         ...
 
 

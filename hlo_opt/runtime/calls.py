@@ -90,7 +90,7 @@ def _scatter(instruction: Instruction) -> Call | None:
     source, indices, _ = (o.shape for o in instruction.operands)
     combiner = instruction.called_by("to_apply")
     combine = "assign" if picks(combiner) == 1 else _COMBINERS.get(monoid(combiner) or "")
-    wide = _scattered_in(source.type)
+    wide = _scattered_in(source.type) if combine != "add" or not source.type.is_narrow_float else None
     if combine is None or wide is None or not plain(source) or not indices.type.is_integer:
         return None
     s = scatter_dimensions(instruction)
@@ -108,7 +108,7 @@ def _scatter(instruction: Instruction) -> Call | None:
 
 
 def _scattered_in(element_type: ElementType) -> str | None:
-    """A type that CuPy's atomic updates know, wide enough for the element type; sums wrap as they do in the type itself."""
+    """A type that CuPy's atomic updates know, wide enough for the element type; sums wrap as they do in the type itself. Sums of narrow floats it does not round on the way."""
     if element_type.is_narrow_float or element_type.name == "f32":
         return "float32"
     if element_type.name == "f64":

@@ -43,10 +43,13 @@ def delivered(xp: Any, buffers: Any, shapes: Any, exchanged: Any, sources: Any) 
 def exchange_call(
     xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, along: int, devices: int, sources: Any
 ) -> Any:
-    """`all-reduce`, `reduce-scatter` or `all-gather` of each buffer among all devices, the last two along a dimension; `combine` is sum, prod, max or min."""
+    """`all-reduce`, `reduce-scatter` or `all-gather` of each buffer among all devices, the last two along a dimension; `combine` is sum, prod, max or min.
+    Narrow floats are folded in float32."""
     made = []
     for buffer, source in zip(buffers, shapes, strict=False):
         values = logical(widened(xp, buffer, source[0]), source[2], source[3])
+        if kind != "all-gather" and source[0] == "f16":
+            values = values.astype("float32")
         if kind == "reduce-scatter":
             values = xp.stack(xp.split(values, devices, along))
         sent = xp.ascontiguousarray(values)
@@ -101,10 +104,11 @@ def group_exchange_call(
             else:
                 taken = xp.concatenate([xp.split(each[m], len(group), along)[place] for m in group], along)
         else:
-            taken = each[group[0]]
-            for member in group[1:]:
-                values = [widened(xp, xp.ascontiguousarray(v), source[0]) for v in (taken, each[member])]
-                taken = narrowed(xp, getattr(xp, combine)(*values), source[0], source[1])
+            wide = [widened(xp, xp.ascontiguousarray(each[member]), source[0]) for member in group]
+            total = wide[0].astype("float32") if source[0] == "f16" else wide[0]
+            for values in wide[1:]:
+                total = getattr(xp, combine)(total, values)
+            taken = narrowed(xp, total, source[0], source[1])
             if kind == "reduce-scatter":
                 taken = xp.split(taken, len(group), along)[place]
         made.append(taken)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt import EvaluationError, evaluate, parse, verify
+from hlo_opt import EvaluationError, evaluate, evaluate_devices, parse, verify
 from hlo_opt.ops import ShapeError, spec_of
 
 VALUE = np.arange(4, dtype=np.float32)
@@ -87,3 +87,18 @@ def test_devices_that_are_not_there_add_nothing(opcode: str, shape: str) -> None
         text = f"HloModule m\n{add}ENTRY e {{\n  k = f32[] {made}\n  v = f32[8,4] broadcast(k), dimensions={{}}\n"
         text += f"  ROOT r = {shape} {opcode}(v), {along}replica_groups={{{{0,1,2,3}}}}, to_apply=add\n}}\n"
         assert set(evaluate(parse(text), inputs)[0].reshape(-1).tolist()) == {1.5}
+
+
+@pytest.mark.parametrize(("element_type", "least"), [("bf16", 256), ("f16", 2048), ("f8e5m2", 8)])
+@pytest.mark.parametrize(("opcode", "along"), [("all-reduce", ""), ("reduce-scatter", ", dimensions={0}")])
+def test_devices_add_narrow_floats_in_f32(element_type: str, least: int, opcode: str, along: str) -> None:
+    t = element_type
+    add = f"add {{\n  x = {t}[] parameter(0)\n  y = {t}[] parameter(1)\n  ROOT z = {t}[] add(x, y)\n}}\n"
+    shape = "[8]" if opcode == "all-reduce" else "[1]"
+    text = f"HloModule m, replica_count=8\n{add}ENTRY e {{\n  p = {element_type}[8] parameter(0)\n"
+    text += f"  ROOT r = {element_type}{shape} {opcode}(p), to_apply=add{along}\n}}\n"
+    made = parse(text)
+    dtype = made.entry.root.shape.type.dtype
+    given = [[np.full(8, least if device == 0 else 1, dtype)] for device in range(8)]
+    for outputs in evaluate_devices(made, given):
+        assert set(outputs[0].tolist()) == {float(np.float32(least + 7).astype(dtype))} != {float(least)}

@@ -202,6 +202,26 @@ def test_groups_exchange_what_the_evaluator_says(name: str, counted: str, monkey
         np.testing.assert_array_equal(dense, np.asarray(want[0]).transpose(order).reshape(-1))
 
 
+@pytest.mark.parametrize(("t", "least"), [("bf16", 256), ("f16", 2048)])
+@pytest.mark.parametrize("group", ["0,1,2,3", "2,0,1,3"])  # one call of NCCL; one to hear from all
+def test_narrow_floats_are_added_in_f32(t: str, least: int, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = hlo_opt.parse(
+        HEAD.format(t=t, fold="add", counts="replica_count=4")
+        + f"ENTRY e {{\n  p = {t}[5]{{0}} parameter(0)\n  ROOT r = {t}[5]{{0}} all-reduce(p), replica_groups={{{{{group}}}}}, to_apply=fold\n}}\n"
+    )
+    dtype = made.entry.root.shape.type.dtype
+    inputs = [[np.full(5, least if n == 0 else 1, dtype)] for n in range(4)]
+    wanted = hlo_opt.evaluate_devices(made, inputs)
+    assert float(wanted[0][0][0]) == least + 4  # 259 and 2051 are half-way
+    call = driver_call(made.entry.root)
+    assert call is not None
+    ring = FoldingRing(4)
+    monkeypatch.setattr(device_collectives, "COMMUNICATOR", [ring])
+    results = ring.run(lambda n: call.run(np, [inputs[n][0].view(raw_dtype(dtype))]))
+    for got, want in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(got[0].view(dtype), want[0])
+
+
 def device_values(made: hlo_opt.Module) -> list[Any]:
     shape = made.entry.parameters[0].shape
     generator = np.random.default_rng(5)
