@@ -35,15 +35,17 @@ def _packed(instruction: Instruction, made: Sequence[Value]) -> Value:
 
 def _reduced(evaluator: Evaluator, instruction: Instruction, given: list[Any], number: int) -> Value:
     """Operand `number` of all members, folded in their order."""
+    if len(given) == 1:
+        return np.asarray(given[0][number])
     reducer, wide = instruction.called_by("to_apply"), is_wide(instruction)
     own = instruction.operands[number].shape.type
-    kept = running_type(own).dtype if wide else own.dtype
-    made = np.asarray(given[0][number]).astype(kept, copy=False)
-    for values in given[1:]:
-        made = evaluator.map_elements(reducer, [made, np.asarray(values[number]).astype(kept, copy=False)], wide=wide)[
-            0
-        ]
-    return made.astype(own.dtype, copy=False)
+    parts = [np.asarray(values[number]) for values in given]
+    if wide:
+        parts = [part.astype(running_type(own).dtype) for part in parts]
+    made = parts[0]
+    for part in parts[1:]:
+        made = evaluator.map_elements(reducer, [made, part], wide=wide)[0]
+    return made.astype(own.dtype) if wide else made
 
 
 def all_reduce(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
