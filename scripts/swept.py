@@ -46,6 +46,8 @@ FORMS = (
 )  # fmt: skip
 """Of control flow, and of computations that other operations call."""
 CHUNK = 24
+PARTS = 12
+"""Chunks after which a process is started anew, for its memory."""
 SHRUNK = 2
 """Failures of one kind that each process makes smaller."""
 SMALLER = 40.0
@@ -326,7 +328,9 @@ def sweep(
     """Judge the programs with these numbers in several processes. Failures are printed, and kept in a folder, as they are found."""
     counts, end = Counts(), time.monotonic() + seconds
     parts = iter([numbers[at : at + CHUNK] for at in range(0, len(numbers), CHUNK)])
-    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+        jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=PARTS
+    ) as pool:
         running: set[concurrent.futures.Future[Counts]] = set()
         while True:
             while len(running) < jobs and time.monotonic() < end and (part := next(parts, None)) is not None:

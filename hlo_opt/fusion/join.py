@@ -55,24 +55,23 @@ def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> tup
     """Move `other` into the fusion as further outputs. Returns its computation, where it was a fusion, and the number of the first new output."""
     body = fusion.called_by("calls")
     body.index_users()
-    operands = list(fusion.operands)
-    places = dict(zip(operands, body.parameters, strict=True))
-    replaced = places.pop(other, None)
-    if replaced is not None:
-        operands.remove(other)
+    given = list(zip(fusion.operands, body.parameters, strict=True))
+    replaced = [parameter for operand, parameter in given if operand is other]
+    given = [(operand, parameter) for operand, parameter in given if operand is not other]
+    places = dict(given)
     for operand in other.operands:
         if operand not in places:
-            places[operand] = parameter_for(body, len(places), operand)
-            operands.append(operand)
+            places[operand] = parameter_for(body, len(given), operand)
+            given.append((operand, places[operand]))
     made = take_in(other, [places[o] for o in other.operands], body, origins)
-    if replaced is not None:
-        edit.redirect_users(replaced, made)
-        edit.remove(replaced)
-    for number, operand in enumerate(operands):
-        places[operand].parameter_number = number
+    for parameter in replaced:
+        edit.redirect_users(parameter, made)
+        edit.remove(parameter)
+    for number, (_, parameter) in enumerate(given):  # an operand that the fusion was given twice has two
+        parameter.parameter_number = number
     _write_tuple(body, made, origins)
     first = _lead_out(fusion, other, body)
-    edit.set_operands(fusion, operands)
+    edit.set_operands(fusion, [operand for operand, _ in given])
     called = other.called_by("calls") if other.opcode == "fusion" else None
     _redirect(other, fusion, first)
     edit.remove(other)

@@ -235,3 +235,33 @@ def test_a_full_kernel_takes_no_more_siblings_and_the_next_begins() -> None:
     text = f"HloModule m\nENTRY e {{\n{''.join(lines)}}}\n"
     outcome = run(hlo_opt.parse(text), passes="multi-output-fusion{plain-siblings=true}", simplify="never")
     assert outputs(outcome.module) == [95, 95, 95, 95, 20]
+
+
+TWICE = """
+two {
+  a = f32[64]{0} parameter(0)
+  b = f32[64]{0} parameter(1)
+  c = f32[64]{0} parameter(2)
+  s = f32[64]{0} add(b, c)
+  ROOT m = f32[64]{0} multiply(a, s)
+}
+"""
+
+
+def test_a_fusion_may_be_given_an_operand_twice() -> None:
+    body = """  p = f32[64]{0} parameter(0)
+  q = f32[64]{0} parameter(1)
+  n = f32[64]{0} sine(q)
+  f = f32[64]{0} fusion(n, p, p), kind=kLoop, calls=two
+  g = f32[64]{0} fusion(p, n, n), kind=kLoop, calls=two
+  ROOT t = (f32[64]{0}, f32[64]{0}, f32[64]{0}) tuple(f, n, g)
+"""
+    fused, _ = fuse(body, extra=TWICE)
+    assert launched(fused) == ["fusion"] and outputs(fused) == [3]
+    read = hlo_opt.parse(str(fused))
+    hlo_opt.verify(read)
+    given = [np.arange(64, dtype=np.float32), np.linspace(0, 3, 64, dtype=np.float32)]
+    sine = np.sin(given[1])
+    wanted = [sine * (2 * given[0]), sine, given[0] * (2 * sine)]
+    for got, want in zip(hlo_opt.evaluate(read, given), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
