@@ -46,7 +46,7 @@ class Sample:
         parameters = "".join(f"  p{k} = {shape} parameter({k})\n" for k, shape in enumerate(self.operands))
         if self.opcode in ("constant", "parameter"):
             names = "0" if taken is None else taken
-        return f"HloModule m\n\n{COMPUTATIONS}ENTRY e {{\n{parameters}  ROOT r = {shape} {opcode}({names}){tail}\n}}\n"
+        return f"HloModule m\n\n{COMPUTATIONS}ENTRY e {{\n{parameters}  ROOT r = {f'{shape} ' if shape else ''}{opcode}({names}){tail}\n}}\n"
 
 
 SAMPLES: dict[str, Sample] = {}

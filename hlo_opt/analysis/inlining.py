@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hlo_opt.analysis.facts import elsewhere, is_boundary_fusion
+from hlo_opt.analysis.facts import effectful_computations, elsewhere, is_boundary_fusion
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ops import OpKind, find
@@ -77,8 +77,11 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
     budget = GROWTH_LIMIT
     changed = False
     callers = _caller_counts(module)
+    effects = effectful_computations(list(module.computations))
     for computation in list(module.computations):
         found = [i for i in computation.instructions if wanted(i) and i not in waited_for]
+        order = list(computation.instructions) if found else []
+        bodies: dict[Instruction, list[Instruction]] = {}
         for instruction in found:
             body = _body(instruction)
             size = len(body.instructions)
@@ -88,8 +91,10 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
             if not alone:
                 budget -= size
                 callers[body] -= 1
-            _splice(instruction, body, keep_names=alone)
+            bodies[instruction] = _splice(instruction, body, keep_names=alone)
             changed = True
+        if any(_body(i) in effects for i in bodies):
+            edit.arrange(computation, [member for i in order for member in bodies.get(i, (i,))])
         if found:
             edit.sort(computation)
     if changed:
@@ -110,8 +115,9 @@ def _caller_counts(module: Module) -> dict[Computation, int]:
     return counts
 
 
-def _splice(instruction: Instruction, body: Computation, *, keep_names: bool) -> None:
-    """Copy the body in front of the instruction's users and take the instruction out. The copies keep their names when the body dies."""
+def _splice(instruction: Instruction, body: Computation, *, keep_names: bool) -> list[Instruction]:
+    """Copy the body and take the instruction out. The copies keep their names when the body dies. Returns them; they belong where the instruction stood,
+    so that side effects keep the order of the text."""
     computation = instruction.computation
     module = computation.module
     assert module is not None
@@ -136,6 +142,7 @@ def _splice(instruction: Instruction, body: Computation, *, keep_names: bool) ->
         copies[member] = edit.append(computation, copy)
     edit.redirect_users(instruction, copies[body.root])
     edit.remove(instruction)
+    return [copies[member] for member in body.instructions if member.parameter_number is None]
 
 
 def _inherit_source(copy: Instruction, call: Instruction) -> None:

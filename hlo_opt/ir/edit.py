@@ -221,6 +221,11 @@ def sort(computation: Computation) -> None:
     computation._instructions = dict.fromkeys(order)
 
 
+def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
+    """Put the instructions of a computation into another order, which names each once and has operands and control predecessors before users."""
+    computation._instructions = dict.fromkeys(order)
+
+
 def sort_computations(module: Module) -> None:
     """Put callees before callers, otherwise keeping the order that there is."""
     done: set[Computation] = set()

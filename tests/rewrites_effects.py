@@ -1,0 +1,647 @@
+"""Rewrites of modules with side effects, control dependencies, collectives and calls of libraries: rows for `rewrites`."""
+
+from __future__ import annotations
+
+from rewrites import edited, right, wrong
+
+# ---- draws and other side effects
+
+DRAWS = """\
+HloModule m
+
+ENTRY e {
+  z = f32[] constant(0)
+  o = f32[] constant(1)
+  a = f32[4]{0} rng(z, o), distribution=rng_uniform
+  b = f32[4]{0} rng(z, o), distribution=rng_uniform
+  x = f32[4]{0} negate(a)
+  y = f32[4]{0} negate(b)
+  ROOT r = f32[4]{0} subtract(x, y)
+}
+"""
+wrong("two draws made one", DRAWS, ("negate(b)", "negate(a)"))
+wrong("users of two draws merged", DRAWS, ("subtract(x, y)", "subtract(x, x)"))
+wrong("a draw lost", DRAWS, ("  b = f32[4]{0} rng(z, o), distribution=rng_uniform\n", ""), ("negate(b)", "negate(a)"))
+wrong(
+    "a draw for each user",
+    edited(DRAWS, ("negate(b)", "negate(a)")),
+    ("negate(a)\n  y = f32[4]{0} negate(a)", "negate(a)\n  y = f32[4]{0} negate(b)"),
+)
+wrong("a draw more", DRAWS, ("  x = ", "  c = f32[4]{0} rng(z, o), distribution=rng_uniform\n  x = "))
+wrong(
+    "a dead draw lost",
+    edited(DRAWS, ("negate(b)", "negate(a)")),
+    ("  b = f32[4]{0} rng(z, o), distribution=rng_uniform\n", ""),
+)
+wrong("other bounds of a draw", DRAWS, ("b = f32[4]{0} rng(z, o)", "b = f32[4]{0} rng(o, z)"))
+wrong(
+    "another distribution",
+    DRAWS,
+    ("b = f32[4]{0} rng(z, o), distribution=rng_uniform", "b = f32[4]{0} rng(z, o), distribution=rng_normal"),
+)
+wrong("a draw of which nobody takes the half", DRAWS, ("subtract(x, y)", "subtract(x, a)"))
+wrong(
+    "a constant instead of a draw",
+    DRAWS,
+    ("negate(b)", "negate(c)"),
+    ("  x = ", "  c = f32[4]{0} broadcast(o), dimensions={}\n  x = "),
+)
+right("two draws, either way", DRAWS, ("subtract(x, y)", "subtract(y, x)"))
+right(
+    "two draws in another order of the text",
+    DRAWS,
+    ("negate(a)", "negate(c)"),
+    ("  a = f32[4]{0} rng(z, o), distribution=rng_uniform\n", ""),
+    ("  x = ", "  c = f32[4]{0} rng(z, o), distribution=rng_uniform\n  x = "),
+)
+right(
+    "what reads a draw in a fusion",
+    DRAWS,
+    ("x = f32[4]{0} negate(a)", "x = f32[4]{0} fusion(a), kind=kLoop, calls=minus"),
+    ("ENTRY", "minus { p = f32[4]{0} parameter(0) ROOT n = f32[4]{0} negate(p) }\n\nENTRY"),
+)
+
+PAIRS = """\
+HloModule m
+
+ENTRY e {
+  z = f32[] constant(0)
+  o = f32[] constant(1)
+  a = f32[4]{0} rng(z, o), distribution=rng_uniform
+  b = f32[4]{0} rng(z, o), distribution=rng_uniform
+  c = f32[4]{0} rng(z, o), distribution=rng_uniform
+  d = f32[4]{0} rng(z, o), distribution=rng_uniform
+  x = f32[4]{0} subtract(a, b)
+  y = f32[4]{0} subtract(c, d)
+  p = f32[4]{0} multiply(a, c)
+  ROOT r = (f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(x, y, p)
+}
+"""
+wrong("pairs of draws crossed", PAIRS, ("multiply(a, c)", "multiply(a, b)"))
+wrong("one pair of draws turned", PAIRS, ("subtract(c, d)", "subtract(d, c)"))
+wrong("one draw of a pair in both", PAIRS, ("subtract(c, d)", "subtract(c, b)"))
+wrong("a square instead of a product of two draws", PAIRS, ("multiply(a, c)", "multiply(a, a)"))
+right(
+    "all pairs of draws turned",
+    PAIRS,
+    ("subtract(a, b)", "subtract(b, a)"),
+    ("subtract(c, d)", "subtract(d, c)"),
+    ("multiply(a, c)", "multiply(b, d)"),
+)
+
+
+def ring(*edges: tuple[int, int]) -> str:
+    """Six draws that nothing tells apart but which of them meet."""
+    draws = "".join(f"  d{k} = f32[] rng(z, o), distribution=rng_uniform\n" for k in range(6))
+    meets = "".join(
+        f"  m{k} = f32[] multiply(d{a}, d{b})\n  e{k} = token[] outfeed(m{k}, t), outfeed_shape=f32[]\n"
+        for k, (a, b) in enumerate(edges)
+    )
+    return f"HloModule m\n\nENTRY e {{\n  z = f32[] constant(0)\n  o = f32[] constant(1)\n  t = token[] after-all()\n{draws}{meets}  ROOT r = f32[] negate(z)\n}}\n"
+
+
+SIX = ring((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0))
+TRIANGLES = ring((0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3))
+SHUFFLED = ring((4, 2), (3, 1), (0, 5), (1, 4), (5, 3), (0, 2))
+
+STATES = """\
+HloModule m
+
+ENTRY e {
+  a = u64[2]{0} rng-get-and-update-state(), delta=1
+  b = u64[2]{0} rng-get-and-update-state(), delta=1, control-predecessors={a}
+  c = u64[2]{0} rng-get-and-update-state(), delta=1, control-predecessors={b}
+  x = u64[2]{0} subtract(a, b)
+  ROOT r = (u64[2]{0}, u64[2]{0}) tuple(x, c)
+}
+"""
+wrong("two states of a generator made one", STATES, ("subtract(a, b)", "subtract(a, a)"))
+wrong("states in the other order", STATES, ("subtract(a, b)", "subtract(b, a)"))
+wrong("another state", STATES, ("tuple(x, c)", "tuple(x, b)"))
+wrong(
+    "another step of the generator", STATES, ("delta=1, control-predecessors={b}", "delta=2, control-predecessors={b}")
+)
+wrong("an order lost", STATES, (", control-predecessors={b}", ""))
+wrong("an order weakened", STATES, ("control-predecessors={b}", "control-predecessors={a}"))
+wrong(
+    "an order added",
+    edited(STATES, (", control-predecessors={b}", "")),
+    (
+        "c = u64[2]{0} rng-get-and-update-state(), delta=1",
+        "c = u64[2]{0} rng-get-and-update-state(), delta=1, control-predecessors={a}",
+    ),
+)
+right("an order that others imply", STATES, ("control-predecessors={b}", "control-predecessors={a, b}"))
+right(
+    "an order that others implied",
+    edited(STATES, ("control-predecessors={b}", "control-predecessors={b, a}")),
+    ("control-predecessors={b, a}", "control-predecessors={b}"),
+)
+
+TOKENS = """\
+HloModule m
+
+ENTRY e {
+  t = token[] after-all()
+  i = (f32[4]{0}, token[]) infeed(t)
+  v = f32[4]{0} get-tuple-element(i), index=0
+  j = (f32[4]{0}, token[]) infeed(t)
+  w = f32[4]{0} get-tuple-element(j), index=0
+  k = token[] get-tuple-element(j), index=1
+  x = f32[4]{0} subtract(v, w)
+  u = token[] outfeed(x, k), outfeed_shape=f32[4]{0}
+  s = (f32[4]{0}, u32[], token[]) send(x, u), channel_id=1, is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="a"}
+  d = token[] send-done(s), channel_id=1, is_host_transfer=true
+  g = (f32[4]{0}, u32[], token[]) recv(d), channel_id=2, is_host_transfer=true, sharding={maximal device=0}
+  h = (f32[4]{0}, token[]) recv-done(g), channel_id=2, is_host_transfer=true
+  y = f32[4]{0} get-tuple-element(h), index=0
+  ROOT r = f32[4]{0} add(x, y)
+}
+"""
+wrong("two transfers made one", TOKENS, ("get-tuple-element(j), index=0", "get-tuple-element(i), index=0"))
+wrong("transfers in the other order", TOKENS, ("subtract(v, w)", "subtract(w, v)"))
+wrong("another token", TOKENS, ("outfeed(x, k)", "outfeed(x, t)"))
+wrong("a transfer that no longer waits", TOKENS, ("recv(d)", "recv(t)"))
+wrong("another value sent", TOKENS, ("outfeed(x, k)", "outfeed(v, k)"))
+wrong(
+    "a transfer lost",
+    TOKENS,
+    ("  u = token[] outfeed(x, k), outfeed_shape=f32[4]{0}\n", ""),
+    ("send(x, u)", "send(x, k)"),
+)
+wrong("a transfer twice", TOKENS, ("  s = ", "  m = token[] outfeed(x, k), outfeed_shape=f32[4]{0}\n  s = "))
+wrong("another channel", TOKENS, ("recv(d), channel_id=2", "recv(d), channel_id=3"))
+wrong("another name of the other end", TOKENS, ('rendezvous="a"', 'rendezvous="b"'))
+wrong("another device of the other end", TOKENS, ("maximal device=0", "maximal device=1"))
+wrong(
+    "to a device instead of the host",
+    TOKENS,
+    ("send(x, u), channel_id=1, is_host_transfer=true", "send(x, u), channel_id=1"),
+)
+wrong(
+    "the layout of what is transferred",
+    TOKENS,
+    ("i = (f32[4]{0}, token[]) infeed", "i = (f32[4]{0:T(128)}, token[]) infeed"),
+    ("v = f32[4]{0} get", "v = f32[4]{0:T(128)} get"),
+)
+wrong(
+    "a configuration of a transfer",
+    TOKENS,
+    ("j = (f32[4]{0}, token[]) infeed(t)", 'j = (f32[4]{0}, token[]) infeed(t), infeed_config="x"'),
+)
+right(
+    "a token by another name",
+    TOKENS,
+    ("outfeed(x, k)", "outfeed(x, l)"),
+    ("  u = ", "  q = (f32[4]{0}, token[]) tuple(w, k)\n  l = token[] get-tuple-element(q), index=1\n  u = "),
+)
+
+CUSTOM = """\
+HloModule m
+
+f { a = f32[4]{0} parameter(0) ROOT r = f32[4]{0} negate(a) }
+
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  a = f32[4]{0} custom-call(p), custom_call_target="log", custom_call_has_side_effect=true, backend_config="x"
+  b = f32[4]{0} custom-call(p), custom_call_target="log", custom_call_has_side_effect=true, backend_config="x"
+  c = () custom-call(a), custom_call_target="note", custom_call_has_side_effect=true
+  d = f32[4]{0} custom-call(p), custom_call_target="pure", backend_config="x", called_computations={f}, output_to_operand_aliasing={{}: (0, {})}
+  x = f32[4]{0} subtract(a, b)
+  ROOT r = f32[4]{0} add(x, d)
+}
+"""
+wrong("two custom calls with side effects made one", CUSTOM, ("subtract(a, b)", "subtract(a, a)"))
+wrong(
+    "a custom call without a result lost",
+    CUSTOM,
+    ('  c = () custom-call(a), custom_call_target="note", custom_call_has_side_effect=true\n', ""),
+)
+wrong(
+    "a custom call without a result twice",
+    CUSTOM,
+    ("  d = ", '  k = () custom-call(a), custom_call_target="note", custom_call_has_side_effect=true\n  d = '),
+)
+wrong("what is noted", CUSTOM, ("c = () custom-call(a)", "c = () custom-call(b)"), ("subtract(a, b)", "subtract(a, b)"))
+wrong("another target", CUSTOM, ('"pure"', '"impure"'))
+wrong("another configuration", CUSTOM, ('"pure", backend_config="x"', '"pure", backend_config="y"'))
+wrong(
+    "a side effect denied",
+    CUSTOM,
+    (
+        'c = () custom-call(a), custom_call_target="note", custom_call_has_side_effect=true',
+        'c = () custom-call(a), custom_call_target="note"',
+    ),
+)
+wrong(
+    "a side effect claimed",
+    CUSTOM,
+    ('custom_call_target="pure"', 'custom_call_target="pure", custom_call_has_side_effect=true'),
+)
+wrong("what a custom call may call", CUSTOM, ("negate(a)", "abs(a)"))
+wrong("memory that a custom call shares", CUSTOM, (", output_to_operand_aliasing={{}: (0, {})}", ""))
+wrong(
+    "an operand of a custom call",
+    CUSTOM,
+    ('custom-call(p), custom_call_target="pure"', 'custom-call(a), custom_call_target="pure"'),
+)
+right(
+    "a pure custom call once",
+    edited(
+        CUSTOM,
+        ("add(x, d)", "add(k, d)"),
+        (
+            "  x = ",
+            '  h = f32[4]{0} custom-call(p), custom_call_target="h"\n  i = f32[4]{0} custom-call(p), custom_call_target="h"\n  k = f32[4]{0} add(h, i)\n  x = ',
+        ),
+    ),
+    ("add(h, i)", "add(h, h)"),
+)
+
+# ---- side effects in called computations
+
+TWICE = """\
+HloModule m
+
+noisy { p = f32[4]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) d = f32[4]{0} rng(z, o), distribution=rng_uniform ROOT r = f32[4]{0} add(p, d) }
+deeper { p = f32[4]{0} parameter(0) a = f32[4]{0} call(p), to_apply=noisy b = f32[4]{0} fusion(p), kind=kLoop, calls=noisy ROOT r = f32[4]{0} subtract(a, b) }
+
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  a = f32[4]{0} call(p), to_apply=noisy
+  b = f32[4]{0} call(p), to_apply=noisy
+  x = f32[4]{0} subtract(a, b)
+  c = f32[4]{0} call(x), to_apply=deeper
+  d = f32[4]{0} call(x), to_apply=deeper
+  ROOT r = f32[4]{0} divide(c, d)
+}
+"""
+IN_PLACE = (
+    "a = f32[4]{0} call(p), to_apply=noisy\n  b = f32[4]{0} call(p), to_apply=noisy",
+    "z = f32[] constant(0)\n  o = f32[] constant(1)\n  u = f32[4]{0} rng(z, o), distribution=rng_uniform\n  v = f32[4]{0} rng(z, o), distribution=rng_uniform\n"
+    "  a = f32[4]{0} add(p, u)\n  b = f32[4]{0} add(p, v)",
+)
+wrong("two calls that draw made one", TWICE, ("subtract(a, b)\n  c", "subtract(a, a)\n  c"))
+wrong("two calls that draw deeper made one", TWICE, ("divide(c, d)", "divide(c, c)"))
+wrong(
+    "a call that draws lost",
+    TWICE,
+    ("divide(c, d)", "divide(c, c)"),
+    ("  d = f32[4]{0} call(x), to_apply=deeper\n", ""),
+)
+wrong("two calls that draw put in with one draw", TWICE, (IN_PLACE[0], IN_PLACE[1].replace("add(p, v)", "add(p, u)")))
+wrong(
+    "two calls that draw put in without one",
+    TWICE,
+    (
+        IN_PLACE[0],
+        IN_PLACE[1]
+        .replace("  v = f32[4]{0} rng(z, o), distribution=rng_uniform\n", "")
+        .replace("add(p, v)", "add(p, u)"),
+    ),
+)
+wrong(
+    "draws inside a callee made one",
+    TWICE,
+    ("ROOT r = f32[4]{0} subtract(a, b) }", "ROOT r = f32[4]{0} subtract(a, a) }"),
+)
+right("two calls that draw put in", TWICE, IN_PLACE)
+right("two calls that draw, either way", TWICE, ("subtract(a, b)\n  c", "subtract(b, a)\n  c"))
+right(
+    "one of two calls that draw put in",
+    TWICE,
+    (
+        "b = f32[4]{0} call(p), to_apply=noisy\n  x",
+        "z = f32[] constant(0)\n  o = f32[] constant(1)\n  v = f32[4]{0} rng(z, o), distribution=rng_uniform\n  b = f32[4]{0} add(p, v)\n  x",
+    ),
+)
+
+LOOPS = """\
+HloModule m
+
+noisy { p = f32[4]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) d = f32[4]{0} rng(z, o), distribution=rng_uniform g = f32[4]{0} rng(z, o), distribution=rng_uniform h = f32[4]{0} subtract(d, g) ROOT r = f32[4]{0} add(p, h) }
+calm { p = f32[4]{0} parameter(0) ROOT r = f32[4]{0} negate(p) }
+asks { p = f32[4]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) d = f32[] rng(z, o), distribution=rng_uniform ROOT r = pred[] compare(d, z), direction=GT }
+never { p = f32[4]{0} parameter(0) ROOT r = pred[] constant(false) }
+
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  c = pred[] parameter(1)
+  a = f32[4]{0} while(p), condition=never, body=noisy
+  b = f32[4]{0} while(p), condition=never, body=noisy
+  d = f32[4]{0} while(p), condition=asks, body=calm
+  f = f32[4]{0} while(p), condition=never, body=calm
+  g = f32[4]{0} conditional(c, p, p), true_computation=noisy, false_computation=calm
+  h = f32[4]{0} conditional(c, p, p), true_computation=noisy, false_computation=calm
+  x = f32[4]{0} subtract(a, b)
+  y = f32[4]{0} subtract(g, h)
+  ROOT r = (f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(x, y, d)
+}
+"""
+wrong("two loops that draw made one", LOOPS, ("subtract(a, b)", "subtract(a, a)"))
+wrong(
+    "a loop that draws lost",
+    LOOPS,
+    ("subtract(a, b)", "subtract(a, a)"),
+    ("  b = f32[4]{0} while(p), condition=never, body=noisy\n", ""),
+)
+wrong("two conditionals that draw made one", LOOPS, ("subtract(g, h)", "subtract(g, g)"))
+wrong(
+    "a conditional that draws lost",
+    LOOPS,
+    ("subtract(g, h)", "subtract(g, g)"),
+    ("  h = f32[4]{0} conditional(c, p, p), true_computation=noisy, false_computation=calm\n", ""),
+)
+wrong("draws of one iteration made one", LOOPS, ("subtract(d, g)", "subtract(d, d)"))
+wrong(
+    "a draw of each iteration lost",
+    LOOPS,
+    ("subtract(d, g)", "subtract(d, d)"),
+    (" g = f32[4]{0} rng(z, o), distribution=rng_uniform", ""),
+)
+wrong(
+    "a loop whose condition draws lost",
+    LOOPS,
+    ("  d = f32[4]{0} while(p), condition=asks, body=calm\n", ""),
+    ("tuple(x, y, d)", "tuple(x, y, f)"),
+)
+wrong("a condition that no longer draws", LOOPS, ("condition=asks", "condition=never"))
+wrong(
+    "draws in the other branch",
+    LOOPS,
+    (
+        "h = f32[4]{0} conditional(c, p, p), true_computation=noisy, false_computation=calm",
+        "h = f32[4]{0} conditional(c, p, p), true_computation=calm, false_computation=noisy",
+    ),
+)
+wrong(
+    "a draw more in a branch that nobody asks",
+    LOOPS,
+    (
+        "calm { p = f32[4]{0} parameter(0)",
+        "calm { p = f32[4]{0} parameter(0) z = f32[] constant(0) d = f32[] rng(z, z), distribution=rng_uniform",
+    ),
+)
+right("two loops that draw, either way", LOOPS, ("subtract(a, b)", "subtract(b, a)"))
+right("two draws of an iteration, either way", LOOPS, ("subtract(d, g)", "subtract(g, d)"))
+right("a calm loop that nobody needs", LOOPS, ("  f = f32[4]{0} while(p), condition=never, body=calm\n", ""))
+right("two conditionals that draw, either way", LOOPS, ("subtract(g, h)", "subtract(h, g)"))
+right(
+    "equal bodies, once",
+    edited(
+        LOOPS,
+        (
+            "calm {",
+            "same { p = f32[4]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) g = f32[4]{0} rng(z, o), distribution=rng_uniform d = f32[4]{0} rng(z, o), distribution=rng_uniform h = f32[4]{0} subtract(d, g) ROOT r = f32[4]{0} add(h, p) }\ncalm {",
+        ),
+        ("b = f32[4]{0} while(p), condition=never, body=noisy", "b = f32[4]{0} while(p), condition=never, body=same"),
+    ),
+    ("body=same", "body=noisy"),
+)
+
+# ---- control dependencies
+
+ORDER = """\
+HloModule m
+
+inner { x = f32[8]{0} parameter(0) n = f32[8]{0} negate(x) c = f32[8]{0} cosine(x), control-predecessors={n} ROOT r = f32[8]{0} add(c, n) }
+noisy { p = f32[8]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) d = f32[8]{0} rng(z, o), distribution=rng_uniform ROOT r = f32[8]{0} negate(p) }
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  q = f32[8]{0} parameter(1)
+  k = f32[8]{0} call(p), to_apply=inner
+  s = f32[8]{0} sine(q), control-predecessors={k}
+  t = f32[8]{0} tanh(q), control-predecessors={s}
+  u = f32[8]{0} custom-call(q), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={t}
+  v = f32[8]{0} call(u), to_apply=noisy
+  w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={v}
+  x = f32[8]{0} abs(q), control-predecessors={u}
+  y = f32[8]{0} add(s, t)
+  z = f32[8]{0} add(w, x)
+  ROOT r = (f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(y, z, k)
+}
+"""
+wrong(
+    "an order between values lost", ORDER, ("t = f32[8]{0} tanh(q), control-predecessors={s}", "t = f32[8]{0} tanh(q)")
+)
+wrong(
+    "an order between values turned",
+    ORDER,
+    (
+        "s = f32[8]{0} sine(q), control-predecessors={k}\n  t = f32[8]{0} tanh(q), control-predecessors={s}",
+        "t = f32[8]{0} tanh(q), control-predecessors={k}\n  s = f32[8]{0} sine(q), control-predecessors={t}",
+    ),
+)
+wrong("an order behind a call lost", ORDER, (", control-predecessors={k}", ""))
+wrong("an order before a side effect lost", ORDER, (", control-predecessors={t}", ""))
+wrong("an order behind a side effect lost", ORDER, (", control-predecessors={u}", ""))
+wrong("an order behind what a call does lost", ORDER, (", control-predecessors={v}", ""))
+wrong("an order in a callee lost", ORDER, (", control-predecessors={n}", ""))
+wrong(
+    "an order in a callee turned",
+    ORDER,
+    (
+        "n = f32[8]{0} negate(x) c = f32[8]{0} cosine(x), control-predecessors={n}",
+        "c = f32[8]{0} cosine(x) n = f32[8]{0} negate(x), control-predecessors={c}",
+    ),
+)
+wrong(
+    "only the result of a call waited for",
+    ORDER,
+    (
+        'w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={v}',
+        'h = f32[8]{0} negate(u)\n  w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={h}',
+    ),
+)
+wrong(
+    "an order that nobody asked for",
+    ORDER,
+    ("y = f32[8]{0} add(s, t)", "y = f32[8]{0} add(s, t), control-predecessors={x}"),
+)
+wrong(
+    "a later value waited for",
+    ORDER,
+    ("x = f32[8]{0} abs(q), control-predecessors={u}", "x = f32[8]{0} abs(q), control-predecessors={w}"),
+)
+wrong(
+    "an earlier value waited for",
+    ORDER,
+    ("x = f32[8]{0} abs(q), control-predecessors={u}", "x = f32[8]{0} abs(q), control-predecessors={t}"),
+)
+wrong(
+    "what waits merged with what does not",
+    edited(ORDER, ("  y = f32[8]{0} add(s, t)", "  l = f32[8]{0} sine(q)\n  y = f32[8]{0} add(s, l)")),
+    ("add(s, l)", "add(l, l)"),
+)
+right(
+    "an order that operands imply",
+    ORDER,
+    ("z = f32[8]{0} add(w, x)", "z = f32[8]{0} add(w, x), control-predecessors={w, u}"),
+)
+right("an order said twice", ORDER, ("control-predecessors={u}", "control-predecessors={u, t}"))
+right("an order said through another", ORDER, ("control-predecessors={t}", "control-predecessors={s, t, k}"))
+right(
+    "a call that orders its members put in",
+    edited(ORDER, (", control-predecessors={k}", "")),
+    (
+        "k = f32[8]{0} call(p), to_apply=inner",
+        "n = f32[8]{0} negate(p)\n  c = f32[8]{0} cosine(p), control-predecessors={n}\n  k = f32[8]{0} add(c, n)",
+    ),
+)
+right(
+    "a call that draws put in, all of it waited for",
+    ORDER,
+    (
+        "v = f32[8]{0} call(u), to_apply=noisy",
+        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = f32[8]{0} negate(u)",
+    ),
+    ("control-predecessors={v}", "control-predecessors={v, j}"),
+)
+wrong(
+    "a call that draws put in, its draw not waited for",
+    ORDER,
+    (
+        "v = f32[8]{0} call(u), to_apply=noisy",
+        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = f32[8]{0} negate(u)",
+    ),
+)
+wrong(
+    "a call that waits put in, its draw not held back",
+    edited(
+        ORDER,
+        ("call(u), to_apply=noisy", "call(u), to_apply=noisy, control-predecessors={t}"),
+        ("control-predecessors={v}", "control-predecessors={u}"),
+    ),
+    ("call(u), to_apply=noisy, control-predecessors={t}", "call(u), to_apply=noisy"),
+)
+
+# ---- collectives
+
+GROUPS = """\
+HloModule m, num_partitions=4
+
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  a = f32[8]{0} all-reduce(p), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=sum
+  g = f32[16]{0} all-gather(a), channel_id=2, replica_groups={{0,1},{2,3}}, dimensions={0}, use_global_device_ids=true
+  c = f32[16]{0} collective-permute(g), channel_id=3, source_target_pairs={{0,1},{1,0}}
+  i = u32[] partition-id()
+  j = u32[] replica-id()
+  k = u32[] add(i, j)
+  ROOT r = (f32[16]{0}, u32[]) tuple(c, k)
+}
+"""
+wrong(
+    "other groups",
+    GROUPS,
+    (
+        "all-reduce(p), channel_id=1, replica_groups={{0,1},{2,3}}",
+        "all-reduce(p), channel_id=1, replica_groups={{0,2},{1,3}}",
+    ),
+)
+wrong(
+    "one group",
+    GROUPS,
+    ("all-reduce(p), channel_id=1, replica_groups={{0,1},{2,3}}", "all-reduce(p), channel_id=1, replica_groups={}"),
+)
+wrong("a collective left out", GROUPS, ("all-gather(a)", "all-gather(p)"))
+wrong("another reduction of a collective", GROUPS, ("add(a, b)", "multiply(a, b)"))
+wrong("another channel of a collective", GROUPS, ("channel_id=3", "channel_id=4"))
+wrong("replicas instead of devices", GROUPS, ("dimensions={0}, use_global_device_ids=true", "dimensions={0}"))
+wrong("other pairs", GROUPS, ("{{0,1},{1,0}}", "{{0,1}}"))
+wrong("the other number of a device", GROUPS, ("add(i, j)", "add(i, i)"))
+wrong(
+    "a collective twice",
+    GROUPS,
+    (
+        "  c = ",
+        "  g2 = f32[16]{0} all-gather(a), channel_id=2, replica_groups={{0,1},{2,3}}, dimensions={0}, use_global_device_ids=true\n  c = ",
+    ),
+)
+right("devices asked twice", GROUPS, ("add(i, j)", "add(i2, j)"), ("  j = ", "  i2 = u32[] partition-id()\n  j = "))
+
+# ---- products, scatters and calls of libraries
+
+LIBRARY = """\
+HloModule m
+
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+gemm { a = f32[8,8]{1,0} parameter(0) b = f32[8,8]{1,0} parameter(1) ROOT r = f32[8,8]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+update { a = f32[8,8]{1,0} parameter(0) b = f32[8,8]{1,0} parameter(1) ROOT r = f32[8,8]{1,0} add(a, b) }
+
+ENTRY e {
+  p = f32[8,8]{1,0} parameter(0)
+  q = f32[8,8]{1,0} parameter(1)
+  i = s32[4,1]{1,0} parameter(2)
+  u = f32[4,8]{1,0} parameter(3)
+  d = f32[8,8]{1,0} dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, operand_precision={highest,highest}
+  g = f32[8,8]{1,0} fusion(d, q), kind=kCustom, calls=gemm, backend_config={"fusion_backend_config":{"kind":"__triton_gemm"}}
+  s = f32[8,8]{1,0} scatter(g, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum
+  n = f32[8,8]{1,0} fusion(s, p), kind=kLoop, calls=update, output_to_operand_aliasing={{}: (0, {})}
+  ROOT o = f32[8,8]{1,0} negate(n)
+}
+"""
+wrong("a less precise product", LIBRARY, (", operand_precision={highest,highest}", ""))
+wrong(
+    "a product of another algorithm",
+    LIBRARY,
+    ("operand_precision={highest,highest}", "operand_precision={highest,highest}, algorithm=dot_tf32_tf32_f32"),
+)
+wrong(
+    "another dimension contracted", LIBRARY, ("rhs_contracting_dims={0}, operand", "rhs_contracting_dims={1}, operand")
+)
+wrong("factors swapped", LIBRARY, ("dot(p, q)", "dot(q, p)"))
+wrong("another kernel of a library", LIBRARY, ("__triton_gemm", "__cublas_fusion"))
+wrong(
+    "a kernel of a library left out",
+    LIBRARY,
+    (
+        'fusion(d, q), kind=kCustom, calls=gemm, backend_config={"fusion_backend_config":{"kind":"__triton_gemm"}}',
+        "dot(d, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    ),
+)
+wrong("what a kernel of a library computes", LIBRARY, ("dot(a, b)", "dot(b, a)"))
+wrong("operands of a kernel of a library", LIBRARY, ("fusion(d, q), kind=kCustom", "fusion(q, d), kind=kCustom"))
+wrong(
+    "a promise that indices are unique",
+    LIBRARY,
+    ("index_vector_dim=1, to_apply", "index_vector_dim=1, unique_indices=true, to_apply"),
+)
+wrong(
+    "a promise that indices are sorted",
+    LIBRARY,
+    ("index_vector_dim=1, to_apply", "index_vector_dim=1, indices_are_sorted=true, to_apply"),
+)
+wrong(
+    "a promise that indices are unique withdrawn",
+    edited(LIBRARY, ("index_vector_dim=1, to_apply", "index_vector_dim=1, unique_indices=true, to_apply")),
+    ("unique_indices=true, ", ""),
+)
+wrong("updates that overwrite", LIBRARY, ("ROOT r = f32[] add(a, b)", "ROOT r = f32[] copy(b)"))
+wrong("memory that a fusion shares", LIBRARY, (", output_to_operand_aliasing={{}: (0, {})}", ""))
+wrong("memory that a fusion shares with another operand", LIBRARY, ("{{}: (0, {})}", "{{}: (1, {})}"))
+wrong(
+    "a fusion that shares memory put in",
+    LIBRARY,
+    ("fusion(s, p), kind=kLoop, calls=update, output_to_operand_aliasing={{}: (0, {})}", "add(s, p)"),
+)
+right(
+    "a kernel of a library with another body of the same value",
+    LIBRARY,
+    ("ROOT r = f32[8,8]{1,0} dot(a, b)", "c = f32[8,8]{1,0} negate(a) ROOT r = f32[8,8]{1,0} dot(a, b)"),
+)
+right(
+    "a fusion of kind kCustom that names no kernel",
+    LIBRARY,
+    ("negate(n)", "fusion(n), kind=kCustom, calls=minus"),
+    ("update {", "minus { a = f32[8,8]{1,0} parameter(0) ROOT r = f32[8,8]{1,0} negate(a) }\nupdate {"),
+)
+right(
+    "a tiled fusion",
+    LIBRARY,
+    ("negate(n)", 'fusion(n), kind=kCustom, calls=minus, backend_config={"fusion_backend_config":{"kind":"__triton"}}'),
+    ("update {", "minus { a = f32[8,8]{1,0} parameter(0) ROOT r = f32[8,8]{1,0} negate(a) }\nupdate {"),
+)
