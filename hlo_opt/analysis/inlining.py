@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 from hlo_opt.analysis.facts import effectful_computations, elsewhere, is_boundary_fusion
 from hlo_opt.diag import ParseError
-from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ops import OpKind, find
 
 GROWTH_LIMIT = 200_000
@@ -91,7 +92,7 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
             if not alone:
                 budget -= size
                 callers[body] -= 1
-            bodies[instruction] = _splice(instruction, body, keep_names=alone)
+            bodies[instruction] = _splice(instruction, body, keep_names=alone, callers=callers)
             changed = True
         if any(_body(i) in effects for i in bodies):
             edit.arrange(computation, [member for i in order for member in bodies.get(i, (i,))])
@@ -99,6 +100,7 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
             edit.sort(computation)
     if changed:
         remove_uncalled(module)
+        edit.sort_computations(module)  # copies of what is started come last, for now
     return changed
 
 
@@ -106,23 +108,22 @@ def _body(instruction: Instruction) -> Computation:
     return instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
 
 
-def _caller_counts(module: Module) -> dict[Computation, int]:
-    counts = dict.fromkeys(module.computations, 0)
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            for callee in instruction.called():
-                counts[callee] += 1
-    return counts
+def _caller_counts(module: Module) -> Counter[Computation]:
+    return Counter(callee for c in module.computations for i in c.instructions for callee in i.called())
 
 
-def _splice(instruction: Instruction, body: Computation, *, keep_names: bool) -> list[Instruction]:
-    """Copy the body and take the instruction out. The copies keep their names when the body dies. Returns them; they belong where the instruction stood,
-    so that side effects keep the order of the text."""
+def _splice(
+    instruction: Instruction, body: Computation, *, keep_names: bool, callers: Counter[Computation]
+) -> list[Instruction]:
+    """Copy the body and take the instruction out. The copies keep their names when the body dies; else what the body starts asynchronously is copied with it,
+    for each start has a computation of its own. Returns the copies; they belong where the instruction stood, so that side effects keep the order of the
+    text."""
     computation = instruction.computation
     module = computation.module
     assert module is not None
     computation.index_users()
     copies: dict[Instruction, Instruction] = {}
+    started: dict[Computation, Computation] = {}
     for member in body.instructions:
         if member.parameter_number is not None:
             copies[member] = instruction.operands[member.parameter_number]
@@ -140,9 +141,29 @@ def _splice(instruction: Instruction, body: Computation, *, keep_names: bool) ->
         copy.control_predecessors = [copies[p] for p in member.control_predecessors]
         _inherit_source(copy, instruction)
         copies[member] = edit.append(computation, copy)
+        if not keep_names:
+            _start_own(copy, started)
+    callers.update(callee for made in started.values() for i in made.instructions for callee in i.called())
     edit.redirect_users(instruction, copies[body.root])
     edit.remove(instruction)
     return [copies[member] for member in body.instructions if member.parameter_number is None]
+
+
+def _start_own(instruction: Instruction, started: dict[Computation, Computation]) -> None:
+    """Let a part of an asynchronous chain run a copy of what it runs; `started` has the copies."""
+    todo = [instruction]
+    while todo:
+        part = todo.pop()
+        if part.opcode not in ("async-start", "async-update", "async-done"):
+            continue
+        for name, value in list(part.attributes.items()):
+            if not isinstance(value, Called):
+                continue
+            for computation in value.computations:
+                if computation not in started:
+                    started[computation] = edit.clone_computation(computation)
+                    todo.extend(started[computation].instructions)
+            edit.set_attribute(part, name, Called(*(started[c] for c in value.computations), is_list=value.is_list))
 
 
 def _inherit_source(copy: Instruction, call: Instruction) -> None:

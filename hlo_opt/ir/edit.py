@@ -256,29 +256,44 @@ def clone_module(module: Module) -> Module:
     for old, new in computations.items():
         add_computation(copy, new, entry=old is module._entry)
         new.attributes = dict(old.attributes)
-        made: dict[Instruction, Instruction] = {}
-        for i in old._instructions:
-            attributes = {n: _retarget(v, computations) for n, v in i.attributes.items()}
-            clone = Instruction(
-                i.name,
-                i.opcode,
-                i.shape,
-                [made[o] for o in i.operands],
-                attributes,
-                literal=i.literal,
-                parameter_number=i.parameter_number,
-                offset=i.offset,
-                end=i.end,
-            )
-            clone.control_predecessors = [made[p] for p in i.control_predecessors]
-            made[i] = append(new, clone, root=i is old._root)
+        _copy_instructions(old, new, computations)
     return copy
+
+
+def clone_computation(computation: Computation) -> Computation:
+    """A copy of a computation in the same module, with names of its own. It calls what the original calls."""
+    assert computation.module is not None
+    made = new_computation(computation.module, computation.name)
+    made.attributes = dict(computation.attributes)
+    _copy_instructions(computation, made, {})
+    for instruction in made.instructions:
+        instruction.name = computation.module.unique_name(instruction.name)
+    return made
+
+
+def _copy_instructions(old: Computation, new: Computation, computations: Mapping[Computation, Computation]) -> None:
+    made: dict[Instruction, Instruction] = {}
+    for i in old._instructions:
+        attributes = {n: _retarget(v, computations) for n, v in i.attributes.items()}
+        clone = Instruction(
+            i.name,
+            i.opcode,
+            i.shape,
+            [made[o] for o in i.operands],
+            attributes,
+            literal=i.literal,
+            parameter_number=i.parameter_number,
+            offset=i.offset,
+            end=i.end,
+        )
+        clone.control_predecessors = [made[p] for p in i.control_predecessors]
+        made[i] = append(new, clone, root=i is old._root)
 
 
 def _retarget(value: Attribute | Called, computations: Mapping[Computation, Computation]) -> Attribute | Called:
     if isinstance(value, Attribute):
         return value
-    return Called(*(computations[c] for c in value.computations), is_list=value.is_list)
+    return Called(*(computations.get(c, c) for c in value.computations), is_list=value.is_list)
 
 
 def _add_use(operand: Instruction, user: Instruction) -> None:
