@@ -9,7 +9,7 @@ import click
 from hlo_opt.cli import files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, memory_option, seed_option
+from hlo_opt.cli.options import backend_option, elided_option, fuse_options, inputs_option, memory_option, seed_option
 from hlo_opt.diag import UsageError
 
 
@@ -20,6 +20,7 @@ from hlo_opt.diag import UsageError
 @inputs_option
 @seed_option
 @memory_option
+@elided_option
 @click.option(
     "--rounds",
     metavar="N",
@@ -36,6 +37,7 @@ def command(
     inputs: str | None,
     seed: int,
     memory_limit: int | None,
+    elided: str | None,
     rounds: int,
     as_json: bool,
     plot: str | None,
@@ -54,9 +56,11 @@ def command(
     module = read_module(file)
     fused = Fusing.of(fusing).run(module).outcome.module
     from hlo_opt.cli import arrays
+    from hlo_opt.evaluate.elided import all_with_values
     from hlo_opt.report import timings
     from hlo_opt.runtime.bench import bench
 
+    module, fused = all_with_values([module, fused], elided)
     arrays.check_inputs(module, inputs, memory_limit)
     given = arrays.given_or_drawn(inputs, module, seed)
     found = bench({"unfused": module, "fused": fused}, backend, given, rounds, memory_limit=memory_limit)

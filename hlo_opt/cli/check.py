@@ -6,7 +6,15 @@ import click
 
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, memory_option, sanitize_option, seed_option
+from hlo_opt.cli.options import (
+    backend_option,
+    elided_option,
+    fuse_options,
+    inputs_option,
+    memory_option,
+    sanitize_option,
+    seed_option,
+)
 
 
 @click.command("check")
@@ -18,6 +26,7 @@ from hlo_opt.cli.options import backend_option, fuse_options, inputs_option, mem
 @seed_option
 @memory_option
 @sanitize_option
+@elided_option
 @click.option("--strict", is_flag=True, help="Exit with 1, too, where agreement says little: the outputs called weak.")
 def command(
     file: str,
@@ -27,6 +36,7 @@ def command(
     seed: int,
     memory_limit: int | None,
     sanitize: bool,
+    elided: str | None,
     strict: bool,
     **fusing: object,
 ) -> int:
@@ -45,7 +55,14 @@ def command(
 
     given = None if inputs is None else arrays.load_device_inputs(inputs, module, 1)[0]
     result = check(
-        module, second, backend=backend, inputs=given, seed=seed, memory_limit=memory_limit, sanitize=sanitize
+        module,
+        second,
+        backend=backend,
+        inputs=given,
+        seed=seed,
+        memory_limit=memory_limit,
+        sanitize=sanitize,
+        elided=elided,
     )
     show(check_page(result))
     return 0 if result.ok and not (strict and result.weak) else 1

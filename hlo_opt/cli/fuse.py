@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ from hlo_opt.cli.module import read_module, read_parts
 from hlo_opt.cli.options import (
     backend_option,
     budget_options,
+    elided_option,
     fuse_options,
     inputs_option,
     memory_option,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @inputs_option
 @seed_option
 @memory_option
+@elided_option
 @click.option(
     "--stats",
     "stats_file",
@@ -62,6 +64,7 @@ def command(
     inputs: str | None,
     seed: int,
     memory_limit: int | None,
+    elided: str | None,
     stats_file: str | None,
     print_after: tuple[str, ...],
     time_passes: bool,
@@ -99,7 +102,9 @@ def command(
         if time_passes:
             summary.extend(seconds_page(report.outcome))
         if compare:
-            page, same = _compared(module, report, backend, inputs, seed, memory_limit)
+            page, same = _compared(
+                module, report, inputs, backend=backend, seed=seed, memory_limit=memory_limit, elided=elided
+            )
             summary.extend(page)
             agreed &= same
         show(summary, err=True)
@@ -133,14 +138,12 @@ def _check_places(output: str, stats_file: str | None, folder: str | None) -> No
         check_folder(folder)
 
 
-def _compared(
-    module: Module, report: ExplainReport, backend: str, inputs: str | None, seed: int, memory_limit: int | None
-) -> tuple[Page, bool]:
+def _compared(module: Module, report: ExplainReport, inputs: str | None, **how: Any) -> tuple[Page, bool]:
     """The lines of `--check`, and whether original and result agree."""
     from hlo_opt.cli import arrays
     from hlo_opt.report.runs import check_page
     from hlo_opt.runtime.compare import check
 
     given = None if inputs is None else arrays.load_device_inputs(inputs, module, 1)[0]
-    result = check(module, report.outcome.module, backend=backend, inputs=given, seed=seed, memory_limit=memory_limit)
+    result = check(module, report.outcome.module, inputs=given, **how)
     return check_page(result), result.ok

@@ -45,6 +45,13 @@ seed_option = click.option(
 )
 
 
+elided_option = click.option(
+    "--elided",
+    metavar="zeros|random|FILE.npz",
+    help="What to take for constants that the text leaves out ({...}); a file has them under their names.",
+)
+
+
 def _or_share(context: click.Context, option: click.Parameter, value: int | None) -> int | None:
     from hlo_opt.evaluate.memory import default_limit
 

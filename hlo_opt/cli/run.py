@@ -9,7 +9,7 @@ import click
 from hlo_opt.cli import files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import backend_option, memory_option, sanitize_option, seed_option
+from hlo_opt.cli.options import backend_option, elided_option, memory_option, sanitize_option, seed_option
 from hlo_opt.diag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +48,15 @@ if TYPE_CHECKING:
     help="Time each launch (host or cupy): a trace for Chrome or Perfetto in OUT.json, a table on stderr.",
 )
 @sanitize_option
+@elided_option
 def command(
-    file: str, backend: str, outputs: str | None, max_steps: int | None, profile: str | None, **options: Any
+    file: str,
+    backend: str,
+    outputs: str | None,
+    max_steps: int | None,
+    profile: str | None,
+    elided: str | None,
+    **options: Any,
 ) -> None:
     """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
 
@@ -61,7 +68,10 @@ def command(
     files.check_writable(profile)
     module = read_module(file)
     from hlo_opt.cli import arrays
+    from hlo_opt.evaluate.elided import with_values
     from hlo_opt.report.runs import outputs_page
+
+    module = with_values(module, elided)
 
     wish = "host" if options["sanitize"] and backend == "auto" else backend
     name, why = _backend(module, wish, bool(options["trace"] or options["check_nans"]))

@@ -17,6 +17,7 @@ import numpy as np
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.device_inputs import spread
 from hlo_opt.evaluate.effects import Effects
+from hlo_opt.evaluate.elided import Elided, with_values
 from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Stopped
 from hlo_opt.evaluate.memory import check_memory, inputs_bytes
@@ -197,6 +198,7 @@ def evaluate_devices(
     max_steps: int | None = None,
     memory_limit: int | None = None,
     effects: Effects | None = None,
+    elided: Elided = None,
 ) -> list[list[Array]]:
     """The entry's results on every simulated device, in order of their numbers: replica * partitions + partition.
 
@@ -208,9 +210,11 @@ def evaluate_devices(
     max_steps     how many iterations the loops of each device may take together; None: any number
     memory_limit  bytes that all devices may hold at once, inputs and outputs included, found before anything is computed; None: any number
     effects       as for `evaluate`; an occurrence says on which device it is
+    elided        as for `evaluate`
     Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
     for each other for ever or meet in different collectives (HLO405). CheckError as `evaluate` does.
     """
+    module = with_values(module, elided)
     number = check_devices(module)
     own = spread(module, inputs)
     is_shared = len(inputs) == 1 and all(a is b for some in own for a, b in zip(own[0], some, strict=True))

@@ -130,13 +130,17 @@ class Interpreter:
             )
         return program
 
+    def widened(self, reducer: Computation) -> Computation:
+        """The reducer of a wide fold: see `hlo_opt.ops.accumulation`."""
+        if reducer not in self._widened:
+            self._widened[reducer] = widened(reducer)
+        return self._widened[reducer]
+
     def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
         """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide
         fold (`hlo_opt.ops.accumulation`)."""
         if wide:
-            if computation not in self._widened:
-                self._widened[computation] = widened(computation)
-            computation = self._widened[computation]
+            computation = self.widened(computation)
         if computation not in self._elementwise:
             acts = self.acting is not None and self.acting.computation(computation)
             self._elementwise[computation] = None if acts else compile_elementwise(computation)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.evaluate.effects import Effects
+from hlo_opt.evaluate.elided import Elided, with_values
 from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Observer
 from hlo_opt.evaluate.memory import check_memory
@@ -31,6 +32,7 @@ def evaluate(
     max_steps: int | None = None,
     memory_limit: int | None = None,
     effects: Effects | None = None,
+    elided: Elided = None,
 ) -> list[Array]:
     """The entry's results, tuples flattened in order.
 
@@ -45,9 +47,11 @@ def evaluate(
     max_steps     how many iterations all loops may take together; None: any number
     memory_limit  bytes that the run may hold at once, inputs and outputs included, found before anything is computed; None: any number
     effects       answers what the module does not say, such as random draws: see `hlo_opt.evaluate.effects`; None: that is an error
-    Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402); CheckError for a NaN
+    elided        what constants are that the text leaves out (`{...}`): `zeros`, `random`, the name of an npz file or arrays by the constants' names; None: such a module is not run
+    Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402), a constant without a value (HLO407); CheckError for a NaN
     that was looked for (HLO720).
     """
+    module = with_values(module, elided)
     warn_of_one_device(module)
     entry = module.entry
     interpreter = Interpreter(

@@ -247,6 +247,24 @@ def sort_computations(module: Module) -> None:
     module._computations = dict.fromkeys(order)
 
 
+def restore_names(module: Module) -> None:
+    """Constants that the text leaves out are known by their names only: those that passes renamed when they moved them get theirs back, where it is free."""
+    moved = [
+        i
+        for c in module.computations
+        for i in c.instructions
+        if i.literal is not None and i.literal.is_elided and i.literal.origin not in ("", i.name)
+    ]
+    if not moved:
+        return
+    taken = {i.name for c in module.computations for i in c.instructions} | {c.name for c in module.computations}
+    for i in moved:
+        assert i.literal is not None
+        if i.literal.origin not in taken:
+            i.name = i.literal.origin
+            taken.add(i.name)
+
+
 def clone_module(module: Module) -> Module:
     """A deep copy: same names, same order, same places in the text. Literals and attribute values are shared (they never change)."""
     copy = Module(module.name, source=module.source)

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 class Literal:
     """A value of a shape: a NumPy array of the shape's dtype, or a tuple of literals.
 
-    `text` is the value as HLO text writes it (`1.5`, `{1, 2}`); None for a literal made in memory. An elided literal (`{...}`) has a
-    shape and a text but no value. Two literals are equal when shape and bits are; an elided one equals only itself.
+    `text` is the value as HLO text writes it (`1.5`, `{1, 2}`); None for a literal made in memory. `origin` is the name of the constant that it was read for, with `.0`, `.1`, ..
+    for what a tuple holds. An elided literal (`{...}`) has no value until somebody gives it one. Two literals are equal when shape and bits are; an elided one equals only
+    itself, and one of the same origin that was given the same value.
     """
 
-    __slots__ = ("_decode", "_value", "is_elided", "shape", "text")
+    __slots__ = ("_decode", "_value", "is_elided", "origin", "shape", "text")
 
     def __init__(
         self,
@@ -30,10 +31,12 @@ class Literal:
         text: str | None = None,
         decode: Callable[[Shape, str], LiteralValue] | None = None,
         is_elided: bool = False,
+        origin: str = "",
     ) -> None:
         self.shape = shape
         self.text = text
         self.is_elided = is_elided
+        self.origin = origin
         self._value = value
         self._decode = decode
 
@@ -44,16 +47,28 @@ class Literal:
             if self.is_elided or self._decode is None or self.text is None:
                 raise ValueError(f"the value of this {self.shape} constant was elided from the text")
             self._value = self._decode(self.shape, self.text)
+            for number, element in enumerate(self._value if isinstance(self._value, tuple) else ()):
+                element.origin = f"{self.origin}.{number}"
         return self._value
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has a value: it was not elided, or somebody has given it one."""
+        return not self.is_elided or self._value is not None
+
+    def element(self, number: int) -> Literal:
+        """An element of an elided tuple."""
+        assert self.is_elided and self.shape.elements is not None
+        return Literal(self.shape.elements[number], text=self.text, is_elided=True, origin=f"{self.origin}.{number}")
 
     def key(self) -> tuple[object, ...]:
         """What equality and hashing go by: shape and bits."""
-        if self.is_elided:
+        if not self.is_known:
             return ("elided", id(self))
         value = self.value
         if isinstance(value, tuple):
             return (self.shape.without_layout(), tuple(element.key() for element in value))
-        return (self.shape.without_layout(), value.tobytes())
+        return (self.shape.without_layout(), value.tobytes(), *([self.origin] if self.is_elided else []))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and (self is other or self.key() == other.key())

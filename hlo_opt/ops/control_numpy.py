@@ -19,32 +19,9 @@ def parameter(evaluator: Evaluator, instruction: Instruction, values: list[Value
 
 
 def constant(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    """A value that was elided from the text is what XLA makes of it: see `elided`."""
     assert instruction.literal is not None
-    if instruction.literal.is_elided:
-        return elided(instruction.shape)
     value = instruction.literal.value
     return _unpacked(value) if isinstance(value, tuple) else value
-
-
-def elided(shape: Shape) -> Value:
-    """The value that stands for one that the text leaves out: `{...}`.
-
-    XLA numbers the 32-bit words of all such constants that a process reads, and the truth values separately (xla/hlo/parser/hlo_parser.cc,
-    ParseDenseLiteral). So the value depends on what was read before; here it is that of a module which XLA reads for the second time, as tools do that first
-    look at the parameters, and in which there is no other.
-    """
-    if shape.elements is not None:
-        return tuple(elided(element) for element in shape.elements)
-    if not shape.is_array:
-        return ()
-    dtype, count = shape.type.dtype, shape.element_count
-    if dtype == np.bool_:
-        return (np.arange(count, 2 * count) % 2).astype(np.bool_).reshape(shape.dimensions)
-    memory = np.zeros(-(-count * dtype.itemsize // 4), np.uint32)
-    words = count * dtype.itemsize // 4
-    memory[:words] = np.arange(words, 2 * words)
-    return memory.view(np.uint8)[: count * dtype.itemsize].view(dtype).reshape(shape.dimensions)
 
 
 def _unpacked(value: Any) -> Value:

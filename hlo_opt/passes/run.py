@@ -149,6 +149,7 @@ def _run(
             before = edit.clone_module(work) if part.preserves_graph else None
             part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify)
             edit.sort_computations(work)
+            edit.restore_names(work)
             if before is not None and unproved is not None and part is parts[-1]:
                 unproved[work] = before
             elif before is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_opt.diag import CheckError, HloOptError
+from hlo_opt.evaluate.elided import Elided, all_with_values
 from hlo_opt.evaluate.footprint import bytes_of
 from hlo_opt.evaluate.memory import check_memory, peak_of
 from hlo_opt.evaluate.program import compile_computation
@@ -91,6 +92,7 @@ def check(
     backend: str = "auto",
     sanitize: bool = False,
     memory_limit: int | None = None,
+    elided: Elided = None,
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare the outputs.
 
@@ -98,10 +100,12 @@ def check(
     seed    of the drawn inputs and of the analysis's moved values
     sanitize  as for `compile`
     memory_limit  bytes that may be held at once, both modules' outputs included; None: any number. What the analysis of rounding takes more is looked at when it is needed
+    elided  as for `evaluate`: both modules take the same values for constants of the same name
 
     Raises what `compile` raises, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, CheckError when the modules do not take or return the same
     arrays.
     """
+    original, fused = all_with_values([original, fused], elided)
     _same_inputs(original, fused)
     beside = 2 * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, beside=beside, drawn=inputs is None)

@@ -16,7 +16,19 @@ from hlo_opt.ir import ElementType, Literal, Shape
 from hlo_opt.ops.module_devices import WHICH_DEVICE, counts
 from hlo_opt.runtime.calls import texts_of
 from hlo_opt.runtime.calls_collective import driver_call
-from hlo_opt.runtime.driver_prelude import CONNECTED, EPILOGUE, MEANING, PACKED, PLAIN, PRELUDE, RESERVED
+from hlo_opt.runtime.driver_prelude import (
+    ABOUT_ELIDED,
+    CONNECTED,
+    EPILOGUE,
+    MEANING,
+    PACKED,
+    PLAIN,
+    PRELUDE,
+    READS_ELIDED,
+    RESERVED,
+    TAKES_ELIDED,
+    ZEROS_FOR_ELIDED,
+)
 from hlo_opt.runtime.memory import WORD, Array, held_dtype, raw_dtype, to_memory
 from hlo_opt.runtime.names import Namespace
 from hlo_opt.runtime.schedule import Schedule, literal_array
@@ -110,6 +122,7 @@ class _Writer:
         self.globals = Namespace(RESERVED)
         self.functions: dict[RoutineKey, str] = {}
         self.constants: dict[str, str] = {}
+        self.elided: dict[str, tuple[str, Shape]] = {}
         self.constant_names: dict[tuple[Literal, tuple[int, ...]], str] = {}
         self.exchanges = _exchanges(schedule)
 
@@ -120,6 +133,7 @@ class _Writer:
         bodies = ["\n".join(self.function(key)) for key in keys]
         library = "\n\n\n".join(self.library_functions())
         exchanges = self.exchanges
+        elided = bool(self.elided)
         bits = {t.name: t.bits for t in self.packed_types()}
         parts = [
             PRELUDE.format(
@@ -136,9 +150,12 @@ class _Writer:
             *bodies,
             EPILOGUE.format(
                 entry=self.functions[keys[-1]],
-                communicator=", communicator=None" if exchanges else "",
-                meaning=MEANING if exchanges else "",
-                connected=CONNECTED if exchanges else "",
+                arguments=(", elided=None" if elided else "") + (", communicator=None" if exchanges else ""),
+                meaning=(ABOUT_ELIDED if elided else "") + (MEANING if exchanges else ""),
+                begins=(TAKES_ELIDED if elided else "") + (CONNECTED if exchanges else ""),
+                passes=", elided=named" if elided else "",
+                named=READS_ELIDED if elided else "",
+                zeros=ZEROS_FOR_ELIDED if elided else "",
             ),
         ]
         self.driver.text = "\n\n\n".join(p.strip("\n") for p in parts if p) + "\n"
@@ -169,6 +186,12 @@ class _Writer:
         rows += ["}", "", "CONSTANTS = {"]
         rows += [f"    {name!r}: {value}" for name, value in self.constants.items()]
         rows += ["}", ""]
+        if self.elided:
+            rows.append("ELIDED = {  # constants that the HLO text leaves out: name, then as in INPUTS")
+            rows += [
+                f"    {name!r}: ({origin!a}, *{_described(shape)})," for name, (origin, shape) in self.elided.items()
+            ]
+            rows += ["}", ""]
         for name, buffers in (("INPUTS", entry.inputs), ("OUTPUTS", entry.results)):
             rows.append(f"{name} = [  # dimensions, dimension numbers from the fastest varying, stored type, HLO type")
             rows += [f"    {_described(entry.shapes[b])}," for b in buffers]
@@ -278,8 +301,12 @@ class _Writer:
         key = (literal, shape.minor_to_major)
         if key in self.constant_names:
             return self.constant_names[key]
+        name = f"c{len(self.constants) + len(self.elided)}"
+        if not literal.is_known:
+            self.elided[name] = (literal.origin, shape)
+            self.constant_names[key] = name
+            return name
         value = literal_array(literal)
-        name = f"c{len(self.constants)}"
         memory = to_memory(value, shape)
         stored = memory.view(raw_dtype(memory.dtype))
         first = stored[:1]

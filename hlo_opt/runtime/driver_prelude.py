@@ -101,9 +101,9 @@ def download(buffer, dimensions, minor_to_major, dtype, hlo_type):
 '''
 
 EPILOGUE = '''\
-def run(*arrays{communicator}):
+def run(*arrays{arguments}):
     """The module's outputs, a list of NumPy arrays, for its inputs.{meaning}"""
-{connected}    wanted = [spec for spec in INPUTS if spec is not None]
+{begins}    wanted = [spec for spec in INPUTS if spec is not None]
     if len(arrays) != len(wanted):
         raise TypeError(f"expected {{len(wanted)}} arrays, got {{len(arrays)}}")
     given = iter(arrays)
@@ -117,10 +117,10 @@ if __name__ == "__main__":
 
     if len(sys.argv) > 1:
         with numpy.load(sys.argv[1]) as archive:
-            given_arrays = [archive[f"in{{number}}"] for number in range(len(archive.files))]
-    else:
+            given_arrays = [archive[f"in{{number}}"] for number in range(sum(spec is not None for spec in INPUTS))]
+{named}    else:
         given_arrays = [numpy.zeros(spec[0], spec[2]) for spec in INPUTS if spec is not None]
-    outputs = run(*given_arrays)
+{zeros}    outputs = run(*given_arrays{passes})
     for number, array in enumerate(outputs):
         print(f"out{{number}}  {{array.dtype}}{{list(array.shape)}}")
     if len(sys.argv) > 2:
@@ -130,6 +130,21 @@ if __name__ == "__main__":
 MEANING = """ The module runs on several devices: start a process for each, and give
     each what `cupyx.distributed.init_process_group(devices, rank)` returned there, and its own arrays."""
 CONNECTED = "    COMMUNICATOR[:] = [] if communicator is None else [communicator]\n"
+
+ABOUT_ELIDED = """ `elided` has the arrays of the
+    constants that the HLO text leaves out, by their names: see `ELIDED`."""
+TAKES_ELIDED = """\
+    for name, (key, *spec) in ELIDED.items():
+        if elided is None or key not in elided:
+            raise TypeError(f"the HLO text does not have the value of constant {key}: run(*arrays, elided={{{key!r}: ...}})")
+        UPLOADED[name] = upload(elided[key], *spec)
+"""
+READS_ELIDED = """\
+            named = {spec[0]: archive[spec[0]] for spec in ELIDED.values()}
+"""
+ZEROS_FOR_ELIDED = """\
+        named = {spec[0]: numpy.zeros(spec[1], spec[3]) for spec in ELIDED.values()}
+"""
 
 PLAIN = {"upload": "flat_array", "download": "cupy.asnumpy(buffer)"}
 PACKED = {
@@ -159,7 +174,7 @@ RESERVED = frozenset(
             "download",
             "run",
         ),
-        *("KERNELS", "CONSTANTS", "INPUTS", "OUTPUTS", "COMMUNICATOR", "PACKED", "state", "Any"),
+        *("KERNELS", "CONSTANTS", "ELIDED", "INPUTS", "OUTPUTS", "COMMUNICATOR", "PACKED", "state", "Any"),
         *device_library.__all__,
     }
 )

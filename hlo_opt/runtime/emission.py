@@ -16,7 +16,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.runtime.driver import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.steps import KernelStep, LibraryStep
+from hlo_opt.runtime.steps import ConstantStep, KernelStep, LibraryStep
 from hlo_opt.text.frames import source_location
 
 _OURS = frozenset({"README.md", "__pycache__", "constants.npz", "driver.py", "kernels", "manifest.json"})
@@ -87,7 +87,8 @@ def _counted(number: int, noun: str) -> str:
 
 def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
     """What `manifest.json` holds. Each executed instruction that does work is in `launches` or in `library`, once; one that needs several kernels
-    (random bits and the generator's new state) names the others in `further_symbols`."""
+    (random bits and the generator's new state) names the others in `further_symbols`. `elided`, where there are any, are the constants that the text leaves out: the driver takes them
+    as arguments."""
     launches: dict[Instruction, dict[str, Any]] = {}
     library = []
     for routine, step in schedule.steps():
@@ -117,7 +118,18 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dic
         }
         for k in schedule.kernels
     ]
-    return {"kernels": kernels, "launches": list(launches.values()), "library": library}
+    constants = [literal for _, step in schedule.steps() if isinstance(step, ConstantStep) for literal in step.literals]
+    elided = [
+        {"name": literal.origin, "type": literal.shape.type.name, "dimensions": list(literal.shape.dimensions)}
+        for literal in constants
+        if not literal.is_known
+    ]
+    return {
+        "kernels": kernels,
+        "launches": list(launches.values()),
+        "library": library,
+        **({"elided": elided} if elided else {}),
+    }
 
 
 def source_lines(module: Module, instruction: Instruction) -> list[str]:

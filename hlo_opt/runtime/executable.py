@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlo_opt.diag import BackendError, UsageError, nearest
+from hlo_opt.diag import BackendError, EvaluationError, UsageError, nearest
 from hlo_opt.evaluate.device_inputs import spread
 from hlo_opt.evaluate.devices import evaluate_devices
+from hlo_opt.evaluate.elided import Elided, elided_constants, missing, with_values
 from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
@@ -39,6 +40,7 @@ class Executable:
     backend  `numpy`, `host` or `cupy`
     why      why this backend, in words, for people
     devices  how many devices the module's header asks for
+    lacks    why it cannot be called: constants that have no value
     """
 
     def __init__(
@@ -66,13 +68,20 @@ class Executable:
                 self._executor.loops, self._executor.stretches = graphs.loops, graphs.stretches
         self._graphs = graphs
         self._max_steps = max_steps
+        self.lacks: EvaluationError | None = None
+
+    def _arrays(self, inputs: Sequence[Any]) -> list[Array]:
+        """The inputs of a device. Raises EvaluationError where they do not fit, and for constants without values."""
+        if self.lacks is not None:
+            raise self.lacks
+        return entry_inputs(self.module, inputs)
 
     def __call__(self, *inputs: Any) -> list[Array]:
         """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters.
 
         A module for several devices runs as `evaluate` runs it: on the first of them, alone, with a DeviceWarning where that matters.
         """
-        arrays = entry_inputs(self.module, inputs)
+        arrays = self._arrays(inputs)
         if self._executor is None:
             return Reference(self.module).run(arrays, self._max_steps)
         warn_of_one_device(self.module)
@@ -87,7 +96,7 @@ class Executable:
         Raises what `evaluate_devices` raises.
         """
         check_devices(self.module)
-        arrays = [entry_inputs(self.module, own) for own in spread(self.module, inputs)]
+        arrays = [self._arrays(own) for own in spread(self.module, inputs)]
         if self.devices == 1:
             return [self(*arrays[0])]
         if self._executor is None:
@@ -104,7 +113,7 @@ class Executable:
         executor = self._executor
         if not isinstance(executor, Executor):
             return lambda: void(self.run_devices(inputs))
-        memory = [executor.upload(entry_inputs(self.module, own)) for own in spread(self.module, inputs)]
+        memory = [executor.upload(self._arrays(own)) for own in spread(self.module, inputs)]
         if self.devices == 1:
             return lambda: void(executor.run_resident(memory[0]))
         return lambda: void(executor.run_devices_resident(memory))
@@ -194,6 +203,7 @@ def compile(
     memory_limit: int | None = None,
     sanitize: bool = False,
     graphs: bool = True,
+    elided: Elided = None,
 ) -> Executable:
     """Make a module ready to run.
 
@@ -204,10 +214,25 @@ def compile(
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
+    elided        as for `evaluate`; without it a module that lacks the values of constants is built, and a call of it raises EvaluationError (HLO407)
 
     Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing, a kernel
     does not build or (HLO514) a size is open.
     """
+    lacking = elided_constants(module) if elided is None else []
+    if lacking:
+        made = compile(
+            module,
+            backend,
+            max_steps=max_steps,
+            memory_limit=memory_limit,
+            sanitize=sanitize,
+            graphs=graphs,
+            elided="zeros",
+        )
+        made.lacks = missing(module, lacking)
+        return made
+    module = with_values(module, elided)
     name, why = choose_backend("host" if sanitize and backend == "auto" else backend)
     open_one = None if name == "numpy" else of_any_size(module)
     if open_one is not None and backend == "auto" and not sanitize:

@@ -23,7 +23,6 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import Called, Computation, Instruction, Layout, Literal, Module, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.control import branches as branches_of
-from hlo_opt.ops.control_numpy import elided
 from hlo_opt.ops.custom_calls import find_custom_call
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.module_devices import WHICH_DEVICE
@@ -371,8 +370,8 @@ def _literal_leaves(literal: Literal) -> Iterator[Literal]:
         top = todo.pop()
         if not top.shape.is_tuple:
             yield top
-        elif top.is_elided:
-            yield from (Literal(leaf, text=top.text, is_elided=True) for leaf in top.shape.leaves())
+        elif not top.is_known:
+            todo.extend(top.element(k) for k in reversed(range(len(top.shape.elements or ()))))
         elif isinstance(top.value, tuple):
             todo.extend(reversed(top.value))
 
@@ -386,7 +385,7 @@ def told_array(step: ConstantStep, literal: Literal, device: Device | None) -> A
 
 
 def literal_array(literal: Literal) -> Array:
-    """The value of an array literal; of one that was left out of the text (`{...}`) what the interpreter takes for it."""
-    value = elided(literal.shape) if literal.is_elided else literal.value
+    """The value of an array literal."""
+    value = literal.value
     assert not isinstance(value, tuple)
     return np.asarray(value)

@@ -45,11 +45,11 @@ def _patterns() -> _Patterns:
     return _Patterns()
 
 
-def lazy_literal(shape: Shape, text: str) -> Literal:
-    """A literal that is decoded when its value is asked for."""
+def lazy_literal(shape: Shape, text: str, origin: str = "") -> Literal:
+    """A literal that is decoded when its value is asked for. `origin` is the name of its constant, by which one that is elided is known."""
     if text.startswith("{") and "..." in text and _ELIDED.fullmatch(text):
-        return Literal(shape, text=text, is_elided=True)
-    return Literal(shape, text=text, decode=decode_literal)
+        return Literal(shape, text=text, is_elided=True, origin=origin)
+    return Literal(shape, text=text, decode=decode_literal, origin=origin)
 
 
 def decode_literal(shape: Shape, text: str) -> Array | tuple[Literal, ...]:

@@ -259,7 +259,7 @@ class Reader:
             if inner[-1] != ")":
                 self.fail(f"expected ')' or ',', found {inner[-1]!r}", found.end(5) - 1)
             if opcode == "constant":
-                literal = lazy_literal(shape, inner[1:-1].strip())
+                literal = lazy_literal(shape, inner[1:-1].strip(), name)
             elif opcode == "parameter":
                 number = self.parameter_number(inner, found.start(5))
             elif inner != "()":
@@ -408,6 +408,8 @@ class Reader:
         while name in scope.names:
             self.anonymous[wish] = self.anonymous.get(wish, 0) + 1
             name = f"{wish}.{self.anonymous[wish]}"
+        if literal is not None:
+            literal.origin = name
         made = Instruction(
             name,
             opcode,

@@ -120,16 +120,6 @@ def test_these_double(body: str) -> None:
     assert evaluate(program(body), [[1.0, 2.0]])[0].tolist() == [2.0, 4.0]
 
 
-def test_elided_constants_are_numbered_words_as_in_xla() -> None:
-    module = program(
-        "c = s32[3] constant({...})\n  d = f16[4] constant({...})\n  t = pred[3] constant({...})\n"
-        "  ROOT r = (s32[3], f16[4], pred[3], f32[2]) tuple(c, d, t, x)"
-    )
-    words, halves, truths, x = evaluate(module, [[1.0, 2.0]])
-    assert words.tolist() == [3, 4, 5] and x.tolist() == [1.0, 2.0]
-    assert halves.view(np.uint16).tolist() == [2, 0, 3, 0] and truths.tolist() == [True, False, True]
-
-
 def test_tuple_constants() -> None:
     module = program("c = (f32[2], s32[]) constant(({1, 2}, 3))\n  ROOT g = s32[] get-tuple-element(c), index=1")
     assert evaluate(module, [np.zeros(2, np.float32)])[0] == 3

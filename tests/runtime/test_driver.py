@@ -1,8 +1,10 @@
 import ast
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,3 +187,35 @@ ENTRY e {
     with pytest.raises(BackendError):
         hlo_opt.emit(module, tmp_path / "o")
     assert list(tmp_path.iterdir()) == []
+
+
+ELIDED = """HloModule m
+
+ENTRY e {
+  p = f32[2,3]{1,0} parameter(0)
+  w = f32[2,3]{0,1} constant({...})
+  k = (bf16[3], s32[2]) constant(({...}, {1, 2}))
+  h = bf16[3] get-tuple-element(k), index=0
+  m = f32[2,3]{1,0} multiply(p, w)
+  ROOT t = (f32[2,3]{1,0}, bf16[3]) tuple(m, h)
+}
+"""
+
+
+def test_constants_that_the_text_leaves_out_are_arguments(tmp_path: Path, fake: Any) -> None:
+    hlo_opt.emit(hlo_opt.fuse(hlo_opt.parse(ELIDED))[0], tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["elided"] == [
+        {"name": "w", "type": "f32", "dimensions": [2, 3]},
+        {"name": "k.0", "type": "bf16", "dimensions": [3]},
+    ]
+    space: dict[str, Any] = {"__name__": "driver", "__file__": str(tmp_path / "out" / "driver.py")}
+    exec((tmp_path / "out" / "driver.py").read_text(), space)
+    p = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with pytest.raises(TypeError, match="constant w"):
+        space["run"](p)
+    for factor in (2, 3):
+        given = {"w": p + factor, "k.0": np.full(3, factor, np.uint16)}
+        product, bits = space["run"](p, elided=given)
+        np.testing.assert_array_equal(product, p * (p + factor))
+        np.testing.assert_array_equal(bits, given["k.0"])

@@ -153,7 +153,9 @@ class Analyst(Interpreter):
                     step.evaluate = self._wrapped(step.instruction, step.evaluate)
         return program
 
-    def map_elements(self, computation: Computation, arguments: Sequence[Value]) -> list[Value]:
+    def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
+        if wide:
+            computation = self.widened(computation)
         if not any(type(a) is Spread for a in arguments):
             return super().map_elements(computation, arguments)
         if computation not in self._scalars:

@@ -1,0 +1,155 @@
+"""Values for constants whose text a dump leaves out: `constant({...})`.
+
+XLA's printer leaves out what is large. Such a module can be read, fused, explained and emitted; to run it somebody has to say what these constants are: `zeros`, `random`,
+or arrays under the constants' names. A constant keeps the name that it had in the text through every pass, so a module and what fusing it gives take the same values, and so do
+two texts in which it has the same name.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.diag import EvaluationError, UsageError
+from hlo_opt.evaluate.inputs import Array, draw, raw_dtype
+from hlo_opt.ir import Instruction, Literal, Module, Shape, edit
+
+Elided = str | os.PathLike[str] | Mapping[str, Any] | None
+"""`zeros`, `random`, the name of an npz file, or arrays by the constants' names; None: nobody has said."""
+
+HINT = "--elided zeros, --elided random or --elided FILE.npz (in Python elided=) says what to take for them"
+
+
+def elided_constants(module: Module) -> list[Instruction]:
+    """The constants with a value, or a part of one, that the text leaves out and nobody has given yet, in the order of the text."""
+    constants = (i for c in module.computations for i in c.instructions if i.literal is not None)
+    return [i for i in constants if i.literal is not None and any(_missing(i.literal))]
+
+
+def _missing(literal: Literal) -> Iterator[Literal]:
+    """The literals without a value."""
+    if literal.is_elided:
+        if not literal.is_known:
+            yield literal
+    elif literal.shape.is_tuple and isinstance(literal.value, tuple):
+        for element in literal.value:
+            yield from _missing(element)
+
+
+def with_values(module: Module, elided: Elided) -> Module:
+    """The module itself where no constant lacks its value, else a copy in which all have one.
+
+    Raises EvaluationError (HLO407), placed at the first such constant, where nobody has said what they are, and where an array is missing or does not fit; UsageError for a file that
+    cannot be read.
+    """
+    return all_with_values([module], elided)[0]
+
+
+def all_with_values(modules: Sequence[Module], elided: Elided) -> list[Module]:
+    """As `with_values`, for modules that are about to be compared."""
+    found = [elided_constants(module) for module in modules]
+    if not any(found):
+        return list(modules)
+    given = _File(elided) if isinstance(elided, str | os.PathLike) and elided not in ("zeros", "random") else elided
+    return [
+        _filled(module, missing, given) if missing else module for module, missing in zip(modules, found, strict=True)
+    ]
+
+
+def missing(module: Module, constants: Sequence[Instruction]) -> EvaluationError:
+    """What is said to somebody who runs a module without these constants."""
+    first, others = constants[0], len(constants) - 1
+    more = f", nor {f'those of {others} others' if others > 1 else 'that of one other'}" if others else ""
+    return EvaluationError(
+        f"the text does not have the value of constant {first.name}, {first.shape.without_layout()}{more}",
+        code="HLO407",
+        span=module.span(first),
+        hint=HINT,
+    )
+
+
+class _File(Mapping[str, Any]):
+    """The arrays of an npz file, read when they are asked for."""
+
+    def __init__(self, name: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(name)
+        try:
+            with np.load(self.name, allow_pickle=False) as stored:
+                if not isinstance(stored, np.lib.npyio.NpzFile):
+                    raise ValueError("it holds one array")
+                self._arrays = {key: stored[key] for key in stored.files}
+        except OSError as error:
+            raise UsageError(error.strerror or str(error), filename=self.name) from None
+        except (ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
+            raise UsageError(f"not an npz file of plain arrays: {error}", filename=self.name, hint=HINT) from None
+
+    def __getitem__(self, key: str) -> Array:
+        return self._arrays[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+def _filled(module: Module, constants: Sequence[Instruction], given: Elided) -> Module:
+    if given is None:
+        raise missing(module, constants)
+    values: dict[Literal, Literal] = {}
+    for i in constants:
+        assert i.literal is not None
+        if i.literal not in values:
+            values[i.literal] = _with_value(module, i, i.literal, i.literal.origin or i.name, given)
+    copy = edit.clone_module(module)
+    for i in elided_constants(copy):
+        assert i.literal is not None
+        i.literal = values[i.literal]
+    return copy
+
+
+def _with_value(module: Module, constant: Instruction, literal: Literal, key: str, given: Elided) -> Literal:
+    shape = literal.shape
+    if shape.elements is not None:
+        parts = literal.value if not literal.is_elided else [literal.element(k) for k in range(len(shape.elements))]
+        made = []
+        for number, part in enumerate(parts):
+            assert isinstance(part, Literal)
+            made.append(_with_value(module, constant, part, f"{key}.{number}", given) if any(_missing(part)) else part)
+        return Literal(shape, value=tuple(made), text=literal.text)
+    return Literal(
+        shape, value=_value(module, constant, key, shape, given), text=literal.text, is_elided=True, origin=key
+    )
+
+
+def _value(module: Module, constant: Instruction, key: str, shape: Shape, given: Elided) -> Array:
+    """The array under a key."""
+    if not isinstance(given, Mapping):
+        if given == "zeros":
+            return np.zeros(shape.dimensions, shape.type.dtype)
+        name = f"{key} {shape.without_layout()}"
+        return draw(np.random.default_rng(zlib.crc32(name.encode())), shape)
+    where = f"{given.name} has" if isinstance(given, _File) else "there is"
+    if key not in given:
+        raise EvaluationError(
+            f"{where} no array {key} for constant {constant.name}, {shape.without_layout()}",
+            code="HLO407",
+            span=module.span(constant),
+            hint=f"the keys are the constants' names; there are {', '.join(sorted(given)[:8]) or 'none'}",
+        )
+    array = np.asarray(given[key])
+    wanted = shape.type.dtype
+    if array.dtype != wanted and array.dtype in (raw_dtype(shape.type), np.dtype(f"V{wanted.itemsize}")):
+        array = np.ascontiguousarray(array).view(wanted)
+    if array.dtype != wanted or array.shape != shape.dimensions:
+        raise EvaluationError(
+            f"array {key} is {array.dtype}{list(array.shape)}, and constant {constant.name} {shape.without_layout()}",
+            code="HLO407",
+            span=module.span(constant),
+        )
+    return array
