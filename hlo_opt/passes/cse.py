@@ -17,7 +17,8 @@ from hlo_opt.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class CommonSubexpressionElimination(Pass):
-    """Merge equal values. Elided constants are never merged (nobody knows whether they are equal), nor is anything with side effects."""
+    """Merge equal values. Elided constants are never merged (nobody knows whether they are equal), nor is anything with side effects: each occurrence is
+    another value, but what it gives may be a value that there is already, or nothing at all."""
 
     name: ClassVar[str] = "cse"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -25,7 +26,6 @@ class CommonSubexpressionElimination(Pass):
     keeps_memory: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext) -> bool:
-        edit.sort_computations(module)
         numbering = Numbering(module, Table())
         effects = effectful_computations(list(module.computations))
         changed = [
@@ -49,7 +49,7 @@ def _merge(
     for instruction in instructions:
         if instruction.control_predecessors or instruction in ordered or has_side_effect(instruction):
             continue
-        if effects and any(c in effects for c in instruction.called()):
+        if not effects.isdisjoint(instruction.called()):
             continue
         config = instruction.attributes.get("backend_config")
         text = config.text if isinstance(config, Attribute) else ""

@@ -36,11 +36,11 @@ def _sweep(computation: Computation, effects: set[Computation]) -> bool:
     changed = False
     while todo:
         instruction = todo.pop()
-        if instruction.parent is None or instruction.users or instruction.is_root:
+        if instruction.parent is None or instruction.is_root:
             continue
         if instruction.parameter_number is not None or instruction in ordered or instruction.control_predecessors:
             continue
-        if has_side_effect(instruction) or (effects and any(c in effects for c in instruction.called())):
+        if has_side_effect(instruction) or not effects.isdisjoint(instruction.called()):
             continue
         operands = list(instruction.operands)
         edit.remove(instruction)
