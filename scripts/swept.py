@@ -22,6 +22,7 @@ from typing import Any
 
 import hlo_opt
 from hlo_opt.ir import Attribute, Instruction, Module, Raw, Shape, edit
+from hlo_opt.passes import run
 from hlo_opt.text import print_module
 from scripts import drawn_effects
 from scripts.minimise import smallest
@@ -140,7 +141,7 @@ def judged(
     done: set[str] = set()
     for preset in presets if why is None else ():
         try:
-            fused = hlo_opt.fuse(module, preset=preset)[0]
+            fused = run(module, preset).module
             counts.fused[preset] += fuses(module, fused)
             again = print_module(fused)
             if again in done:

@@ -74,7 +74,7 @@ def _serve(pipe: Connection) -> None:
     while True:
         text, inputs, moved = pipe.recv()
         try:
-            program = Program(text)
+            program = Program(text, optimized=False)
             if moved:
                 generators = [np.random.default_rng(seed) for seed in range(NUDGES)]
                 pipe.send([program.on_devices([[nudged(a, g) for a in own] for own in inputs]) for g in generators])
