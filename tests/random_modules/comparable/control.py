@@ -30,6 +30,8 @@ def _while(w: Writer, opcode: str) -> None:
     """Counts to a limit that the text tells, or an operand; a condition on exact values may end it sooner. Sometimes it runs twice."""
     count = w.number(0, 3)
     starts = [w.take(w.array(STATES, 0, 2)) for _ in range(count)]
+    if w.number(0, 3) == 0:
+        starts, count = [*starts, w.take(PRED)], count + 1
     knowns = [_interval(s, w.known[s]) for s in starts]
     most = w.number(0, 6)
     limit = w.take(S32, 0, most) if w.number(0, 3) == 0 else None

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.ir import Attribute, Instruction, Raw
-from random_modules.comparable import EFFECTS, FAMILIES, FUSIBLE, NEVER_WAIT, UNKNOWN_TO_XLA_CPU, grown
+from random_modules.comparable import EFFECTS, FAMILIES, FUSIBLE, NEVER_WAIT, RECIPES, UNKNOWN_TO_XLA_CPU, grown
 from random_modules.comparable.writer import Program, Writer
 
 DEVICES = ((2, 1), (4, 1), (1, 2), (2, 2), (1, 4))
@@ -30,8 +30,6 @@ CALLING = (
     "select-and-scatter",
 )
 EFFECTIVE = ("random draws", "transfers", "unknown custom calls")
-LIBRARY = ("dot", "convolution", "fft", "linear algebra", "batch norm", "sort", "select-and-scatter", "scan")
-"""Families of which a module has few."""
 
 
 class Drawn(Writer):
@@ -54,6 +52,14 @@ class Drawn(Writer):
     def shuffled(self, items: Sequence) -> tuple:
         return tuple(self.generator.sample(list(items), len(items)))
 
+    def grow(self, most: int = 3) -> None:
+        """Of a program with effects, often with one in the computation that is written, too."""
+        super().grow(most)
+        effects = [o for o in FAMILIES if o in EFFECTS and o not in self.left_out]
+        if effects and self.flag():
+            opcode = self.pick(effects)
+            RECIPES[opcode](self, opcode)
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -70,7 +76,9 @@ class Kind:
 _NOT_FUSIBLE = frozenset(o for o, name in FAMILIES.items() if name not in FUSIBLE)
 _OF_DEVICES = tuple(o for o, name in FAMILIES.items() if name == "devices")
 KINDS = (
-    Kind("effects", EFFECTIVE, (), ((1, 1), (1, 1), (1, 1), (2, 1)), tuple(EFFECTS)),
+    Kind(
+        "effects", (*EFFECTIVE, "control flow", "call and fusion"), (), ((1, 1), (1, 1), (1, 1), (2, 1)), tuple(EFFECTS)
+    ),
     Kind("control flow", CALLING, first=CONTROL),
     Kind("kernels", left_out={*EFFECTS, *_NOT_FUSIBLE}),
     Kind("devices", ("devices",), devices=DEVICES, first=_OF_DEVICES),
