@@ -71,6 +71,8 @@ class Kind:
     devices: tuple[tuple[int, int], ...] = ((1, 1),)
     first: tuple[str, ...] = ()
     """One of these opcodes is in it."""
+    tiles: int = 8
+    """One in so many has sizes around those of tiles."""
 
 
 _NOT_FUSIBLE = frozenset(o for o, name in FAMILIES.items() if name not in FUSIBLE)
@@ -80,10 +82,10 @@ KINDS = (
         "effects", (*EFFECTIVE, "control flow", "call and fusion"), (), ((1, 1), (1, 1), (1, 1), (2, 1)), tuple(EFFECTS)
     ),
     Kind("control flow", CALLING, first=CONTROL),
-    Kind("kernels", left_out={*EFFECTS, *_NOT_FUSIBLE}),
+    Kind("kernels", left_out={*EFFECTS, *_NOT_FUSIBLE}, tiles=2),
     Kind("devices", ("devices",), devices=DEVICES, first=_OF_DEVICES),
     Kind("control flow", CALLING, first=CONTROL),
-    Kind("anything"),
+    Kind("anything", tiles=3),
 )
 
 
@@ -93,7 +95,7 @@ def program(seed: int, number: int) -> tuple[Program, str]:
     kind = KINDS[number % len(KINDS)]
     unknown = () if kind.name == "effects" or generator.randrange(8) == 0 else UNKNOWN_TO_XLA_CPU
     w = Drawn(
-        generator, left_out={*kind.left_out, *unknown}, tile_edges=generator.randrange(8) == 0, sizes=generator.randint(1, 3),
+        generator, left_out={*kind.left_out, *unknown}, tile_edges=generator.randrange(kind.tiles) == 0, sizes=generator.randint(1, 3),
         devices=generator.choice(kind.devices), favoured=kind.favoured,
     )  # fmt: skip
     first = [o for o in kind.first if o not in unknown]

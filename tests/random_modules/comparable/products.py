@@ -30,9 +30,10 @@ def _result(w: Writer, name: str) -> str:
 def _dot(w: Writer, opcode: str) -> None:
     """Any number of batch, free and contracting dimensions, in any order."""
     name = w.pick(PRODUCTS)
-    sizes = {
-        label: w.pick((1, 2, 3, 4, 5, 7, 16, 0)) if label != "k" else w.pick((1, 2, 3, 8, 17, 0)) for label in "bcmnkl"
-    }
+    large = (33, 64, 129) if w.tile_edges and w.flag() else ()
+    sizes = {label: w.pick(large or (1, 2, 3, 4, 5, 7, 16, 0)) for label in "mn"}
+    sizes |= {label: w.pick((1, 2, 3, 4, 5, 7, 16, 0)) for label in "bcl"}
+    sizes["k"] = w.pick(large or (1, 2, 3, 8, 17, 0))
     batch = w.some("bc")[: w.number(0, 2)]
     contracting = w.some("kl") if w.number(0, 5) == 0 else w.pick((("k",), ("k",), ("k", "l")))
     left = w.shuffled((*batch, *contracting, *(("m",) if w.number(0, 3) else ())))

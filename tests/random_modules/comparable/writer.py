@@ -126,6 +126,7 @@ class Writer:
         self.favoured = favoured
         self.forms: list[str] = []
         self.channels = 0
+        self.tile_edges = tile_edges
         self.most_elements = MOST_OF_EDGES if tile_edges else MOST_ELEMENTS
         self.left_out = left_out
         self.module = Module("random")
