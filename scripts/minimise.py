@@ -80,6 +80,7 @@ def _without(program: Any, cut: Cut) -> Any:
         elif what.endswith("half"):
             half = len(i.operands) // 2
             kept = list(i.operands)[:half] if what == "first half" else list(i.operands)[half:]
+            module.attributes.pop("input_output_alias", None)  # it counts outputs
             edit.set_root(computation, _tuple(computation, kept))
             _take_out(i)
         elif what == "gone":
