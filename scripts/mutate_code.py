@@ -231,6 +231,7 @@ def _run_of(name: str, more: list[str], tree: Path) -> Run:
 def _settle(tree: Path, log: Path) -> None:
     """In a process of its own: work in the copy, with none of this tree's modules."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(tree)
     for name in [n for n in sys.modules if n.split(".")[0] in ("hlo_opt", "scripts", "tests")]:
         del sys.modules[name]
@@ -246,8 +247,19 @@ def _settle(tree: Path, log: Path) -> None:
 
 
 def _verdicts(found: list[Mutant], runs: dict[str, Run], trees: list[Path]) -> Iterator[Verdict]:
-    pending, free = list(reversed(found)), list(trees)
     working: dict[int, tuple[Mutant, Path, float]] = {}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield from _run_all(found, runs, trees, working)
+    finally:
+        for child in working:
+            os.killpg(child, signal.SIGKILL)
+
+
+def _run_all(
+    found: list[Mutant], runs: dict[str, Run], trees: list[Path], working: dict[int, tuple[Mutant, Path, float]]
+) -> Iterator[Verdict]:
+    pending, free = list(reversed(found)), list(trees)
     while pending or working:
         while pending and free:
             mutant = pending.pop()

@@ -14,7 +14,7 @@ from hlo_opt import __version__
 from hlo_opt.cli.console import show
 from hlo_opt.cli.failure import told
 from hlo_opt.cli.module import read_module
-from hlo_opt.cli.options import budget_options, fuse_options, read_options
+from hlo_opt.cli.options import budget_options, fuse_options, read_options, rule_options
 from hlo_opt.diag import CheckError, UsageError, reason_specs
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ FORMATS = ("text", "json", "github", "sarif")
 @click.argument("instruction", metavar="[INSTRUCTION|PRODUCER:CONSUMER|CODE]...", nargs=-1)
 @fuse_options
 @click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the first of them.")
-@click.option(
-    "--what-if", metavar="CODE", multiple=True, help="Decide as if this refusal did not exist; may be repeated."
-)
-@click.option(
-    "--force", metavar="PRODUCER:CONSUMER", multiple=True, help="Fuse this edge if it is legal; may be repeated."
-)
+@rule_options
 @budget_options
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
 @click.option(
@@ -79,11 +74,12 @@ def command(
 
     request = Fusing.of(fusing)
     module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
-    report = request.run(module)
+    unchanged = request.unchanged().run(module) if request.asks_what_if else None
+    report = request.run(module, unchanged=unchanged)
     shown = explain.select(report, instruction)
     compared = None
-    if request.asks_what_if and form in ("text", "json"):
-        compared = what_if.changes(request.what_if, request.force, request.unchanged().run(module), report)
+    if unchanged is not None and form in ("text", "json"):
+        compared = what_if.changes(request.what_if, request.force, unchanged, report)
     exceeded = request.budget.exceeded(report)
     if form == "text":
         show(explain.as_page(report, shown, compared, most=None if everything or instruction else explain.EDGES_SHOWN))

@@ -81,8 +81,13 @@ def whole_file(name: str) -> Iterator[IO[bytes]]:
     Raises UsageError, with the path, for what cannot be written, BrokenPipeError when a reader went away.
     """
     if name == STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "stdout") from None
         return
     try:
         with _replacing(name) as stream:

@@ -20,6 +20,7 @@ from hlo_opt.cli.options import (
     inputs_option,
     memory_option,
     read_options,
+    rule_options,
     seed_option,
     split_option,
 )
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.argument("file")
 @click.option("-o", "output", metavar="OUT", default="-", help="Write the fused HLO to OUT instead of stdout.")
 @fuse_options
+@rule_options
 @budget_options
 @click.option(
     "--emit", "folder", metavar="DIR", help="Write the kernels as CUDA, and a driver that runs them with CuPy."
@@ -78,8 +80,10 @@ def command(
     The result is proved to be the same graph before anything is printed. With --check it is run, too, on a GPU, else on the CPU; exit status 1 when
     it differs from the original, and then nothing is written.
 
+    --what-if and --force change which edges fuse; the result is proved all the same.
+
     --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the result is over it. It
-    is written all the same, for it is right, only too dear.
+    is written all the same: it is correct, just over budget.
     """
     from hlo_opt.cli.fusing import Fusing
 

@@ -74,9 +74,15 @@ class Fusing:
             return parse_pipeline(self.passes, self.options)
         return parse_pipeline(preset(self.preset), self.options, override=True)
 
-    def run(self, module: Module, *, print_after: Sequence[str] = ()) -> ExplainReport:
-        """Fuse a copy of the module and report on every edge. Raises UsageError for names that do not exist, ProofError."""
+    def run(
+        self, module: Module, *, print_after: Sequence[str] = (), unchanged: ExplainReport | None = None
+    ) -> ExplainReport:
+        """Fuse a copy of the module and report on every edge. `unchanged` is the report without `--what-if` and `--force`, where it is known.
+
+        Raises UsageError for names and edges that do not exist, ProofError.
+        """
         pipeline = self.pipeline()
+        forced = self._forced(unchanged or self.unchanged().run(module)) if self.force else []
         with collector_paused():
             outcome = run(
                 module,
@@ -84,19 +90,25 @@ class Fusing:
                 target=self.target,
                 simplify=self.simplify,
                 what_if=[code.upper() for code in self.what_if],
-                force=[_edge(text) for text in self.force],
+                force=forced,
                 stop_after_step=self.stop_after_step,
                 choices=self.choices,
                 observer=_printer(print_after, pipeline, self.simplify),
             )
             return report_on(module, outcome)
 
+    def _forced(self, report: ExplainReport) -> list[tuple[str, str]]:
+        """The edges to force, each by the names of its instructions: it may be given by those of its kernels, too, as `explain` prints both."""
+        from hlo_opt.report.explain import select
 
-def _edge(text: str) -> tuple[str, str]:
+        return [(d.producer, d.consumer) for d in select(report, [_checked_edge(text) for text in self.force])]
+
+
+def _checked_edge(text: str) -> str:
     producer, colon, consumer = text.partition(":")
     if not (producer and colon and consumer):
         raise UsageError(f"--force takes PRODUCER:CONSUMER, not {text!r}")
-    return producer, consumer
+    return text
 
 
 def _printer(names: Sequence[str], pipeline: Pipeline, simplify: str) -> Callable[[Pass, Module, bool], None] | None:

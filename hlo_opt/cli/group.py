@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -36,6 +39,9 @@ def _list_passes(context: click.Context, parameter: click.Parameter, value: bool
         listing = command.get_command(context, "passes")
         assert listing is not None
         context.exit(context.invoke(listing))
+
+
+READER_GONE = 141
 
 
 class InterruptError(Exception):
@@ -104,6 +110,25 @@ def _interrupted() -> None:
     failure.say("interrupted")
 
 
+@contextlib.contextmanager
+def _whole_writes() -> Iterator[None]:
+    """Put a buffer before a stdout that has none (`PYTHONUNBUFFERED`, `python -u`): the file below may take a part of what it is given, and nobody would see that the rest
+    is lost. Lines still go out one by one."""
+    plain = sys.stdout
+    raw = getattr(plain, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        yield
+        return
+    buffered = io.TextIOWrapper(io.BufferedWriter(raw), plain.encoding, plain.errors, line_buffering=True)
+    sys.stdout = buffered
+    try:
+        yield
+    finally:
+        sys.stdout = plain
+        with contextlib.suppress(OSError):  # told already
+            buffered.detach().detach()  # and leave what is below open
+
+
 def run(arguments: list[str]) -> int:
     """Run a command line; returns the exit status. Every failure has been told on stderr by then, in one message."""
     if sys.stderr is None:
@@ -111,10 +136,41 @@ def run(arguments: list[str]) -> int:
     if sys.stdout is None:
         failure.say("stdout is closed")
         return 2
+    with _whole_writes():
+        status = _status(arguments)
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            status = READER_GONE
+        except OSError as error:
+            if status != 2:
+                failure.say(f"stdout: {error.strerror}")
+            status = 2
+        else:
+            return status
+        # What could not be written is written once more when the interpreter ends; give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return status
+
+
+def _told(error: OSError) -> int:
+    if error.filename:
+        failure.say(f"{error.filename}: {error.strerror}")
+        return 2
+    try:
+        sys.stdout.flush()
+    except OSError:
+        failure.say(f"stdout: {error.strerror}")
+    else:
+        failure.say(error.strerror or str(error))
+    return 2
+
+
+def _status(arguments: list[str]) -> int:
+    """Run a command line and tell what failed; what is still to be written to stdout may fail later."""
     try:
         with interruptible(_interrupted):
             status: Any = group.main(arguments, prog_name="hlo-opt", standalone_mode=False)
-            sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -126,15 +182,12 @@ def run(arguments: list[str]) -> int:
         _interrupted()
         return INTERRUPTED
     except (BrokenPipeError, ReaderGoneError):
-        # The interpreter flushes stdout once more when it ends; give it somewhere to write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return READER_GONE
     except MemoryError:
         failure.say("out of memory")
         return 2
     except OSError as error:
-        failure.say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
-        return 2
+        return _told(error)
     except Exception as error:
         return failure.internal(error, arguments)
     return status if isinstance(status, int) else 0

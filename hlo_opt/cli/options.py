@@ -100,6 +100,15 @@ _FUSING = (
     ),
 )
 
+_RULES = (
+    click.option(
+        "--what-if", metavar="CODE", multiple=True, help="Decide as if this refusal did not exist; may be repeated."
+    ),
+    click.option(
+        "--force", metavar="PRODUCER:CONSUMER", multiple=True, help="Fuse this edge if it is legal; may be repeated."
+    ),
+)
+
 _BUDGET = (
     click.option(
         "--max-kernels",
@@ -140,6 +149,13 @@ _READING = (
 def read_options(function: Function) -> Function:
     """The options that say how a text is read; the arguments `max_errors` and `allow_unknown`."""
     for option in reversed(_READING):
+        function = option(function)
+    return function
+
+
+def rule_options(function: Function) -> Function:
+    """The options that change what may fuse: the arguments `what_if` and `force`."""
+    for option in reversed(_RULES):
         function = option(function)
     return function
 

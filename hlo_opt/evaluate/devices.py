@@ -24,6 +24,7 @@ from hlo_opt.evaluate.memory import check_memory, inputs_bytes
 from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.program import error
 from hlo_opt.evaluate.reference import CALLS
+from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.module_devices import check_devices, counts
@@ -188,6 +189,7 @@ def _same(left: Instruction, right: Instruction) -> bool:
     return left is right or (left.name == right.name and left.opcode == right.opcode)
 
 
+@bounded_libraries()
 def evaluate_devices(
     module: Module,
     inputs: Sequence[Sequence[Any]],

@@ -11,7 +11,7 @@ import numpy as np
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.effects import Acting, Effects, Occurrence, is_answered
-from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error
+from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error, placed
 from hlo_opt.evaluate.watch import Event, Watcher, watching
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import ShapeError
@@ -195,6 +195,8 @@ class Interpreter:
             if step is None:
                 raise
             raise error(step.instruction, _said(fault)) from fault
+        except EvaluationError as fault:
+            raise fault if step is None else placed(fault, step.instruction) from None
         finally:
             self._depth -= 1
         return values[program.root]
@@ -220,6 +222,8 @@ class Interpreter:
                     made = step.evaluate(self, step.instruction, operands)
             except _FAULTS as fault:
                 raise error(step.instruction, _said(fault)) from fault
+            except EvaluationError as fault:
+                raise placed(fault, step.instruction) from None
             finally:
                 self.callers.pop()
             values[step.slot] = made

@@ -52,6 +52,15 @@ def error(
     return EvaluationError(f"{instruction.opcode} {instruction.name}: {message}", span=span, hint=hint, code=code)
 
 
+def placed(fault: EvaluationError, instruction: Instruction) -> EvaluationError:
+    """The error with the instruction's place in the text, where it has none of its own."""
+    module = None if instruction.parent is None else instruction.parent.module
+    if fault.span is None and module is not None:
+        fault.span = module.span(instruction)
+        fault.filename = None if fault.span is None else fault.span.source.filename
+    return fault
+
+
 def compile_computation(computation: Computation, *, whole: bool = False, acting: Acting | None = None) -> Program:
     """The steps of a computation in its own order. What does not lead to the root is left out, but for what is `acting` where somebody answers for
     effects: without him evaluation has none.

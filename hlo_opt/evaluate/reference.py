@@ -13,6 +13,7 @@ from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Observer
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.evaluate.nans import NanCheck
+from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Module
 from hlo_opt.ops.module_devices import warn_of_one_device
@@ -21,6 +22,7 @@ CALLS = 100_000_000
 """How many computations may be run by default: some minutes of the shortest ones. A loop that never ends becomes an error."""
 
 
+@bounded_libraries()
 def evaluate(
     module: Module,
     inputs: Sequence[Any] = (),

@@ -70,7 +70,7 @@ def run(
 
     simplify         `always` and `auto` run the simplify stage first (its passes leave a simple module as it is), `never` does not
     what_if          codes of reasons that are switched off
-    force            edges (producer, consumer) that are fused wherever that is legal
+    force            edges (producer, consumer) that are fused wherever that is legal, by the names that decisions give them
     stop_after_step  rewrites that may happen
     choices          names of plugins' rules that may refuse edges, too
     observer         told after each pass
@@ -92,7 +92,7 @@ def run(
     context = PassContext(
         device,
         disabled_reasons=frozenset(reason_spec(code).code for code in what_if),
-        forced_edges=frozenset(_edges(module, force)),
+        forced_edges=frozenset((p.lstrip("%"), c.lstrip("%")) for p, c in force),
         choices=find_choices(choices),
     )
     alternatives = pipeline.alternatives()
@@ -154,7 +154,9 @@ def _run(
                 unproved[work] = before
             elif before is not None:
                 _prove(before, work, seconds)
-    return Outcome(work, pipeline, context.target, context, seconds, runs)
+    outcome = Outcome(work, pipeline, context.target, context, seconds, runs)
+    _check_forced(module, outcome)
+    return outcome
 
 
 def _prove(before: Module, after: Module, seconds: dict[str, float]) -> None:
@@ -202,13 +204,14 @@ def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
     return parts
 
 
-def _edges(module: Module, force: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    wanted = [(p.lstrip("%"), c.lstrip("%")) for p, c in force]
-    if not wanted:
-        return []
-    names = {i.name for c in module.computations for i in c.instructions}
-    for name in (n for edge in wanted for n in edge):
+def _check_forced(module: Module, outcome: Outcome) -> None:
+    """Raises UsageError for an end of a forced edge that there was not: neither in the input, nor made by a pass."""
+    ends = sorted({end for edge in outcome.context.forced_edges for end in edge})
+    if not ends:
+        return
+    names = {i.name for m in (module, outcome.module) for c in m.computations for i in c.instructions}
+    names.update(outcome.context.origins.values())
+    for name in ends:
         if name not in names:
-            close = nearest(name, names)
+            close = nearest(name, sorted(names))
             raise UsageError(f"there is no instruction {name!r}", hint=f"did you mean {close}?" if close else None)
-    return wanted

@@ -18,6 +18,7 @@ from hlo_opt.passes import ExplainReport
 from hlo_opt.report import findings, what_if
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 from hlo_opt.report.summary import summary_json, summary_page
+from hlo_opt.text.frames import has_source_lines
 
 SCHEMA = 1
 WIDTH = 100
@@ -28,6 +29,9 @@ LONGEST_EXAMPLE = 40
 
 EDGES_SHOWN = 10
 """Refused edges that the text shows when none is asked for."""
+
+SOURCE_HINT = 'jax: jit(f).lower(...).as_text("hlo", debug_info=True), or a dump by XLA_FLAGS=--xla_dump_to=DIR'
+"""What to do where a dump does not say which Python lines it comes from."""
 
 ENDS_SHOWN = 8
 """Lines at either end of a longer one that it shows."""
@@ -93,6 +97,8 @@ def as_page(
     """The text form: the summary, what the changed rules change, the refused edges that cost most, what stands behind many of them, then the edges asked for,
     `most` of them where that is given."""
     page = summary_page(report)
+    if not has_source_lines(report.original):
+        page.add("  no instruction has a Python line: ", Word(SOURCE_HINT, "bold"))
     if compared is not None:
         page.add()
         page.extend(what_if.as_page(compared))
@@ -103,7 +109,7 @@ def as_page(
         rows: list[list[str | Word]] = []
         repeated = any(report.rounds.get(d.computation, 1) > 1 for d, _ in dearest)
         for decision, cost in dearest:
-            codes = ", ".join(f"{r.code} {r.slug}" for r in decision.reasons)
+            codes = ", ".join(dict.fromkeys(f"{r.code} {r.slug}" for r in decision.reasons))
             rounds = report.rounds.get(decision.computation, 1)
             often = [f"{count(rounds)} x {microseconds(cost.us_saved)}" if rounds > 1 else ""] if repeated else []
             arrow = "and" if decision.relation == "sibling" else "->"
@@ -159,9 +165,12 @@ def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
         for title, source, name, kernel in ends
     ]
     page.table(rows, indent=2)
-    for reason in decision.reasons:
-        page.add("  ", Word(f"{reason.code} {reason.slug}", "yellow"), f": {reason.message}")
-        page.add("    hint: ", reason.hint)
+    for code in dict.fromkeys(r.code for r in decision.reasons):
+        alike = [r for r in decision.reasons if r.code == code]  # one for each end, for instance
+        for reason in alike:
+            page.add("  ", Word(f"{code} {reason.slug}", "yellow"), f": {reason.message}")
+        for hint in dict.fromkeys(r.hint for r in alike):
+            page.add("    hint: ", hint)
     if decision.cost is not None:
         page.add("  " + cost_line(decision.cost), f" in each of {count(rounds)} rounds" if rounds > 1 else "")
     return page

@@ -54,6 +54,11 @@ class Finding:
             self._places.setdefault(key, Place(source, what)).edges += 1
 
     @property
+    def codes_by_edges(self) -> list[str]:
+        """Those of most edges first, equals by name."""
+        return sorted(self.codes, key=lambda code: (-self.codes[code], code))
+
+    @property
     def places(self) -> list[Place]:
         """Those with most edges first."""
         return sorted(self._places.values(), key=lambda place: -place.edges)
@@ -169,7 +174,7 @@ def as_page(found: list[Finding]) -> Page:
         return page
     page.add(Word("what stands in the way", "bold"))
     for finding in found:
-        codes = ", ".join(code for code, _ in finding.codes.most_common())
+        codes = ", ".join(finding.codes_by_edges)
         page.add("  ", Word(finding.title, "yellow"), f": {counted(finding.edges, 'edge')} ({codes})")
         places = finding.places
         page.table(

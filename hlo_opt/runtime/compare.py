@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.diag import CheckError, HloOptError
+from hlo_opt.diag import CheckError, HloOptError, UsageError
 from hlo_opt.evaluate.elided import Elided, all_with_values
 from hlo_opt.evaluate.footprint import bytes_of
 from hlo_opt.evaluate.memory import check_memory, peak_of
@@ -102,7 +102,7 @@ def check(
     memory_limit  bytes that may be held at once, both modules' outputs included; None: any number. What the analysis of rounding takes more is looked at when it is needed
     elided  as for `evaluate`: both modules take the same values for constants of the same name
 
-    Raises what `compile` raises, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, CheckError when the modules do not take or return the same
+    Raises what `compile` raises, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, UsageError when they do not take the same arrays, CheckError when they do not return as many
     arrays.
     """
     original, fused = all_with_values([original, fused], elided)
@@ -132,15 +132,18 @@ def check(
 def _same_inputs(original: Module, fused: Module) -> None:
     wanted, taken = ([s.without_layout() for s in entry_shapes(m)] for m in (original, fused))
     if len(wanted) != len(taken):
-        raise CheckError(
-            f"{original.name} takes {len(wanted)} {'array' if len(wanted) == 1 else 'arrays'}, {fused.name} {len(taken)}",
-            code="HLO702",
-        )
+        number = f"{len(wanted)} {'array' if len(wanted) == 1 else 'arrays'}"
+        raise UsageError(f"{_called(original)} takes {number}, {_called(fused)} {len(taken)}", code="HLO702")
     for number, (first, second) in enumerate(zip(wanted, taken, strict=True)):
         if first != second:
-            raise CheckError(
-                f"input {number} is {first} for {original.name}, but {second} for {fused.name}", code="HLO702"
+            raise UsageError(
+                f"input {number} is {first} for {_called(original)}, but {second} for {_called(fused)}", code="HLO702"
             )
+
+
+def _called(module: Module) -> str:
+    """The module's name, and the file that it was read from."""
+    return module.name if module.source is None else f"{module.name} in {module.source.filename}"
 
 
 def compare_outputs(

@@ -97,16 +97,42 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
     """The shared library of translation units, from the cache where it is there. `more` are further flags.
 
     The key is everything that the library depends on: texts, flags, the compiler and its version, and the processor.
-    Raises BackendError without a compiler (HLO510) and for a text that it refuses (HLO511).
+    A folder for this process alone stands in for a cache whose disk is full.
+    Raises BackendError without a compiler (HLO510), for a text that it refuses (HLO511), and where nothing can be written (HLO517).
     """
     command = find_compiler()
     native = processor(command)
     flags = (*FLAGS, *native.flags, *more)
     content = "\0".join((*command, _version(command), *flags, native.macros, *units))
-    path = cache_directory() / f"{hashlib.sha256(content.encode()).hexdigest()[:40]}.so"
-    if not path.exists():
-        _build((*command, *flags), units, path)
-    return path
+    name = f"{hashlib.sha256(content.encode()).hexdigest()[:40]}.so"
+    folder = cache_directory()
+    folders = [folder, Path(_own_folder().name)] if _own_folder.cache_info().currsize else [folder]
+    for known in folders:
+        if (known / name).exists():
+            return known / name
+    try:
+        _build((*command, *flags), units, folder / name)
+    except (OSError, BackendError):
+        if has_room(folder):
+            raise
+        folder = Path(_own_folder().name)
+        try:
+            _build((*command, *flags), units, folder / name)
+        except OSError as fault:
+            raise BackendError(f"no kernels can be kept in {folder}: {fault.strerror}", code="HLO517") from fault
+    return folder / name
+
+
+def has_room(folder: Path) -> bool:
+    """Whether a file of a megabyte can be written there. A compiler that finds a disk full says so in words of its own, if at all."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(1 << 20))
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:

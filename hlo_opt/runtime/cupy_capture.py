@@ -7,13 +7,13 @@ is a piece of work of the stream on which it is launched. Nothing is allocated w
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_opt.codegen.host_source import keeps_memory
 from hlo_opt.diag import BackendError
+from hlo_opt.evaluate.threads import positive
 from hlo_opt.runtime.launch_order import Access, Start, dependencies, starts
 from hlo_opt.runtime.straight import Launch, PlacingDevice, span_of
 
@@ -117,6 +117,6 @@ def access_of(launch: Launch) -> Access:
 
 
 def streams_wished() -> int:
-    """How many streams a graph may use: `$HLO_OPT_STREAMS`, else `STREAMS`; 0 asks for no graphs at all."""
-    wish = os.environ.get("HLO_OPT_STREAMS", "")
-    return min(int(wish), MOST_STREAMS) if wish.isascii() and wish.isdigit() else STREAMS
+    """How many streams a graph may use: `$HLO_OPT_STREAMS`, else `STREAMS`; 0 asks for no graphs at all. Raises UsageError for what is no number."""
+    wish = positive("HLO_OPT_STREAMS", least=0)
+    return STREAMS if wish is None else min(wish, MOST_STREAMS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -15,6 +14,7 @@ import numpy as np
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
+from hlo_opt.evaluate.threads import processors
 from hlo_opt.ir import Shape
 from hlo_opt.ops.module_devices import WHICH_DEVICE, counts, exchanges
 from hlo_opt.runtime.host import HostLibrary, load
@@ -259,16 +259,6 @@ class _Run:
                 np.frombuffer(memory, held_dtype(shape)) if size else empty_memory(shape)
             )
         return found
-
-
-def processors() -> int:
-    """How many processors kernels may use: `$HLO_OPT_THREADS`, else those of this process."""
-    wish = os.environ.get("HLO_OPT_THREADS", "")
-    if wish.isdigit() and int(wish):
-        return int(wish)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _held(array: Array, shape: Shape) -> Array:

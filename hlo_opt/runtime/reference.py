@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import Interpreter, evaluate, flatten, unflatten
-from hlo_opt.evaluate.program import face
+from hlo_opt.evaluate.program import face, placed
+from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.device import Device
 from hlo_opt.runtime.memory import Array
@@ -32,6 +34,9 @@ class Reference:
         """The leaves of an instruction's value for the leaves of its operands; None stands for a token."""
         arrays = [a for a in operands if a is not None]
         values = unflatten([o.shape for o in instruction.operands], arrays)
-        with np.errstate(all="ignore"):
-            made = iter(flatten(face(instruction)(self._interpreter, instruction, values)))
+        with np.errstate(all="ignore"), bounded_libraries():
+            try:
+                made = iter(flatten(face(instruction)(self._interpreter, instruction, values)))
+            except EvaluationError as fault:
+                raise placed(fault, instruction) from None
         return [next(made) if leaf.is_array else None for leaf in instruction.shape.leaves()]

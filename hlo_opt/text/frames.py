@@ -67,6 +67,11 @@ def source_location(module: Module, instruction: Instruction) -> str:
     return known[frame_id]
 
 
+def has_source_lines(module: Module) -> bool:
+    """Whether any instruction says which Python code it comes from."""
+    return any(source_location(module, i) for c in module.computations for i in c.instructions)
+
+
 def _place(frames: list[StackFrame]) -> str:
     """`file:line` of the innermost frame of the user's program; empty when there is none."""
     if not frames:

@@ -305,7 +305,9 @@ def _unfinished(text: str, position: int, expected: set[str], depth: int) -> tup
     if word is None:
         is_layout = "OPCODE" in expected and text[position : position + 1] == "{"
         return ("expected a layout such as {1,0} or an opcode, found '{'", position) if is_layout else None
-    if "OPCODE" in expected and text[word.end() : word.end() + 1] != "[":
+    if not expected.isdisjoint({"OPCODE", "SHAPE", "ARRAY"}) and text[word.end() : word.end() + 1] == "[":
+        return bracket_fault(text, word.end(), depth) or _strange_size(text, word.end() + 1)
+    if "OPCODE" in expected:
         return f"expected operands in parentheses after the opcode {word[0][:40]}", word.end()
     if "ATTRIBUTE" in expected:
         name = word[0]
@@ -316,6 +318,19 @@ def _unfinished(text: str, position: int, expected: set[str], depth: int) -> tup
     return None
 
 
+def _strange_size(text: str, position: int) -> tuple[str, int] | None:
+    """The first that is no size of a dimension, in a list of them that ends with a bracket."""
+    for size in text[position : text.find("]", position)].split(","):
+        if _SIZE.fullmatch(size) is None:
+            found = repr(size.strip()[:40]) if size.strip() else "nothing"
+            return f"the size of a dimension is a number of 0 or more, not {found}", position + len(size) - len(
+                size.lstrip()
+            )
+        position += len(size) + 1
+    return None
+
+
+_SIZE = re.compile(r"\s*(?:(?:<=)?[0-9]{1,19}|\?)\s*|\s*(?://|/\*)[\s\S]*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKENS = re.compile(r"[()\[\]{}]|\"[^\"\\]*+(?:\\[\s\S][^\"\\]*+)*+\"|//[^\n\r]*+|/\*[\s\S]*?\*/|\"")
 _PUNCTUATION = frozenset({"COLON", "COMMA", "EQUAL", "LBRACE", "LPAR", "RBRACE", "RPAR"})

@@ -441,3 +441,65 @@ def test_stats_counts_each_computation(capfd: pytest.CaptureFixture[str]) -> Non
     rows = {c["name"]: c for c in found["computations"]}
     assert rows["main.3"]["parameters"] == 1 and rows["main.3"]["flops"] > 0 and rows["main.3"]["bytes"] > 0
     assert sum(c["instructions"] for c in found["computations"]) == sum(found["opcodes"].values())
+
+
+CALLS = """HloModule m
+
+sine {
+  x = f32[64]{0} parameter(0)
+  s = f32[64]{0} sine(x)
+  ROOT n = f32[64]{0} negate(s)
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  a = f32[64]{0} call(p), to_apply=sine
+  b = f32[64]{0} call(a), to_apply=sine
+  k = f32[64]{0} custom-call(b), custom_call_target="opaque"
+  c = f32[64]{0} call(k), to_apply=sine
+  ROOT t = (f32[64]{0}, f32[64]{0}) tuple(b, c)
+}
+"""
+
+
+def test_every_edge_that_is_shown_can_be_forced(tmp_path, capfd):
+    (tmp_path / "m.hlo").write_text(CALLS)
+    file = str(tmp_path / "m.hlo")
+
+    def edges(*options):
+        assert run(["explain", file, "--format", "json", "--all", *options]) == 0
+        return json.loads(capfd.readouterr().out)["edges"]
+
+    shown = edges(*(option for name in ("s", "n", "k") for option in (name,)))
+    made = {d["producer"] for d in shown} - set(re.findall(r"(\w+) = ", CALLS))
+    assert made, "no edge has a name that the simplify stage made"
+    for d in shown:
+        for ends in ((d["producer"], d["consumer"]), (d["producer_kernel"], d["consumer_kernel"])):
+            if ends[0] != ends[1]:
+                edges("--force", ":".join(ends))
+    assert run(["fuse", file, "--force", f"{shown[0]['producer']}:{shown[0]['consumer']}"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("edge", "said"),
+    [
+        ("a:r", "no kernel `r` reads a kernel `a`\n  hint: `a` is read by "),
+        ("p:a", "no kernel `a` reads a kernel `p`"),
+        ("a:tt", "there is no instruction 'tt'"),
+        ("aa:t", "there is no instruction 'aa'"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["explain", "fuse"])
+def test_an_edge_that_is_none_is_not_forced(verb, edge, said, file, capfd):
+    assert run([verb, file, "--force", edge]) == 2
+    done = capfd.readouterr()
+    assert said in done.err and not done.out
+
+
+def test_fuse_takes_the_rules_that_explain_takes(file, capfd):
+    options = ["--passes", "instruction-fusion"]
+    texts = []
+    for rule in ([], ["--what-if", "fus403"], ["--force", "a:t"]):
+        assert run(["fuse", file, *options, *rule]) == 0
+        texts.append(capfd.readouterr().out)
+    assert texts[0] != texts[1] == texts[2]

@@ -94,3 +94,13 @@ def test_the_number_of_arguments_is_checked() -> None:
 
     with pytest.raises(EvaluationError, match="takes 2 parameters, 1 values"):
         Interpreter().call(named("plain"), [np.float32(1)])
+
+
+def test_what_has_no_meaning_is_shown_in_the_text() -> None:
+    from hlo_opt import EvaluationError, evaluate, parse
+
+    text = 'HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT c = f32[4]{0} custom-call(p), custom_call_target="nope"\n}\n'
+    for options in ({}, {"watch": lambda event: None}):
+        with pytest.raises(EvaluationError, match="HLO404") as caught:
+            evaluate(parse(text, filename="m.hlo"), [np.zeros(4, np.float32)], **options)
+        assert (caught.value.filename, caught.value.line, caught.value.column) == ("m.hlo", 5, 3)

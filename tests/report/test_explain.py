@@ -302,3 +302,26 @@ def test_edges_are_named_by_what_computes():
     assert [(d.producer, d.consumer) for d in found.refused] == [("n", "f"), ("f", "s")]
     forced = explain_module(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never", force=[("n", "f")])
     assert [(d.producer, d.consumer) for d in forced.refused] == [("n", "f"), ("f", "s")]
+
+
+def test_reasons_of_one_code_share_its_hint():
+    both = tuple(Reason.of("FUS302", opcode=opcode, runs_as="a library call") for opcode in ("dot", "sort"))
+    lines = str(explain.edge_page(decision(reasons=both, cost=None))).splitlines()
+    hint = "    hint: only a library's own epilogues could take `{}` together with its neighbours"
+    assert lines[3:] == [
+        "  FUS302 library-call: `dot` runs as a library call",
+        "  FUS302 library-call: `sort` runs as a library call",
+        hint.format("dot"),
+        hint.format("sort"),
+    ]
+    again = str(explain.edge_page(decision(reasons=(both[0], both[0]), cost=None)))
+    assert again.count("hint") == 1
+
+
+def test_a_dump_without_python_lines_says_how_to_get_them():
+    bare = explain_module(hlo_opt.parse(TEXT))
+    placed = explain_module(
+        hlo_opt.parse(TEXT.replace("parameter(0)", 'parameter(0), metadata={source_file="m.py" source_line=3}', 1))
+    )
+    told = [explain.SOURCE_HINT in str(explain.as_page(report, [])) for report in (bare, placed)]
+    assert told == [True, False]

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.diag import CheckError, EvaluationError
+from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.evaluate.memory import peak_of
 from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.runtime import kernels
@@ -203,14 +203,15 @@ def test_given_inputs_are_used() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        (["s32[4]{0}", "f32[4]{0}"], "input 0 is f32\\[4\\] for a, but s32\\[4\\] for b"),
-        (["f32[4]{0}"], "a takes 2 arrays, b 1"),
+        (["s32[4]{0}", "f32[4]{0}"], "input 0 is f32\\[4\\] for a in a.hlo, but s32\\[4\\] for b in b.hlo"),
+        (["f32[4]{0}"], "a in a.hlo takes 2 arrays, b in b.hlo 1"),
     ],
 )
 def test_modules_that_take_other_arrays_are_not_run(parameters: list[str], message: str) -> None:
     def taking(name: str, shapes: list[str]) -> hlo_opt.ir.Module:  # type: ignore[name-defined]
         lines = [f"  p{n} = {shape} parameter({n})" for n, shape in enumerate(shapes)]
-        return hlo_opt.parse("\n".join([f"HloModule {name}", "ENTRY e {", *lines, "  ROOT r = f32[] constant(1)", "}"]))
+        text = "\n".join([f"HloModule {name}", "ENTRY e {", *lines, "  ROOT r = f32[] constant(1)", "}"])
+        return hlo_opt.parse(text, filename=f"{name}.hlo")
 
-    with pytest.raises(CheckError, match=f"HLO702 {message}"):
+    with pytest.raises(UsageError, match=f"HLO702 {message}"):
         check(taking("a", ["f32[4]{0}", "f32[4]{0}"]), taking("b", parameters), backend="numpy")

@@ -12,7 +12,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.runtime import host_program
 from hlo_opt.runtime.executable import Executable, compile
 from hlo_opt.runtime.host import has_compiler
-from hlo_opt.runtime.host_program import HostProgram, processors
+from hlo_opt.runtime.host_program import HostProgram
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
@@ -195,13 +195,6 @@ def test_runs_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wrong == []
 
 
-def test_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HLO_OPT_THREADS", "7")
-    assert processors() == 7
-    monkeypatch.setenv("HLO_OPT_THREADS", "many")
-    assert processors() >= 1
-
-
 def test_report_has_memory() -> None:
     executable = compile(hlo_opt.parse(LIBRARY))
     memory = executable.report()["memory"]
@@ -295,3 +288,10 @@ ENTRY e {
     x = np.zeros(4, np.float32)
     for got, want in zip(compile(module)(x), hlo_opt.evaluate(module, [x]), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_call_that_nobody_knows_is_shown_in_the_text() -> None:
+    text = 'HloModule m\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  c = f32[4]{0} custom-call(p), custom_call_target="nope"\n  ROOT n = f32[4]{0} negate(c)\n}\n'
+    with pytest.raises(hlo_opt.EvaluationError, match="HLO404") as caught:
+        compile(hlo_opt.parse(text, filename="m.hlo"), backend="host")(np.zeros(4, np.float32))
+    assert (caught.value.line, caught.value.column) == (5, 3)

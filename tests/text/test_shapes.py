@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from hlo_opt.diag import ParseError, Source
 from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
+from hlo_opt.text import parse
 from hlo_opt.text.shapes import ShapeTable, compatible, read_shape
 
 
@@ -76,3 +77,19 @@ shapes = st.recursive(array, lambda inner: st.lists(inner, max_size=4).map(lambd
 @settings(max_examples=60, deadline=None)
 def test_every_shape_is_read_back(shape):
     assert read_shape(str(shape)) == shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "column", "found"),
+    [
+        ("f32[-4]", 11, "'-4'"),
+        ("f32[3, 4.5]{1,0}", 14, "'4.5'"),
+        ("f32[n]", 11, "'n'"),
+        ("(f32[3], s32[-1])", 20, "'-1'"),
+    ],
+)
+def test_a_size_that_is_none_is_named(shape, column, found):
+    text = f"HloModule m\n\nENTRY e {{\n  p = {shape} parameter(0)\n  ROOT n = f32[4] negate(p)\n}}\n"
+    with pytest.raises(ParseError, match=f"the size of a dimension is a number of 0 or more, not {found}") as caught:
+        parse(text)
+    assert (caught.value.line, caught.value.column) == (4, column)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from hlo_opt.cli.golden.cases import Case
 from hlo_opt.cli.golden.execute import Result, execute
 from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.threads import processors
 
 DIED = "HLO342"
 FEWEST = 8
@@ -52,13 +52,6 @@ def _warm_up() -> None:
     from hlo_opt.text import parse
 
     parse("HloModule m\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n")
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _start_method() -> str:

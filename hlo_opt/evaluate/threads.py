@@ -1,0 +1,60 @@
+"""How many processors a run may use: `$HLO_OPT_THREADS`, for kernels on the host and for the libraries below NumPy."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hlo_opt.diag import UsageError
+
+VARIABLE = "HLO_OPT_THREADS"
+
+
+def threads_wished() -> int | None:
+    """`$HLO_OPT_THREADS`; None where it is not set. Raises UsageError for what is no positive number."""
+    return positive(VARIABLE)
+
+
+def positive(variable: str, least: int = 1) -> int | None:
+    """The number that an environment variable holds; None where it is not set or empty. Raises UsageError for anything else."""
+    wish = os.environ.get(variable, "").strip()
+    if not wish:
+        return None
+    if not (wish.isascii() and wish.isdigit() and len(wish) < 10) or int(wish) < least:
+        raise UsageError(f"${variable} must be a whole number from {least}, not {wish[:40]!r}", code="HLO312")
+    return int(wish)
+
+
+def processors() -> int:
+    """How many processors kernels may use: `$HLO_OPT_THREADS`, else those of this process. Raises UsageError as `threads_wished` does."""
+    wish = threads_wished()
+    if wish is not None:
+        return wish
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def bounded_libraries() -> Iterator[None]:
+    """While this is entered, what NumPy calls (OpenBLAS, MKL, BLIS, OpenMP) has at most `$HLO_OPT_THREADS` threads; without the variable, as many as it likes.
+
+    The bound holds for the whole process, also for other threads. Raises UsageError as `threads_wished` does.
+    """
+    wish = threads_wished()
+    if wish is None:
+        yield
+        return
+    with _pools().limit(limits=wish):
+        yield
+
+
+@functools.cache
+def _pools() -> Any:
+    """The thread pools of the libraries that are loaded; finding them takes a millisecond, bounding them a few microseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -1,0 +1,60 @@
+"""Where stdout or the cache cannot take what is written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+FEW = 4096  # bytes that a file may have
+MODULE = "HloModule m\n\nENTRY e {\n  p0 = f32[4]{0} parameter(0)\n%s  ROOT r = f32[4]{0} negate(p0)\n}\n"
+LONG = MODULE % "".join(f"  n{k} = f32[4]{{0}} negate(p0)\n" for k in range(500))
+
+
+def hlo_opt(*arguments, stdout, unbuffered, limit=None):
+    return subprocess.run(
+        [sys.executable, "-m", "hlo_opt", *map(str, arguments)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        preexec_fn=limit,
+    )
+
+
+def few_bytes():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FEW, FEW))
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_is_cut_off_is_an_error(unbuffered, tmp_path):
+    (tmp_path / "m.hlo").write_text(LONG)
+    with (tmp_path / "out").open("wb") as stdout:
+        done = hlo_opt("print", tmp_path / "m.hlo", stdout=stdout, unbuffered=unbuffered, limit=few_bytes)
+    assert (done.returncode, done.stderr) == (2, "hlo-opt: stdout: File too large\n")
+    assert (tmp_path / "out").stat().st_size == FEW
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["print", "m.hlo"], ["passes"], ["--help"], ["stats", "m.hlo"]])
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_one_line(arguments, unbuffered, tmp_path):
+    (tmp_path / "m.hlo").write_text(MODULE % "")
+    arguments = [tmp_path / a if a == "m.hlo" else a for a in arguments]
+    with open("/dev/full", "wb") as stdout:
+        done = hlo_opt(*arguments, stdout=stdout, unbuffered=unbuffered)
+    assert (done.returncode, done.stderr) == (2, "hlo-opt: stdout: No space left on device\n")
+
+
+def test_without_a_buffer_all_is_written(tmp_path):
+    (tmp_path / "m.hlo").write_text(LONG)
+    outputs = []
+    for unbuffered in ("", "1"):
+        with (tmp_path / "out").open("wb") as stdout:
+            done = hlo_opt("print", tmp_path / "m.hlo", stdout=stdout, unbuffered=unbuffered)
+        assert (done.returncode, done.stderr) == (0, "")
+        outputs.append((tmp_path / "out").read_bytes())
+    assert outputs[0] == outputs[1] and outputs[0].count(b"negate") == 501

@@ -1,0 +1,24 @@
+"""What is printed does not depend on the order in which Python's sets hold things."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_explanation_is_the_same_for_every_hash_seed(form, dumps):
+    arguments = ["explain", str(dumps / "cartpole_generator_default.hlo"), "--all", "--format", form]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-m", "hlo_opt", *arguments],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(outputs) == 1
