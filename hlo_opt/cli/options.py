@@ -87,7 +87,11 @@ _FUSING = (
     ),
     click.option("--passes", metavar="SPEC", help="The passes to run: 'instruction-fusion{may-duplicate=false},dce'."),
     click.option("--config", metavar="FILE.toml", help="Read these options from a file; those typed win."),
-    click.option("--target", metavar="NAME|FILE", help="The device whose costs count.  [default: h100_sxm]"),
+    click.option(
+        "--target",
+        metavar="NAME|FILE",
+        help="The device whose costs count; hlo-opt targets lists them.  [default: h100_sxm]",
+    ),
     click.option("--simplify", metavar="WHEN", help="Simplify first: auto, always or never.  [default: auto]"),
     click.option(
         "--stop-after-step", metavar="N", type=click.IntRange(min=0), help="Stop after N rewrites, to bisect."

@@ -13,6 +13,7 @@ from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.presets import preset, preset_names
 from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import pass_class, pass_names, pass_options, register_pass
+from hlo_opt.text import parse, verify
 
 __all__ = [
     "ExplainReport",
@@ -32,7 +33,7 @@ __all__ = [
 
 
 def fuse(
-    module: Module,
+    module: Module | str,
     preset: str = "default",
     passes: str | None = None,
     target: str = "h100_sxm",
@@ -43,11 +44,14 @@ def fuse(
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
 ) -> tuple[Module, list[FusionDecision]]:
-    """Fuse a copy of the module and prove that it computes the same. Returns it with a decision for every edge between kernels.
+    """Fuse a copy of the module, or the module that a text describes, and prove that it computes the same. Returns it with a decision for every edge between kernels.
 
     `passes` (as `--passes` spells them) replace the preset. The options are those of `hlo_opt.passes.run.run`.
-    Raises UsageError for unknown names and wrong options.
+    Raises UsageError for unknown names and wrong options; ParseError and VerifyError for a text.
     """
+    if isinstance(module, str):
+        module = parse(module)
+        verify(module)
     with collector_paused():
         outcome = run(
             module,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -22,26 +23,34 @@ def profile_page(found: Profile) -> Page:
     rows = found.rows()
     copied = f"a copy reaches {size(found.copy_bandwidth)}/s"
     page.add(f"{counted(len(found.events), 'event')} in {microseconds(found.microseconds)} on {found.device}; {copied}")
-    cells = [("kernel", "times", "time", "bytes", "bandwidth", "of copy")]
+    cells = [("instruction", "kernel", "times", "time", "bytes", "bandwidth", "of copy", "")]
     for row in rows[:MOST_ROWS]:
-        name = row.name if row.kind == "kernel" else f"{row.name} (library)"
+        name = _without_hash(row.name) if row.kind == "kernel" else f"{row.name} (library)"
+        others = f" and {row.others} more" if row.others else ""
         speed = f"{size(row.bandwidth)}/s"
         cells.append(
             (
+                row.instruction + others,
                 name,
                 str(row.launches),
                 microseconds(row.microseconds),
                 size(row.count),
                 speed,
                 f"{100 * found.share(row):.0f} %",
+                row.source,
             )
         )
-    page.table(cells, right=frozenset({1, 2, 3, 4, 5}), indent=2)
+    page.table(cells, right=frozenset({2, 3, 4, 5, 6}), indent=2)
     if len(rows) > MOST_ROWS:
         page.add(f"  and {len(rows) - MOST_ROWS} more, which the file lists")
     if found.left_out:
         page.add(f"  {counted(found.left_out, 'later launch')} not timed")
     return page
+
+
+def _without_hash(symbol: str) -> str:
+    """A kernel's kind and root: `loop_multiply` of `loop_multiply_69c8d6a7e2555f58`, which the trace names it by."""
+    return re.sub(r"_[0-9a-f]{8,}$", "", symbol)
 
 
 def bench_page(found: Bench) -> Page:

@@ -132,8 +132,8 @@ def check(
 def _same_inputs(original: Module, fused: Module) -> None:
     wanted, taken = ([s.without_layout() for s in entry_shapes(m)] for m in (original, fused))
     if len(wanted) != len(taken):
-        number = f"{len(wanted)} {'array' if len(wanted) == 1 else 'arrays'}"
-        raise UsageError(f"{_called(original)} takes {number}, {_called(fused)} {len(taken)}", code="HLO702")
+        arrays = f"{len(wanted)} {'array' if len(wanted) == 1 else 'arrays'}"
+        raise UsageError(f"{_called(original)} takes {arrays}, {_called(fused)} {len(taken)}", code="HLO702")
     for number, (first, second) in enumerate(zip(wanted, taken, strict=True)):
         if first != second:
             raise UsageError(

@@ -16,6 +16,7 @@ from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.steps import KernelStep, LibraryStep
+from hlo_opt.text.frames import source_location
 
 MOST_EVENTS = 200_000
 """Launches that a trace holds; later ones run, but are not timed."""
@@ -23,7 +24,8 @@ MOST_EVENTS = 200_000
 
 @dataclass(frozen=True)
 class Event:
-    """A launch or call: microseconds from the start of the run, and how many it took. `count` is how many bytes it reads and writes."""
+    """A launch or call: microseconds from the start of the run, and how many it took. `count` is how many bytes it reads and writes, `source` the Python line
+    of the instruction. Where several instructions share a kernel (`sharing` of them), the first stands for all."""
 
     name: str
     kind: str
@@ -31,14 +33,20 @@ class Event:
     start: float
     duration: float
     count: float
+    source: str = ""
+    sharing: int = 1
 
 
 @dataclass(frozen=True)
 class Row:
-    """All launches of a kernel (or calls of a library operation): times in microseconds, bytes of all of them together."""
+    """All launches of a kernel (or calls of a library operation): times in microseconds, bytes of all of them together; the first of its instructions, how
+    many others there are, and its Python line."""
 
     name: str
     kind: str
+    instruction: str
+    others: int
+    source: str
     launches: int
     microseconds: float
     count: float
@@ -75,7 +83,16 @@ class Profile:
         for event in self.events:
             found.setdefault((event.name, event.kind), []).append(event)
         rows = [
-            Row(name, kind, len(events), sum(e.duration for e in events), sum(e.count for e in events))
+            Row(
+                name,
+                kind,
+                events[0].instruction,
+                max(events[0].sharing, len({e.instruction for e in events})) - 1,
+                events[0].source,
+                len(events),
+                sum(e.duration for e in events),
+                sum(e.count for e in events),
+            )
             for (name, kind), events in found.items()
         ]
         return sorted(rows, key=lambda row: (-row.microseconds, row.name))
@@ -112,6 +129,9 @@ class Profile:
             {
                 "name": r.name,
                 "kind": r.kind,
+                "instruction": r.instruction,
+                "other_instructions": r.others,
+                "source": r.source,
                 "launches": r.launches,
                 "microseconds": round(r.microseconds, 3),
                 "bytes": r.count,
@@ -130,13 +150,14 @@ class TimedDevice:
     def __init__(self, device: Device, clock: Clock, schedule: Schedule) -> None:
         self._device = device
         self._clock = clock
-        self._launched: dict[str, Instruction] = {}
+        self._module = schedule.module
+        self._launched: dict[str, list[Instruction]] = {}
         self._bytes: dict[Instruction, float] = {}
         self._taken: list[tuple[str, str, Instruction, Any, Any]] = []
         self.left_out = 0
         for _, step in schedule.steps():
             if isinstance(step, KernelStep):
-                self._launched.setdefault(step.kernel.symbol, step.instruction)
+                self._launched.setdefault(step.kernel.symbol, []).append(step.instruction)
 
     def upload(self, array: Array, shape: Shape) -> Any:
         return self._device.upload(array, shape)
@@ -162,7 +183,7 @@ class TimedDevice:
     def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         before = self._mark()
         self._device.launch(kernel, inputs, outputs)
-        self._note(kernel.symbol, "kernel", self._launched[kernel.symbol], before)
+        self._note(kernel.symbol, "kernel", self._launched[kernel.symbol][0], before)
 
     def call(self, step: LibraryStep, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
         before = self._mark()
@@ -192,8 +213,19 @@ class TimedDevice:
             if i not in self._bytes:
                 self._bytes[i] = bytes_accessed(i)
             first = self._clock.between(start, before)
-            made.append(Event(name, kind, i.name, first, self._clock.between(before, after), self._bytes[i]))
+            sharing = len(dict.fromkeys(self._launched[name])) if kind == "kernel" else 1
+            took, source = self._clock.between(before, after), line_of(self._module, i)
+            made.append(Event(name, kind, i.name, first, took, self._bytes[i], source, sharing))
         return tuple(made)
+
+
+def line_of(module: Module, instruction: Instruction) -> str:
+    """The Python line of an instruction; of a fusion that has none, that of what it computes last. Empty where the dump does not say."""
+    while not (found := source_location(module, instruction)) and instruction.opcode == "fusion":
+        instruction = instruction.called_by("calls").root
+        if instruction.opcode == "tuple" and instruction.operands:
+            instruction = instruction.operands[0]
+    return found
 
 
 def _device(schedule: Schedule, backend: str) -> Device:

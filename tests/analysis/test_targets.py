@@ -22,6 +22,16 @@ def test_an_unknown_device_names_the_nearest():
         target("h100-sxm")
 
 
+@pytest.mark.parametrize(("chip", "name"), [("a100", "a100_sxm_80"), ("h100", "h100_sxm"), ("a100_sxm", "a100_sxm_80")])
+def test_a_chip_is_its_fastest_form(chip: str, name: str):
+    assert target(chip) is target(name)
+
+
+def test_a_part_of_a_word_is_no_chip():
+    with pytest.raises(UsageError, match="did you mean b200"):
+        target("b20")
+
+
 def test_a_device_file(tmp_path: Path):
     text = (Path(__file__).parents[2] / "hlo_opt/analysis/targets/h100_sxm.toml").read_text()
     good = tmp_path / "mine.toml"

@@ -163,3 +163,17 @@ def test_every_step_is_right(text: str, limit: int):
     fused, decisions = hlo_opt.fuse(hlo_opt.parse(text), stop_after_step=limit)
     hlo_opt.verify(hlo_opt.parse(str(fused)))
     assert all(d.reasons or d.fused for d in decisions)
+
+
+def test_a_text_will_do_for_a_module(dumps: Path) -> None:
+    text = (dumps / "softmax.hlo").read_text()
+    assert str(hlo_opt.fuse(text)[0]) == str(hlo_opt.fuse(hlo_opt.parse(text))[0])
+    with pytest.raises(hlo_opt.ParseError):
+        hlo_opt.fuse("softmax.hlo")
+    with pytest.raises(hlo_opt.VerifyError):
+        hlo_opt.fuse(text.replace("maximum(", "and(", 1))
+
+
+def test_the_module_shows_its_names() -> None:
+    assert {"fuse", "parse", "evaluate", "compile", "__version__"} <= set(dir(hlo_opt))
+    assert all(hasattr(hlo_opt, name) for name in dir(hlo_opt))

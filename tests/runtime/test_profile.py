@@ -49,6 +49,21 @@ def test_rows_add_up_by_kernel() -> None:
     assert found.microseconds == 7.0
 
 
+def test_the_table_names_instructions_and_python_lines() -> None:
+    events = [Event("loop_multiply_69c8d6a7e2555f58", "kernel", "mul.4", 0.0, 2.0, 1.0, "model.py:7", 3)]
+    events += [Event("dot", "library", name, 4.0, 1.0, 1.0, "model.py:9") for name in ("dot.1", "dot.2", "dot.1")]
+    lines = str(profile_page(Profile("m", "host", "CPU", 1e9, tuple(events)))).splitlines()
+    assert [line.split("  ")[1].strip() for line in lines[2:]] == ["dot.1 and 1 more", "mul.4 and 2 more"]
+    assert "dot (library)" in lines[2] and lines[2].endswith("model.py:9")
+    assert "loop_multiply " in lines[3] and lines[3].endswith("model.py:7")
+
+
+def test_a_fusion_has_the_line_of_its_root() -> None:
+    module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / "softmax.hlo").read_text()))
+    _, found = profile.profile(module, "host", module_inputs(module, 0))
+    assert all(".py:" in event.source for event in found.events)
+
+
 def test_names_of_a_dump_are_escaped() -> None:
     name = 'x"}],\n\x1b[31m<script>'
     found = Profile(name, "host", "CPU", 1e9, (Event(name, "library", name, 0.0, 0.0, 1.0),))

@@ -27,6 +27,7 @@ def target_names() -> list[str]:
 def target(name: str) -> DeviceTarget:
     """The device of a name, or the one that a file describes: TOML (`.toml`), or one of XLA's spec files (`.txtpb`, `.textproto`, `.pbtxt`).
 
+    The name of a chip that comes in several forms (`a100`) is the one with the fastest memory.
     Raises UsageError, naming the nearest name, for an unknown device and for a file that does not describe one.
     """
     if name.endswith((".toml", *SUFFIXES)):
@@ -41,6 +42,8 @@ def target(name: str) -> DeviceTarget:
             raise UsageError(f"the device file is longer than {MAX_BYTES} bytes", filename=name)
         return _read(path.stem, text, name) if name.endswith(".toml") else read_spec(path.stem, text, name)
     known = target_names()
+    if name not in known and (family := _family(name, known)):
+        return max((target(member) for member in family), key=lambda device: (device.memory_bandwidth, device.name))
     if name not in known:
         close = nearest(name, known)
         hint = (
@@ -48,6 +51,11 @@ def target(name: str) -> DeviceTarget:
         )
         raise UsageError(f"there is no target {name!r}", hint=hint)
     return _read(name, (resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"), name)
+
+
+def _family(name: str, known: list[str]) -> list[str]:
+    """The devices of one chip, by the name of the chip: `a100`."""
+    return [member for member in known if member.startswith(f"{name}_")]
 
 
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
