@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def read_text(name: str) -> Source:
     try:
         data = sys.stdin.buffer.read() if name == STANDARD else Path(name).read_bytes()
     except (OSError, ValueError) as error:
-        raise UsageError(_why(error), filename=shown) from None
+        raise UsageError(_why(error), filename=shown, hint=_hint(error, name)) from None
     from hlo_opt.text import decode
 
     text = decode(data, shown)
@@ -57,6 +58,26 @@ def _why(error: OSError | ValueError) -> str:
     if isinstance(error, IsADirectoryError):
         return "is a folder, not a file"
     return (error.strerror or str(error)) if isinstance(error, OSError) else "not a file name"
+
+
+def _hint(error: OSError | ValueError, name: str) -> str | None:
+    """Which modules a folder holds, where it is one."""
+    if not isinstance(error, IsADirectoryError):
+        return None
+    try:
+        names = sorted(p.name for p in Path(name).iterdir() if _MODULE.search(p.name))
+    except OSError:
+        return None
+    if not names:
+        return "name a file in it that holds a module as text"
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"name a module in it: {', '.join(names[:SHOWN])}{more}"
+
+
+_MODULE = re.compile(r"\.hlo$|\.(?:before|\w*after)_optimizations\.txt$")
+"""Names of files that hold modules: those that XLA gives them in a dump, and our own."""
+
+SHOWN = 5
 
 
 def check_writable(name: str | None) -> None:

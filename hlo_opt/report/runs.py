@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from hlo_opt.analysis.summary import launched
 from hlo_opt.ir import Module
 from hlo_opt.ops.module_devices import counts
 from hlo_opt.report.page import Page, Word, count, counted
@@ -60,7 +61,8 @@ def run_page(executable: Executable) -> Page:
     page.add(f"backend {executable.backend}: {executable.why}")
     _add_devices(page, executable.module)
     if executable.backend != "numpy":
-        page.add(f"{counted(len(report['kernels']), 'kernel')}, launched {counted(report['launches'], 'time')}")
+        texts = f"{counted(len(report['kernels']), 'different text')} of ours, launched {counted(report['launches'], 'time')}"
+        page.add(f"{counted(len(launched(executable.module)), 'kernel')}; {texts}")
     graphs = report.get("graphs", {})
     if graphs and (graphs["loops"] or graphs["stretches"]):
         lines = f"{counted(graphs['loops'], 'loop')} and {counted(graphs['stretches'], 'straight line')}"

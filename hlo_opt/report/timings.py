@@ -72,6 +72,11 @@ def bench_page(found: Bench) -> Page:
         first, last = found.variants[0].name, found.variants[-1].name
         gains = (f"{found.gain(state):.2f} x {state}" for state in ("cold", "warm"))
         page.add(f"{last} against {first}: {', '.join(gains)}")
+        noisy = [state for state in ("cold", "warm") if not found.is_clear(state)]
+        if noisy:
+            page.add(
+                f"  {' and '.join(noisy)}: the quartiles overlap, so the difference may be noise; run it again, or on a quiet machine"
+            )
     return page
 
 

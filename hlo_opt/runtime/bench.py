@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import quantiles
 from typing import Any
 
+from hlo_opt.analysis.summary import launched
 from hlo_opt.analysis.traffic import module_bytes
 from hlo_opt.ir import Module
 from hlo_opt.runtime.bench_clock import Clock, clock_of
@@ -36,7 +37,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Variant:
-    """A module as it was run. `launches` are those on all devices; `count` is bytes read and written by its kernels and calls there, as `hlo-opt stats` counts them."""
+    """A module as it was run. `kernels` are counted as `fuse` and `stats` do, calls of libraries among them; `launches` are those on all devices; `count` is bytes read and written by its kernels and calls there, as `hlo-opt stats` counts them."""
 
     name: str
     kernels: int
@@ -66,6 +67,11 @@ class Bench:
         """How many times faster the last variant is than the first; `state` is `cold` or `warm`."""
         first, last = (getattr(v, state).median for v in (self.variants[0], self.variants[-1]))
         return float(first / last) if last > 0 else 0.0
+
+    def is_clear(self, state: str) -> bool:
+        """Whether the quartiles of the first and the last variant lie apart: where they overlap, the gain may be noise."""
+        first, last = (getattr(v, state) for v in (self.variants[0], self.variants[-1]))
+        return bool(first.low > last.high or last.low > first.high)
 
     def at_copy_speed(self, variant: Variant) -> float:
         """Microseconds that its bytes take at the copy's speed."""
@@ -97,6 +103,7 @@ class Bench:
             "devices": self.devices,
             "variants": variants,
             "gain": {state: self.gain(state) for state in ("cold", "warm")},
+            "clear": {state: self.is_clear(state) for state in ("cold", "warm")},
         }
 
 
@@ -141,7 +148,7 @@ def bench(
         calls = sum(report["library"].values()) + sum(report["fallbacks"].values())
         times = (Timing.of(cold[name]), Timing.of(warm[name]))
         variants.append(
-            Variant(name, len(report["kernels"]), launches[name], calls, one.devices * module_bytes(module), *times)
+            Variant(name, len(launched(module)), launches[name], calls, one.devices * module_bytes(module), *times)
         )
     return Bench(
         next(iter(modules.values())).name,

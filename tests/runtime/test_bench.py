@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.summary import module_summary
+from hlo_opt.analysis.targets import target
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.report.timings import bench_page, bench_png, bench_svg
 from hlo_opt.runtime import bench_clock
@@ -56,6 +58,7 @@ def test_both_are_run_and_counted(backend: str, fake: types.ModuleType) -> None:
     assert first.count > last.count > 0 and first.cold.median > 0 and found.copy_bandwidth > 0
     if backend != "numpy":
         assert first.launches > last.launches == last.kernels
+        assert first.kernels == module_summary(module, target("h100_sxm")).kernels
     assert found.as_json()["gain"]["warm"] == found.gain("warm") > 0
 
 
@@ -68,6 +71,21 @@ def test_runs_alternate_and_each_has_a_cold_and_a_warm_one() -> None:
     assert many != few
     assert clock.asked == ["empty", many, many, "empty", few, few, "empty", few, few, "empty", many, many]
     assert found.variants[0].cold == Timing.of([2.0, 11.0]) and found.cold == "emptied"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "clear"),
+    [
+        ((4.0, 3.0, 5.0), (2.0, 1.0, 2.5), True),
+        ((4.0, 3.0, 5.0), (2.0, 1.0, 3.5), False),
+        ((2.0, 1.0, 2.5), (4.0, 3.0, 5.0), True),
+    ],
+)
+def test_quartiles_that_overlap_are_told(first: tuple[float, ...], last: tuple[float, ...], clear: bool) -> None:
+    variants = [Variant(n, 1, 1, 0, 1.0, Timing(*t), Timing(*t)) for n, t in (("unfused", first), ("fused", last))]
+    found = Bench("m", "host", "asked for", "CPU", 1e9, "emptied", 3, tuple(variants))
+    assert found.is_clear("cold") is clear and found.as_json()["clear"] == {"cold": clear, "warm": clear}
+    assert ("may be noise" in str(bench_page(found))) is not clear
 
 
 def test_figures() -> None:

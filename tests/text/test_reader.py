@@ -287,6 +287,30 @@ def test_foreign_texts_get_a_hint():
     assert "binary" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BufferAssignment:\nallocation 0: size 4096",
+        "HloLiveRange (max 9):\n  InstructionSequence:",
+        "\nTotal bytes used: 8408 (8.2KiB)\n",
+        "Memory Space: default (color=0)\nTotal bytes: 8408",
+        "; ModuleID = '__compute_module'",
+        'xla_dump_to: "dump"',
+    ],
+)
+def test_what_xla_writes_beside_a_module_gets_a_hint(text):
+    with pytest.raises(ParseError) as caught:
+        hlo_opt.parse(text)
+    assert "before_optimizations" in caught.value.hint
+
+
+def test_a_second_module_gets_a_hint():
+    text = "HloModule m\n\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n\n"
+    with pytest.raises(ParseError) as caught:
+        hlo_opt.parse(text + text)
+    assert caught.value.line == 7 and "--split-input-file" in caught.value.hint
+
+
 HOSTILE = [
     "HloModule m\nENTRY e { ROOT a = f32[] " + "add(" * 10_000 + ")" * 10_000 + " }",
     "HloModule m\nENTRY e { ROOT a = " + "(" * 10_000 + ")" * 10_000 + " tuple() }",
