@@ -60,7 +60,7 @@ def test_the_table_names_instructions_and_python_lines() -> None:
 
 def test_a_fusion_has_the_line_of_its_root() -> None:
     module, _ = hlo_opt.fuse(hlo_opt.parse((DUMPS / "softmax.hlo").read_text()))
-    _, found = profile.profile(module, "host", module_inputs(module, 0))
+    _, found = profile.profile(module, "host", [module_inputs(module, 0)])
     assert all(".py:" in event.source for event in found.events)
 
 
