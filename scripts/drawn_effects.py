@@ -11,6 +11,7 @@ None of this looks at how the program numbers values or proves graphs equal.
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 
 from hlo_opt.evaluate import Occurrence, evaluate_devices
 from hlo_opt.evaluate.effects import Acting, is_answered
-from hlo_opt.ir import Attribute, Computation, Instruction, Metadata, Module, Shape
+from hlo_opt.ir import Attribute, Computation, Instruction, Metadata, Module, Shape, edit
 from hlo_opt.ops.module_devices import counts
 
 __all__ = ["Acting", "Occurrences", "Run", "World", "acts", "counts", "differs", "has_effects", "is_answered", "run"]
@@ -33,7 +34,7 @@ Value: TypeAlias = "int | tuple[Value, ...]"
 """Which occurrences something waits for, a bit for each; of a tuple, its elements."""
 
 SPREAD = 4.0
-MOST_MATCHINGS = 36
+MOST_MATCHINGS = 120
 """Ways to match occurrences that are tried."""
 
 
@@ -137,7 +138,7 @@ class _Walk:
             self.found.counts[name] += 1
             self.order.append(known)
         self.masks[known] = self.masks.get(known, 0) | everything
-        return 1 << self.order.index(known)
+        return everything | 1 << self.order.index(known)
 
 
 Record: TypeAlias = "dict[tuple[Name, tuple[int, ...], int], tuple[object, ...]]"
@@ -289,6 +290,27 @@ def _matched(
         if made.record[when] != given:
             return f"{when[0][0]} is given other operands: {when}"
     return same_bits(made.outputs, before.outputs)
+
+
+def alike(module: Module) -> Module:
+    """The module with one name for all instructions that only their names tell apart, so that their occurrences may be matched either way."""
+    module = edit.clone_module(module)
+    for computation in module.computations:
+        for i in computation.instructions:
+            if acts(i):
+                attributes = sorted(
+                    (name, value.text)
+                    for name, value in i.attributes.items()
+                    if isinstance(value, Attribute) and name != "metadata"
+                )
+                key = f"{i.opcode} {i.shape} {attributes}"
+                edit.set_attribute(i, "metadata", Attribute.of(Metadata(op_name=f"like {zlib.crc32(key.encode())}")))
+    return module
+
+
+def matchings(module: Module) -> int:
+    """In how many ways its occurrences can be matched with themselves by their names."""
+    return math.prod(math.factorial(count) for count in Occurrences.of(module).counts.values())
 
 
 def has_effects(module: Module) -> bool:

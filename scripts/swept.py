@@ -46,6 +46,8 @@ FORMS = (
     "scatter, several operations", "sort, one operation", "sort, several operations", "scan, one operation", "select-and-scatter, one operation",
 )  # fmt: skip
 """Of control flow, and of computations that other operations call."""
+KINDS_OF_PROGRAMS = 6
+"""Of numbers, every so many-th has effects, from 0."""
 CHUNK = 24
 PARTS = 12
 """Chunks after which a process is started anew, for its memory."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from hlo_opt import parse
 from hlo_opt.ir import Module
+from scripts import wrong_rewrites
 from scripts.drawn_effects import Occurrences, differs, run
 from scripts.left_open import left_open
 
@@ -99,6 +102,15 @@ def test_an_order_by_control_dependencies_is_kept() -> None:
     assert difference(before, entry(*BOUNDS, *lines, draw("b", "two"), last)) == "two no longer waits for one"
 
 
+def test_an_order_that_goes_over_another_effect_is_one() -> None:
+    lines = (*BOUNDS, draw("a", "one"), draw("b", "two", ", control-predecessors={a}"))
+    last = "ROOT t = (f32[], f32[], f32[]) tuple(a, b, c)"
+    both, over = (
+        entry(*lines, draw("c", "three", f", control-predecessors={{{waits}}}"), last) for waits in ("a, b", "b")
+    )
+    assert difference(both, over) is None and difference(over, both) is None
+
+
 def test_what_is_sent_counts() -> None:
     def sent(value: str) -> Module:
         return entry("start = token[] after-all()", "n = f32[3] negate(p)",
@@ -135,3 +147,12 @@ def test_what_hlo_leaves_open(line: str, is_open: bool) -> None:
     before += "  ROOT l = pred[] compare(a, b), direction=LT\n}\n"
     lines = ("zero = f32[] constant(0)", "one = f32[] constant(1)", "p0 = f32[] parameter(1)", line)
     assert (left_open(entry(*lines, before=before)) is not None) is is_open
+
+
+def test_the_proof_refuses_wrong_rewrites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["wrong_rewrites", "--count", "4", "--seed", "3"])
+    assert wrong_rewrites.main() == 0
+    told = capsys.readouterr().out
+    assert "refused, does something else" in told and "0 wrongly accepted" in told
+    monkeypatch.setattr(wrong_rewrites, "is_refused", lambda *_: False)
+    assert wrong_rewrites.main() == 1 and "accepted, but" in capsys.readouterr().out
