@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 
 import hlo_opt
-from hlo_opt.ir import Module
 from hlo_opt.runtime.differences import compare_output
 from hlo_opt.runtime.inputs import sample_inputs
 from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.rounding.analysis import Analysis, analyse
+from hlo_opt.runtime.rounding.analysis import analyse
 from hlo_opt.runtime.rounding.verdict import compared, enclosures
 from hlo_opt.runtime.ulp import is_floating
 
@@ -58,11 +57,6 @@ def is_equal(a: Array, b: Array) -> bool:
     return bool(np.all(same))
 
 
-def analysed(module: Module, inputs: list[Array], seed: int) -> Callable[[bool], Analysis]:
-    """The analysis of a module, with where digits are lost or without."""
-    return lambda losses: analyse(module, inputs, seed, losses=losses)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path)
@@ -90,7 +84,7 @@ def main() -> int:
         analysis = analyse(module, inputs, arguments.seed)
         bounds = enclosures(analysis, expected)
         seconds = time.monotonic() - started
-        honest = compared(module, expected, actual, analysed(module, inputs, arguments.seed))
+        honest = compared(module, expected, actual, analysis)
         for report in honest:
             if not report.ok:
                 bad += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
 from hlo_opt.runtime.inputs import sample_inputs
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.rounding.analysis import Analysis, analyse
+from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.spread import ROWS
 from hlo_opt.runtime.rounding.verdict import compared
 
@@ -115,7 +115,7 @@ def check(
     actual = executable(*arrays)
     if len(expected) != len(actual):
         raise CheckError(f"{original.name} returns {len(expected)} arrays, {fused.name} {len(actual)}", code="HLO701")
-    reports, rewritten = compare_outputs(original, fused, arrays, expected, actual, seed, memory_limit)
+    (reports,), rewritten = compare_outputs(original, fused, [arrays], [expected], [actual], seed, memory_limit)
     first = next((r.first for r in reports if not r.ok), None)
     return CheckReport(
         all(r.ok for r in reports),
@@ -149,30 +149,36 @@ def _called(module: Module) -> str:
 def compare_outputs(
     original: Module,
     other: Module,
-    inputs: Sequence[Array],
-    expected: Sequence[Array],
-    actual: Sequence[Array],
+    inputs: Sequence[Sequence[Array]],
+    expected: Sequence[Sequence[Array]],
+    actual: Sequence[Sequence[Array]],
     seed: int,
     memory_limit: int | None = None,
-) -> tuple[list[OutputReport], bool]:
-    """One report per output of a device, and whether roundings at other places were allowed.
+) -> tuple[list[list[OutputReport]], bool]:
+    """For each device one report per output; and whether roundings at other places were allowed.
+
+    inputs, expected, actual  per device; of one device alone, that of a list
 
     The original is analysed only where outputs are not equal to the last bit. Where they differ by more than its own operations explain, and the other module is not the
     same graph, it may compute otherwise: in another order, or with roundings to narrow types left out, as XLA does where it may keep excess precision
     (`xla_allow_excess_precision`, on by default). Then each rounding may be made elsewhere.
     """
-    reports = compared(original, expected, actual, None)
-    if all(r.ok for r in reports):
+    pairs = list(zip(expected, actual, strict=True))
+    reports = [compared(original, e, a, None) for e, a in pairs]
+    if _all_ok(reports):
         return reports, False
-    check_memory(original, memory_limit, beside=(ROWS + 2) * peak_of(original.entry, compile_computation).bytes)
+    beside = (ROWS + 2) * len(inputs) * peak_of(original.entry, compile_computation).bytes
+    check_memory(original, memory_limit, devices=len(inputs), beside=beside)
+    for rewritten in (False, True):
+        analyses = analyse_devices(original, inputs, seed, rewritten=rewritten)
+        reports = [compared(original, e, a, found) for (e, a), found in zip(pairs, analyses, strict=True)]
+        if rewritten or _all_ok(reports) or _is_same_graph(original, other):
+            break
+    return reports, rewritten
 
-    def analysed(rewritten: bool) -> Callable[[bool], Analysis]:
-        return lambda losses: analyse(original, inputs, seed, rewritten=rewritten, losses=losses)
 
-    reports = compared(original, expected, actual, analysed(False))
-    if all(r.ok for r in reports) or _is_same_graph(original, other):
-        return reports, False
-    return compared(original, expected, actual, analysed(True)), True
+def _all_ok(reports: Sequence[Sequence[OutputReport]]) -> bool:
+    return all(r.ok for device in reports for r in device)
 
 
 def _is_same_graph(original: Module, other: Module) -> bool:

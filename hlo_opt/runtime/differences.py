@@ -128,7 +128,8 @@ def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclo
     left, right = real_parts(expected), real_parts(actual)
     floating = is_floating(left.dtype)
     equal, aside = _same(left, right), bounds.set_aside()
-    off = np.asarray(~(equal | aside | ((right >= bounds.low) & (right <= bounds.high))))
+    with np.errstate(invalid="ignore"):
+        off = np.asarray(~(equal | aside | ((right >= bounds.low) & (right <= bounds.high))))
     a, b = left.astype(np.float64), right.astype(np.float64)
     with np.errstate(all="ignore"):
         error = np.where(equal, 0.0, np.abs(a - b))

@@ -149,7 +149,7 @@ ENTRY e {
     inputs = sample_inputs(module, 0)
     expected = Reference(module).run(inputs)
     actual = [expected[0], *expected[1:4], np.nextafter(expected[4], np.float32(np.inf))]
-    reports, _ = compare_outputs(module, module, inputs, expected, actual, 0)
+    (reports,), _ = compare_outputs(module, module, [inputs], [expected], [actual], 0)
     assert all(r.ok for r in reports)
     assert reports[0].weak is not None and "sine s (line 8)" in reports[0].weak
     assert reports[0].loose > 0.5 and reports[4].weak is None

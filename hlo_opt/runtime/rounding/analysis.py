@@ -23,13 +23,16 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.evaluate import Interpreter, unflatten
-from hlo_opt.evaluate.program import Evaluate, Program, compile_elementwise
+from hlo_opt.evaluate.devices import SimulatedDevice, play
+from hlo_opt.evaluate.program import Evaluate, Program, compile_elementwise, face
 from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.element_type import F64
 from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.runtime.rounding import control, sums
-from hlo_opt.runtime.rounding.calibration import FACTOR, calibrated
+from hlo_opt.runtime.rounding.calibration import MOST, calibrated
 from hlo_opt.runtime.rounding.elementwise import elementwise
 from hlo_opt.runtime.rounding.indices import indexed
 from hlo_opt.runtime.rounding.movement import movement
@@ -99,31 +102,41 @@ class Analysis:
     ties: list[Tie]
 
 
-def analyse(
-    module: Module, inputs: Sequence[Array], seed: int = 0, *, rewritten: bool = False, losses: bool = False
-) -> Analysis:
+def analyse(module: Module, inputs: Sequence[Array], seed: int = 0, *, rewritten: bool = False) -> Analysis:
     """Run the entry on spreads.
 
     inputs     one array per array of the entry's parameters
     seed       of the moved values
     rewritten  whether the other module may round where this one does not, and leave out roundings to narrow types
-    losses     whether to find where digits are lost: see `Loss`
     """
-    analyst = Analyst(np.random.default_rng([seed, ROWS]), rewritten=rewritten, losses=losses)
+    analyst = Analyst(np.random.default_rng([seed, ROWS]), rewritten=rewritten)
     arguments = unflatten([p.shape for p in module.entry.parameters], inputs)
     value = analyst.call(module.entry, arguments)
     return Analysis(list(leaves(value)), analyst.ties())
 
 
+def analyse_devices(
+    module: Module, inputs: Sequence[Sequence[Array]], seed: int = 0, *, rewritten: bool = False
+) -> list[Analysis]:
+    """Run the entry on every simulated device, with the inputs of each; one list of inputs alone is one device alone. Otherwise as `analyse`."""
+    if len(inputs) == 1:
+        return [analyse(module, inputs[0], seed, rewritten=rewritten)]
+
+    def work(device: SimulatedDevice) -> Analysis:
+        generator = np.random.default_rng([seed, ROWS, device.number])
+        device.player = analyst = Analyst(generator, rewritten=rewritten, device=device)
+        arguments = unflatten([p.shape for p in module.entry.parameters], inputs[device.number])
+        return Analysis(list(leaves(analyst.call(module.entry, arguments))), analyst.ties())
+
+    return play(module, work)
+
+
 class Analyst(Interpreter):
     """The interpreter on spreads. One for each device."""
 
-    def __init__(
-        self, generator: np.random.Generator, *, rewritten: bool = False, losses: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, generator: np.random.Generator, *, rewritten: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self.rewritten = rewritten
-        self._losses = losses
         self._generator = generator
         pool = generator.uniform(0.5, 1.0, _POOL)
         self._pool = np.where(generator.random(_POOL) < 0.5, -pool, pool)
@@ -159,27 +172,27 @@ class Analyst(Interpreter):
         if not any(type(a) is Spread for a in arguments):
             return super().map_elements(computation, arguments)
         if computation not in self._scalars:
-            program = compile_elementwise(computation)
-            if program is not None:
-                for step in program.steps:
-                    if step.instruction.opcode not in ("call", "fusion", "map") and _is_elementwise(step.instruction):
-                        step.evaluate = self._wrapped(step.instruction, step.evaluate)
-            self._scalars[computation] = program
+            self._scalars[computation] = self._on_scalars(computation)
         program = self._scalars[computation]
         if program is None:
-            made = stacked(
-                [
-                    tuple(super(Analyst, self).map_elements(computation, [picked(a, k) for a in arguments]))
-                    for k in range(ROWS)
-                ]
-            )
-            return [_sampled(m) for m in made]
+            rows = [
+                super(Analyst, self).map_elements(computation, [picked(a, k) for a in arguments]) for k in range(ROWS)
+            ]
+            return [_sampled(m) for m in stacked([tuple(r) for r in rows], look=False)]
         sizes = np.broadcast_shapes(*(rows_of(a).shape[1:] for a in arguments))
         return [_sized(m, sizes) for m in leaves(self._run(program, computation, arguments))]
 
+    def _on_scalars(self, computation: Computation) -> Program | None:
+        """The steps of a computation over scalars on arrays of them, with the rules in the place of faces."""
+        program = compile_elementwise(computation)
+        for step in program.steps if program is not None else ():
+            if step.instruction.opcode not in ("call", "fusion", "map") and _is_elementwise(step.instruction):
+                step.evaluate = self._wrapped(step.instruction, step.evaluate)
+        return program
+
     def _wrapped(self, instruction: Instruction, evaluate: Evaluate) -> Evaluate:
         rule = _rule(instruction, evaluate)
-        return _losing(rule) if self._losses and instruction.opcode not in _HANDED else rule
+        return rule if instruction.opcode in _HANDED else _losing(instruction, rule)
 
 
 def _is_elementwise(instruction: Instruction) -> bool:
@@ -204,10 +217,12 @@ def _sized(value: Value, sizes: tuple[int, ...]) -> Value:
 def _rule(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     """The face of an instruction for values that may be spreads."""
     opcode = instruction.opcode
-    if opcode in _HANDED or opcode.rpartition("-")[2] in ("start", "update", "done"):
+    if opcode in _HANDED or opcode.rpartition("-")[2] in ("update", "done"):
         return evaluate
     spec = find(opcode)
-    if spec is None or spec.evaluate is None:
+    if spec is None:
+        return _begun(instruction, evaluate)
+    if spec.evaluate is None:
         return evaluate
     if takes_dynamic(instruction):
         return opaque(instruction, evaluate)
@@ -224,6 +239,21 @@ def _rule(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     if spec.kind is OpKind.COLLECTIVE:
         return _together(instruction, evaluate)
     return opaque(instruction, evaluate)
+
+
+def _begun(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    """The short spelling `X-start` of an operation that runs asynchronously."""
+    opcode, elements = instruction.opcode.removesuffix("-start"), instruction.shape.elements
+    if opcode == instruction.opcode or elements is None or len(elements) < 2 or find(opcode) is None:
+        return evaluate
+    inner = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes)
+    inner.parent = instruction.parent
+    rule = _rule(inner, face(inner))
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        return tuple(values), rule(analyst, inner, values), *(zeros(shape) for shape in elements[2:])
+
+    return run
 
 
 def _held(rule: Evaluate) -> Evaluate:
@@ -277,6 +307,7 @@ _SPECIAL: dict[str, Callable[[Instruction, Evaluate], Evaluate | None]] = {
     "reduce": _reduce,
     "reduce-window": sums.windows,
     "scatter": sums.scatter,
+    "select-and-scatter": sums.selected,
     "sort": sort,
     "while": control.while_,
 }
@@ -286,18 +317,37 @@ def _together(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     """A collective: every device brings all rows, certain or not, as another one may not be certain of them. Sums have an open order."""
     called = next(instruction.called(), None)
     adds = called is not None and monoid(called) not in ("maximum", "minimum", "and", "or")
+    adds = adds and any(leaf.is_array and leaf.type.is_float for leaf in instruction.shape.leaves())
+    target = sums.retyped(instruction, F64) if adds else instruction
+    run_wide = face(target) if adds else evaluate
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         members = analyst.device.replicas * analyst.device.partitions
         if members < 2 and not is_spread(tuple(values)):
             return evaluate(analyst, instruction, values)
-        made = stacked([evaluate(analyst, instruction, [picked(v, k) for v in values]) for k in range(ROWS)])
         if not adds:
-            return made
-        sizes = evaluate(analyst, instruction, [_magnitude(v) for v in values])
-        return _each(made, sizes, lambda m, s: _summed(analyst, m, s, members))
+            return stacked([evaluate(analyst, instruction, [picked(v, k) for v in values]) for k in range(ROWS)])
+        rows = [run_wide(analyst, target, [_in_f64(picked(v, k)) for v in values]) for k in range(ROWS)]
+        sizes = run_wide(analyst, target, [_magnitude(v) for v in values])
+        found = []
+        parts = zip(
+            zip(*(leaves(r) for r in rows), strict=True), leaves(sizes), instruction.shape.leaves(), strict=True
+        )
+        for row, size, leaf in parts:
+            made = np.stack([np.asarray(r) for r in row])
+            own = 2 * sums.unit(leaf.type) * members * np.abs(np.asarray(size).astype(np.float64))
+            own = own if members > 2 else np.zeros_like(own)
+            found.append(sums.rounded(analyst, made, own, leaf.type) if leaf.type.is_float else settled(made))
+        return unflatten([instruction.shape], found)[0]
 
     return run
+
+
+def _in_f64(value: Value) -> Value:
+    if isinstance(value, tuple):
+        return tuple(map(_in_f64, value))
+    array = np.asarray(value)
+    return array.astype(np.float64) if is_real(array.dtype) else value
 
 
 def _magnitude(value: Value) -> Value:
@@ -306,29 +356,11 @@ def _magnitude(value: Value) -> Value:
     rows = rows_of(value)
     if not is_real(rows.dtype):
         return picked(value, VALUE)
-    return np.abs(rows).max(axis=0)
+    return np.abs(rows.astype(np.float64)).max(axis=0)
 
 
-def _each(value: Value, other: Value, change: Callable[[Value, Value], Value]) -> Value:
-    if isinstance(value, tuple):
-        return tuple(_each(v, o, change) for v, o in zip(value, other, strict=True))
-    return change(value, other)
-
-
-def _summed(analyst: Analyst, value: Value, size: Value, members: int) -> Value:
-    rows = full(rows_of(value))
-    if not is_real(rows.dtype) or members < 3:
-        return value
-    import ml_dtypes
-
-    own = float(ml_dtypes.finfo(rows.dtype).eps) * members * np.abs(np.asarray(size).astype(np.float64))
-    wide = rows.astype(np.float64)
-    wide[LOW] -= own
-    wide[HIGH] += own
-    wide[MOVED:] += 0.25 * own * analyst.noise(wide[MOVED:].shape)
-    return settled(wide.astype(rows.dtype))
-
-
+_LOOKED_AT = 4096
+"""Elements of a value that are looked at to see how wide it is, at most twice as many."""
 _EXACT = {4: 2.0**-24, 8: 2.0**-53}
 """The relative width that what comes from certain values is measured against, by bytes; narrower types: 2^-8."""
 
@@ -360,7 +392,7 @@ def opaque(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
             if not exact:
                 given = [_nudged(analyst, v) for v in given]
             moved.append(evaluate(analyst, instruction, given))
-        made = stacked([value, value, value, *moved])
+        made = stacked([value, value, value, *moved], look=False)
         return _sampled(made, 0.0 if exact else _FORWARD)
 
     return run
@@ -377,7 +409,7 @@ def _nudged(analyst: Analyst, value: Value) -> Value:
 
 
 def _sampled(value: Value, forward: float = 0.0) -> Value:
-    """Bounds from the moved values alone: `FACTOR` times their distance, the mean one of all elements at least."""
+    """Bounds from the moved values alone: `MOST` times their distance, the mean one of all elements at least."""
     if isinstance(value, tuple):
         return tuple(_sampled(v, forward) for v in value)
     if type(value) is not Spread and not forward:
@@ -399,7 +431,7 @@ def _sampled(value: Value, forward: float = 0.0) -> Value:
         moves = np.where(np.isnan(wide).all(axis=0), 0.0, moves)
         finite = np.isfinite(moves)
         mean = float(moves[finite].mean()) if finite.any() else 0.0
-        far = FACTOR * np.maximum(moves, mean)
+        far = MOST * np.maximum(moves, mean)
         if forward:
             size = np.where(np.isfinite(np.abs(wide[VALUE])), np.abs(wide[VALUE]), 0.0)
             scale = size.max(axis=tuple(range(max(0, size.ndim - 2), size.ndim)), keepdims=True, initial=0.0)
@@ -412,24 +444,32 @@ def _sampled(value: Value, forward: float = 0.0) -> Value:
     element_type = element_type_of(dtype)
     set_aside(rows, lost, element_type)
     ordered(rows, element_type)
-    return Spread(rows, sizes=sizes)
+    return Spread(rows, sizes=sizes) if sizes is not None else settled(rows)
 
 
-def _losing(rule: Evaluate) -> Evaluate:
-    """The rule, with where digits are lost noted in what it makes."""
+def _losing(instruction: Instruction, rule: Evaluate) -> Evaluate:
+    """The rule, with where digits are lost noted in what it makes. Only the first, second, fourth, ... time: a loop's later iterations are like its earlier ones."""
+    times = 0
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        nonlocal times
         made = rule(analyst, instruction, values)
+        found = [v for v in leaves(made) if type(v) is Spread]
+        if not found:
+            return made
         given = [v for value in values for v in leaves(value) if type(v) is Spread]
-        widest = max(given, key=_width, default=None)
-        before = 0.0 if widest is None else _width(widest)
-        for leaf in leaves(made):
-            if type(leaf) is not Spread:
-                continue
-            width = _width(leaf)
-            gain = width / max(before, _EXACT.get(leaf.rows.dtype.itemsize, 2.0**-8))
-            old = None if widest is None else widest.loss
-            leaf.loss = old if old is not None and old.gain >= gain else Loss(instruction, gain, width)
+        times += 1
+        if times & (times - 1):
+            known = max((v.loss for v in given if v.loss is not None), key=lambda loss: loss.gain, default=None)
+            for leaf in found:
+                leaf.loss = leaf.loss or known
+            return made
+        widths = [_width(v) for v in given]
+        before = max(widths, default=0.0)
+        old = given[widths.index(before)].loss if given else None
+        for leaf in found:
+            gain = _width(leaf) / max(before, _EXACT.get(leaf.rows.dtype.itemsize, 2.0**-8))
+            leaf.loss = old if old is not None and old.gain >= gain else Loss(instruction, gain)
         return made
 
     return run
@@ -441,7 +481,8 @@ def _width(value: Spread) -> float:
     if not is_real(rows.dtype) or not rows.size:
         return 1.0
     with np.errstate(all="ignore"):
-        wide = rows[: HIGH + 1].astype(np.float64)
+        wide = rows[: HIGH + 1].reshape(HIGH + 1, -1)
+        wide = wide[:, :: 1 + wide.shape[1] // _LOOKED_AT].astype(np.float64)
         size = np.abs(wide[VALUE])
         far = np.minimum(np.maximum(wide[HIGH] - wide[VALUE], wide[VALUE] - wide[LOW]), np.maximum(size, 1e-300))
         total = float(np.nansum(np.where(np.isfinite(size), size, 0.0)))

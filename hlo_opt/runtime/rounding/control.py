@@ -1,6 +1,6 @@
 """Loops and conditionals on spreads.
 
-A loop's state is held against the moved values after every iteration, so that bounds do not grow with the number of iterations as such.
+A loop's state is held against the moved values after every few iterations, so that bounds do not grow with the number of iterations as such.
 Where it is open whether a loop ends, it may end there: what it would return is taken into the bounds, and it goes on for some iterations more.
 """
 
@@ -30,6 +30,8 @@ from hlo_opt.runtime.rounding.spread import (
 
 Value = Any
 
+_EVERY = 3
+"""Iterations after which a loop's state is held against the moved values."""
 _MORE = 8
 """Iterations after the reference's last one that an open condition is followed for; after these, what the loop computes is set aside."""
 
@@ -42,6 +44,7 @@ def while_(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
         state = values[0]
         shape = instruction.shape
         ends: list[Value] = []
+        done = 0
         with analyst.loop(instruction) as loop:
             while True:
                 goes_on = analyst.call(condition, [state])
@@ -49,13 +52,16 @@ def while_(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
                     analyst.tie(instruction, 1)
                     ends.append(state)
                     if not goes_on.rows[VALUE]:
+                        state = _held(state, (), kept)
                         return _late(analyst, instruction, condition, body, state, ends)
                 elif not goes_on:
                     break
                 loop.begin()
                 made = analyst.call(body, [state])
                 loop.end()
-                state = _held(made, state, kept)
+                done += 1
+                state = _held(made, state, kept) if done % _EVERY == 0 else made
+        state = _held(state, (), kept)
         return state if not ends else hull([state, *ends], shape)
 
     return run
@@ -86,7 +92,9 @@ def _written(instruction: Instruction) -> frozenset[int]:
 def _held(made: Value, before: Value, kept: frozenset[int]) -> Value:
     if not isinstance(made, tuple):
         return _calibrated(made)
-    return tuple(m if n in kept or m is before[n] else _held(m, before[n], frozenset()) for n, m in enumerate(made))
+    return tuple(
+        m if n in kept or (before and m is before[n]) else _held(m, (), frozenset()) for n, m in enumerate(made)
+    )
 
 
 def _calibrated(value: Value) -> Value:

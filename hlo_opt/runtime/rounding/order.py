@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.evaluate.program import Evaluate
-from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ops import find
+from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.ordering_numpy import comparisons
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.ops.reduction import reduced
 from hlo_opt.ops.spec import OpKind
-from hlo_opt.runtime.rounding.calibration import FACTOR
+from hlo_opt.runtime.rounding.calibration import MOST
+from hlo_opt.runtime.rounding.elementwise import force
 from hlo_opt.runtime.rounding.spread import (
     HIGH,
     LOW,
@@ -28,7 +30,9 @@ from hlo_opt.runtime.rounding.spread import (
     VALUE,
     Spread,
     by_rows,
+    certain,
     full,
+    is_narrow,
     is_real,
     is_spread,
     leaves,
@@ -105,8 +109,8 @@ class _Loose:
     def __init__(self, analyst: Any) -> None:
         self._analyst = analyst
 
-    def map_elements(self, computation: Computation, arguments: Sequence[Any]) -> list[Any]:
-        return list(self._analyst.map_elements(computation, arguments[: len(computation.parameters)]))
+    def map_elements(self, computation: Computation, arguments: Sequence[Any], *, wide: bool = False) -> list[Any]:
+        return list(self._analyst.map_elements(computation, arguments[: len(computation.parameters)], wide=wide))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._analyst, name)
@@ -167,7 +171,9 @@ def folded(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
         axes = reduced(instruction)
         if sums is not None:
             return tuple(sums(analyst, instruction, values))
-        inputs = [_in_front(rows_of(v), axes) for v in values[:half]]
+        types = [t.dtype for t in running_types(instruction)]
+        wide = is_wide(instruction)
+        inputs = [_in_front(rows_of(v), axes).astype(t, copy=False) for v, t in zip(values[:half], types, strict=True)]
         count = inputs[0].shape[1]
         if not count:
             return evaluate(analyst, instruction, [picked(v, VALUE) for v in values])
@@ -178,17 +184,19 @@ def folded(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
             even = count // 2
             left = [_cut(v, slice(0, even)) for v in found]
             right = [_cut(v, slice(even, 2 * even)) for v in found]
-            made = analyst.map_elements(reducer, [*left, *right])
+            made = analyst.map_elements(reducer, [*left, *right], wide=wide)
             if count % 2:
                 rest = [_cut(v, slice(2 * even, None)) for v in found]
                 made = [_joined(m, r) for m, r in zip(made, rest, strict=True)]
             found, count = made, even + count % 2
         found = [_cut(v, 0) for v in found]
         leaf = next(instruction.shape.leaves())
-        inits = [_spread_to(v, leaf.dimensions) for v in values[half:]]
-        made = analyst.map_elements(reducer, [*inits, *found])
-        if _rounds(reducer):
-            made = [_stretched(m, instruction) for m in made]
+        inits = [_spread_to(v, leaf.dimensions, t) for v, t in zip(values[half:], types, strict=True)]
+        made = analyst.map_elements(reducer, [*inits, *found], wide=wide)
+        made = [
+            _rounded(analyst, m, leaf.type, _rounds(reducer))
+            for m, leaf in zip(made, instruction.shape.leaves(), strict=True)
+        ]
         made = [settled(m.rows) if type(m) is Spread else m for m in made]
         return tuple(made) if instruction.shape.is_tuple else made[0]
 
@@ -283,25 +291,31 @@ def _joined(left: Value, right: Value) -> Value:
     return np.concatenate([left, right])
 
 
-def _spread_to(value: Value, sizes: tuple[int, ...]) -> Value:
+def _spread_to(value: Value, sizes: tuple[int, ...], dtype: Any) -> Value:
     if type(value) is Spread:
-        return Spread(np.broadcast_to(value.rows.reshape(ROWS, *(1,) * len(sizes)), (ROWS, *sizes)))
-    return np.broadcast_to(value, sizes)
+        return Spread(np.broadcast_to(value.rows.astype(dtype).reshape(ROWS, *(1,) * len(sizes)), (ROWS, *sizes)))
+    return np.broadcast_to(np.asarray(value).astype(dtype), sizes)
 
 
-def _stretched(value: Value, instruction: Instruction) -> Value:
-    """The bounds of a fold whose order shows: as far as the moved values say, and some roundings more."""
+def _rounded(analyst: Any, value: Value, element_type: ElementType, shows: bool) -> Value:
+    """What a fold gives, in the type of its result; where its order shows, with bounds as far as the moved values say and some roundings more."""
     rows = np.array(full(rows_of(value)))
     if not is_real(rows.dtype):
         return value
-    wide = rows.astype(np.float64)
-    moves = np.abs(wide[MOVED:] - wide[VALUE]).max(axis=0)
-    own = 16 * unit(instruction.operands[0].shape.type) * np.abs(wide[VALUE])
-    far = FACTOR * np.maximum(moves, moves.mean() if moves.size else 0.0) + own
-    wide[LOW] = np.minimum(wide[LOW], wide[VALUE] - far)
-    wide[HIGH] = np.maximum(wide[HIGH], wide[VALUE] + far)
-    rows = wide.astype(rows.dtype)
-    ordered(rows, next(instruction.shape.leaves()).type)
+    if shows:
+        wide = rows.astype(np.float64)
+        moves = np.abs(wide[MOVED:] - wide[VALUE]).max(axis=0)
+        far = MOST * np.maximum(moves, moves.mean() if moves.size else 0.0) + 16 * unit(element_type) * np.abs(
+            wide[VALUE]
+        )
+        wide[LOW] = np.minimum(wide[LOW], wide[VALUE] - far)
+        wide[HIGH] = np.maximum(wide[HIGH], wide[VALUE] + far)
+        rows = wide
+    rows = rows.astype(element_type.dtype)
+    ordered(rows, element_type)
+    open_ = ~certain(rows)
+    if open_.any() and is_narrow(rows.dtype):
+        force(analyst, rows, open_)
     return settled(rows)
 
 

@@ -34,7 +34,7 @@ class Spread:
 
     depth  operations since the bounds were last held against the moved values
     sizes  the sizes in use where the array has dynamic dimensions, else None
-    loss   where digits were lost on the way to it, when somebody asks: see `Loss`
+    loss   where digits were lost on the way to it: see `Loss`
     """
 
     rows: Array
@@ -53,7 +53,6 @@ class Loss:
 
     instruction: Instruction
     gain: float
-    width: float
 
 
 def is_spread(value: Value) -> bool:
@@ -79,17 +78,17 @@ def picked(value: Value, number: int) -> Value:
     return tuple(picked(v, number) for v in value) if isinstance(value, tuple) else value
 
 
-def stacked(values: Sequence[Value]) -> Value:
-    """The value of which these are the rows."""
+def stacked(values: Sequence[Value], *, look: bool = True) -> Value:
+    """The value of which these are the rows; `look` as for `settled`."""
     first = values[0]
     if isinstance(first, tuple):
-        return tuple(stacked([v[k] for v in values]) for k in range(len(first)))
+        return tuple(stacked([v[k] for v in values], look=look) for k in range(len(first)))
     if isinstance(first, Dynamic):
         rows = [v.padded if isinstance(v, Dynamic) else np.asarray(v) for v in values]
         if all(r.shape == rows[0].shape for r in rows):
             return Spread(np.stack(rows), sizes=first.sizes)
         return first
-    return settled(np.stack([np.asarray(v) for v in values]))
+    return settled(np.stack([np.asarray(v) for v in values]), look=look)
 
 
 def by_rows(run: Callable[[list[Value]], Value], values: Sequence[Value]) -> Value:
@@ -130,7 +129,7 @@ def certain(rows: Array) -> Array:
 
 
 def settled(rows: Array, depth: int = 0, *, look: bool = True) -> Value:
-    """The value of these rows: an array where all of it is certain."""
+    """The value of these rows: an array where all of it is certain, if somebody looks."""
     if look and certain(rows).all():
         return rows[VALUE]
     return Spread(rows, depth)

@@ -22,6 +22,7 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate, face
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
+from hlo_opt.ops.accumulation import is_wide
 from hlo_opt.ops.folding import combine, ufunc_of
 from hlo_opt.ops.reducers import monoid, picks
 from hlo_opt.ops.reduction import reduced
@@ -81,14 +82,18 @@ def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType
             rows[HIGH] += own * (1 + 1j)
             rows[MOVED:] += own * 0.25 * analyst.noise(rows[MOVED:].shape)
         elif is_real(dtype):
+            ordered(rows, F64)
+            rows = calibrated(rows, dtype)
             slack = own
             if not is_narrow(dtype):  # the last rounding of either side
-                slack = own + np.where(has, np.spacing(np.abs(rows[VALUE]).astype(dtype)).astype(np.float64), 0.0)
+                slack = own + np.where(
+                    has | (rows[LOW] < rows[HIGH]),
+                    np.spacing(np.abs(rows[VALUE]).astype(dtype)).astype(np.float64),
+                    0.0,
+                )
             rows[LOW] -= slack
             rows[HIGH] += slack
             rows[MOVED:] += own * 0.25 * analyst.noise(rows[MOVED:].shape)
-            ordered(rows, F64)
-            rows = calibrated(rows, dtype)
             if analyst.rewritten and is_narrow(dtype):
                 step = np.abs(rows[VALUE]) * float(2.0 ** -_mantissa(dtype))
                 rows[LOW] -= step
@@ -127,6 +132,12 @@ def retyped(instruction: Instruction, element_type: ElementType) -> Instruction:
     )
     made.parent = instruction.parent
     return made
+
+
+def _eps(element_type: ElementType) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(element_type.dtype).eps)
 
 
 def _is_float(value: Array) -> bool:
@@ -238,30 +249,36 @@ def added(
     fixed  operands that say where, not what
     """
     element_type = next(instruction.shape.leaves()).type
-    wide = F64 if element_type.is_float else element_type
-    target = retyped(instruction, wide) if element_type.is_float else instruction
-    run_wide = face(target) if element_type.is_float else evaluate
+    # a fold that is not wide rounds to its narrow type on the way
+    own_type = element_type.is_narrow_float and not is_wide(instruction)
+    step = 0.5 * _eps(element_type) if own_type else unit(element_type)
+    target = retyped(instruction, F64) if element_type.is_float else instruction
+    run_sizes = face(target) if element_type.is_float else evaluate
+    run_wide = evaluate if own_type else run_sizes
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         arrays = [rows_of(v) for v in values]
         if not element_type.is_float and not any(a.shape[0] > 1 for a in arrays):
             return evaluate(analyst, instruction, values)
+        given = arrays
         arrays = [a.astype(np.float64) if is_real(a.dtype) and n not in fixed else a for n, a in enumerate(arrays)]
 
         def at(row: int) -> Array:
-            given = [a[row if a.shape[0] > 1 else VALUE] for a in arrays]
-            return np.asarray(run_wide(analyst, target, given))
+            picks = [a[row if a.shape[0] > 1 else VALUE] for a in (given if own_type else arrays)]
+            return np.asarray(run_wide(analyst, instruction if own_type else target, picks)).astype(
+                np.float64 if element_type.is_float else None
+            )
 
         count = ROWS if any(a.shape[0] > 1 for a in arrays) else 1
         rows = full(np.stack([at(k) for k in range(count)]))
         if not element_type.is_float:
             return _whole(rows, element_type)
         sizes = [sized(a, np.float64) if _is_float(a) and n not in fixed else a[VALUE] for n, a in enumerate(arrays)]
-        magnitude = np.asarray(run_wide(analyst, target, sizes))
+        magnitude = np.asarray(run_sizes(analyst, target, sizes))
         number = terms(arrays)
-        own = 2 * unit(element_type) * np.minimum(number, 2 * np.sqrt(number)) * magnitude
+        own = 2 * step * np.minimum(number, 2 * np.sqrt(number)) * magnitude
         own = np.where(np.asarray(number) > 1, own, 0.0)
-        if _are_whole(arrays, magnitude, element_type, fixed):
+        if not own_type and _are_whole(arrays, magnitude, element_type, fixed):
             own = np.zeros_like(own)
         return rounded(analyst, rows, own, element_type)
 
@@ -395,6 +412,24 @@ def windows(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     if name in ("maximum", "minimum") or leaf.type.kind == "pred":
         return rising(instruction, evaluate)
     return None
+
+
+def selected(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+    """The face of a select-and-scatter that adds and selects among certain elements; None for another one."""
+    from hlo_opt.ops.shapes import window
+    from hlo_opt.runtime.rounding.analysis import opaque
+
+    if monoid(instruction.called_by("scatter")) != "add" or not instruction.shape.type.is_float:
+        return None
+    parts = window(instruction, instruction.shape.rank)
+    most = math.prod(-(-w.size // w.stride) for w in parts)
+    certainly = added(instruction, evaluate, lambda arrays: float(most), fixed=(0,))
+    else_ = opaque(instruction, evaluate)
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        return (else_ if type(values[0]) is Spread else certainly)(analyst, instruction, values)
+
+    return run
 
 
 def rising(instruction: Instruction, evaluate: Evaluate) -> Evaluate:

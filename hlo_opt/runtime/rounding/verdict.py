@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,24 +30,17 @@ def _enclosure(value: Any, expected: Array) -> Enclosure:
 
 
 def compared(
-    module: Module, expected: Sequence[Array], actual: Sequence[Array], analysed: Callable[[bool], Analysis] | None
+    module: Module, expected: Sequence[Array], actual: Sequence[Array], analysis: Analysis | None
 ) -> list[OutputReport]:
-    """One report per output.
-
-    analysed  runs the original's analysis, with where digits are lost or without; None: outputs must be equal
-    """
-    pairs = list(zip(expected, actual, strict=True))
-    if analysed is None:
-        reports = [compare_output(n, e, a) for n, (e, a) in enumerate(pairs)]
-    else:
-        analysis = analysed(False)
+    """One report per output, from the original's analysis; without one, outputs must be equal."""
+    bounds: Sequence[Enclosure | None] = [None] * len(expected)
+    if analysis is not None:
         bounds = enclosures(analysis, expected)
-        reports = [compare_output(n, e, a, b) for n, ((e, a), b) in enumerate(zip(pairs, bounds, strict=True))]
-        loose = [r.output for r in reports if r.ok and r.loose > LOOSE_SHARE]
-        if loose:
-            analysis = analysed(True)
-            for n in loose:
-                reports[n] = replace(reports[n], weak=_lost(module, analysis, reports[n]))
+    reports = [compare_output(n, e, a, b) for n, (e, a, b) in enumerate(zip(expected, actual, bounds, strict=True))]
+    if analysis is not None:
+        reports = [
+            replace(r, weak=_lost(module, analysis, r)) if r.ok and r.loose > LOOSE_SHARE else r for r in reports
+        ]
     free = unread(module)
     return [r if r.weak or not r.ok else replace(r, weak=_plain(expected[r.output], r.output in free)) for r in reports]
 

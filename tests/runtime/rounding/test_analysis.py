@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.evaluate import evaluate_devices
 from hlo_opt.runtime.compare import check
 from hlo_opt.runtime.differences import compare_output
 from hlo_opt.runtime.inputs import sample_inputs
 from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.rounding.analysis import analyse
+from hlo_opt.runtime.rounding.analysis import analyse, analyse_devices
 from hlo_opt.runtime.rounding.spread import HIGH, LOW, VALUE, Spread, picked
 from hlo_opt.runtime.rounding.verdict import enclosures
 
@@ -73,7 +74,7 @@ def test_where_digits_are_lost_is_found() -> None:
         "  far = f32[] constant(1e6)\n  f = f32[100]{0} broadcast(far), dimensions={}\n  d = f32[100]{0} multiply(c, f)\n"
         "  lost = f32[100]{0} cosine(d)\n  ROOT e = f32[100]{0} negate(lost)"
     )
-    made = analyse(module, [np.linspace(0, 1, 100, dtype=np.float32)], losses=True).outputs[0]
+    made = analyse(module, [np.linspace(0, 1, 100, dtype=np.float32)]).outputs[0]
     assert isinstance(made, Spread) and made.loss is not None and made.loss.instruction.name == "lost"
 
 
@@ -106,3 +107,19 @@ def test_a_report_is_plain_data() -> None:
     module = dump("softmax_bf16")
     result = check(module, module, backend="numpy")
     assert json.loads(json.dumps([asdict(o) for o in result.outputs]))[0]["weak"] is None
+
+
+def test_devices_exchange_what_may_be_open() -> None:
+    body = "  a = f32[64]{0} parameter(0)\n  i = u32[] replica-id()\n  k = u32[] constant(0)\n  p = pred[] compare(i, k), direction=EQ\n"
+    body += "  e = f32[64]{0} exponential(a)\n  q = pred[64]{0} broadcast(p), dimensions={}\n  c = f32[64]{0} select(q, e, a)\n"
+    body += "  s = f32[64]{0} all-reduce(c), replica_groups={{0,1,2,3}}, to_apply=add_f32\n"
+    body += "  t = f32[64]{0} all-reduce-start(s), replica_groups={{0,1},{2,3}}, to_apply=maximum_f32\n  ROOT m = f32[64]{0} all-reduce-done(t)"
+    module = hlo_opt.parse(str(parsed(body)).replace("HloModule m", "HloModule m, replica_count=4", 1))
+    rng = np.random.default_rng(0)
+    inputs = [[rng.normal(size=64).astype(np.float32)] for _ in range(4)]
+    expected = evaluate_devices(module, inputs)
+    made = analyse_devices(module, inputs)
+    for analysis, (array,) in zip(made, expected, strict=True):
+        (value,) = analysis.outputs
+        assert isinstance(value, Spread) and np.allclose(value.rows[VALUE], array, rtol=1e-5)
+        assert ((value.rows[LOW] < array) & (array < value.rows[HIGH])).all()

@@ -1,6 +1,6 @@
 import numpy as np
 
-from hlo_opt.runtime.rounding.calibration import FACTOR, FACTOR_ALONE, calibrated
+from hlo_opt.runtime.rounding.calibration import LEAST, MOST, calibrated
 from hlo_opt.runtime.rounding.spread import HIGH, LANES, LOW, MOVED, ROWS
 
 
@@ -11,18 +11,26 @@ def rows(value: np.ndarray, far: np.ndarray | float, moved: np.ndarray | float) 
     made[LOW] -= far
     made[HIGH] += far
     made[MOVED:] += moved * rng.uniform(-1, 1, (LANES, *value.shape))
-    made[MOVED] = value + moved
+    made[MOVED:, ::3] = (value + moved)[::3]
     return made
 
 
 def test_bounds_are_some_times_as_wide_as_the_moved_values() -> None:
     value = np.linspace(1, 2, 1000)
     made = calibrated(rows(value, 1.0, 1e-3))
-    assert np.allclose(made[HIGH] - value, FACTOR * 1e-3, rtol=1e-6) and np.allclose(
-        value - made[LOW], FACTOR * 1e-3, rtol=1e-6
+    assert np.allclose(made[HIGH] - value, LEAST * 1e-3, rtol=1e-6) and np.allclose(
+        value - made[LOW], LEAST * 1e-3, rtol=1e-6
     )
     alone = calibrated(rows(value[:1], 1.0, 1e-3))
-    assert np.allclose(alone[HIGH] - value[:1], FACTOR_ALONE * 1e-3)
+    assert np.allclose(alone[HIGH] - value[:1], LEAST * 1e-3)
+
+
+def test_what_one_source_moves_has_wider_bounds() -> None:
+    value = np.linspace(1, 2, 1000)
+    made = rows(value, 1.0, 0.0)
+    made[MOVED:] += np.array([1e-3, -2e-4, 5e-4, 9e-4])[:, None]
+    made = calibrated(made)
+    assert np.allclose(made[HIGH] - value, MOST * 1e-3, rtol=1e-6)
 
 
 def test_bounds_only_shrink() -> None:
@@ -36,7 +44,7 @@ def test_an_element_whose_moved_values_meet_it_is_as_open_as_its_like() -> None:
     moved = np.full(1000, 1e-3)
     moved[500] = 0
     made = calibrated(rows(value, 1.0, moved))
-    assert np.allclose(made[HIGH][500] - 1, FACTOR * 1e-3)
+    assert np.allclose(made[HIGH][500] - 1, LEAST * 1e-3)
 
 
 def test_elements_with_other_relative_radii_have_a_share_of_their_own() -> None:
@@ -44,7 +52,7 @@ def test_elements_with_other_relative_radii_have_a_share_of_their_own() -> None:
     far = np.where(np.arange(2000) < 1000, 1e-1, 1e-6)
     moved = np.where(np.arange(2000) < 1000, 1e-4, 1e-6)
     made = calibrated(rows(value, far, moved))
-    assert np.allclose(made[HIGH][:1000] - 1, FACTOR * 1e-4, rtol=1e-3)
+    assert np.allclose(made[HIGH][:1000] - 1, LEAST * 1e-4, rtol=1e-3)
     assert np.allclose(made[HIGH][1000:] - 1, 1e-6, rtol=1e-3)
 
 
