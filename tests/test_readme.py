@@ -46,3 +46,15 @@ def test_every_verb_that_is_named_exists() -> None:
 )
 def test_comparison_knows_what_is_left_out(expected: str, actual: str, is_same: bool) -> None:
     assert readme.same(expected, actual) is is_same
+
+
+def test_the_ways_to_get_a_dump_from_jax_are_as_they_are_shown() -> None:
+    jax = pytest.importorskip("jax")
+    import hlo_opt
+    from hlo_opt.text.frames import has_source_lines
+
+    lowered = jax.jit(lambda x: jax.numpy.exp(x) * 2).lower(jax.numpy.ones(3))
+    for call in ('as_text("hlo", debug_info=True)', "compile().as_text()"):
+        assert f".lower(*args).{call}" in TEXT
+    made = [lowered.as_text("hlo", debug_info=True), lowered.compile().as_text(), lowered.as_text("hlo")]
+    assert [has_source_lines(hlo_opt.parse(dump)) for dump in made] == [True, True, False]

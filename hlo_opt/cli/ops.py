@@ -17,7 +17,7 @@ def command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
     """Show which faces each opcode of the op table has: shape inference, NumPy meaning, index map, CUDA, ...
 
     With --types, or with the opcodes named, for which element types they are there, and how many ULP results may be off.
-    A hole is no crash: it becomes a coded reason when a dump needs it.
+    Missing entries are reported as coded reasons when a dump needs them.
     """
     from hlo_opt.report import coverage
 

@@ -86,7 +86,9 @@ _FUSING = (
         "--preset", metavar="NAME", help="The passes to run, by the name of a list of them.  [default: default]"
     ),
     click.option("--passes", metavar="SPEC", help="The passes to run: 'instruction-fusion{may-duplicate=false},dce'."),
-    click.option("--config", metavar="FILE.toml", help="Read these options from a file; those typed win."),
+    click.option(
+        "--config", metavar="FILE.toml", help="Read these options from a file; the command line overrides it."
+    ),
     click.option(
         "--target",
         metavar="NAME|FILE",

@@ -62,7 +62,7 @@ def command(
 
     A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output that is the same on all of them
     comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
-    Types that NumPy lacks are stored as their raw bits. What ran is told on stderr.
+    Types that NumPy lacks are stored as their raw bits. Reports on stderr which backend ran.
     """
     files.check_writable(outputs)
     files.check_writable(profile)

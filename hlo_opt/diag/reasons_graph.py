@@ -99,9 +99,9 @@ register_reason(
     ReasonSpec(
         "FUS105",
         "several-outputs",
-        "`{producer}` gives a tuple of {outputs} arrays, and a producer inside a fusion is one value",
+        "`{producer}` gives a tuple of {outputs} arrays, and only single-output operations can be pulled into their consumer",
         "an operation with one output can be fused; split `{producer}` where that costs nothing",
-        "A producer inside a fusion is one value. One that makes a tuple (a reduce over several arrays, a multi-output fusion) would have to be "
+        "Only single-output operations can be pulled into their consumer. One that makes a tuple (a reduce over several arrays, a multi-output fusion) would have to be "
         "computed again for each of its outputs. Source: xla/service/gpu/gpu_fusible.cc.",
         """\
 HloModule example

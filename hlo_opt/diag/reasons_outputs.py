@@ -34,7 +34,7 @@ register_reason(
     ReasonSpec(
         "FUS132",
         "siblings-connected",
-        "`{user}` needs the result of `{needed}`, so that one kernel of both would wait for itself",
+        "`{user}` needs the result of `{needed}`, so fusing them would create a cycle",
         "`{needed}` can be fused into what reads it, or joined with it; `{user}` only with kernels that it does not need",
         "Two kernels that read the same value can be one if neither depends on the other. Source: CanFuseSiblings in "
         "xla/backends/gpu/transforms/multi_output_fusion.cc.",
