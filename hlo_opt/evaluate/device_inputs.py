@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.drawing import PLAIN, Style
 from hlo_opt.evaluate.inputs import Array, as_numpy, module_inputs
 from hlo_opt.evaluate.shardings import Tiling, sharding_of, tiling
 from hlo_opt.ir import Attribute, Instruction, Module, Shape
 from hlo_opt.ops.module_devices import counts
 
 
-def device_inputs(module: Module, seed: int = 0) -> list[list[Array]]:
-    """Inputs for every device, the same for the same seed; those of device 0 are `module_inputs(module, seed)`."""
+def device_inputs(module: Module, seed: int = 0, *, style: Style = PLAIN) -> list[list[Array]]:
+    """Inputs for every device, the same for the same seed; those of device 0 are `module_inputs(module, seed)`. `style` as for `module_inputs`."""
     replicas, partitions = counts(module)
     drawn: dict[int, list[Array]] = {}
     found: list[list[Array]] = [[] for _ in range(replicas * partitions)]
@@ -36,7 +37,7 @@ def device_inputs(module: Module, seed: int = 0) -> list[list[Array]]:
                     continue
                 leader = 0 if not leaf.rank else _leader(parameter, place, leaf, device, partitions)
                 if leader not in drawn:
-                    drawn[leader] = module_inputs(module, seed, device=leader)
+                    drawn[leader] = module_inputs(module, seed, device=leader, style=style)
                 own.append(drawn[leader][number])
                 number += 1
     return found

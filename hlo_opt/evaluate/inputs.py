@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
-from hlo_opt.ir import ElementType, Instruction, Module, Shape
-from hlo_opt.ops import find
+from hlo_opt.evaluate.drawing import PLAIN, Style, draw
+from hlo_opt.evaluate.wanted import wanted
+from hlo_opt.ir import ElementType, Module, Shape
 from hlo_opt.ops.dynamic import at_bound
 
 Value = Any
@@ -120,14 +121,10 @@ def raw_dtype(element_type: ElementType) -> np.dtype[Any]:
     return np.dtype(f"uint{element_type.dtype.itemsize * 8}")
 
 
-def module_inputs(module: Module, seed: int = 0, *, device: int = 0) -> list[Array]:
-    """Random inputs for the entry, the same for the same seed (and simulated device): normal floats, small integers, coins.
-
-    Where an operation that takes a parameter directly says what it likes (`OpSpec.samples`), that is drawn instead. Raises EvaluationError (HLO401) for a
-    parameter whose size is open.
+def module_inputs(module: Module, seed: int = 0, *, device: int = 0, style: Style = PLAIN) -> list[Array]:
+    """Inputs for the entry, the same for the same seed (and simulated device, and style): what everything that reads them likes to be given, see
+    `hlo_opt.ops.wishes`; else normal floats, small integers, coins. Raises EvaluationError (HLO401) for a parameter whose size is open.
     """
-    generator = np.random.default_rng([seed, device] if device else seed)
-    found: list[Array] = []
     for parameter in module.entry.parameters:
         if any(size < 0 for leaf in parameter.shape.leaves() for size in leaf.dimensions):
             raise EvaluationError(
@@ -136,39 +133,6 @@ def module_inputs(module: Module, seed: int = 0, *, device: int = 0) -> list[Arr
                 span=module.span(parameter),
                 hint="give the inputs",
             )
-        liked = _liked(generator, parameter)
-        if liked is not None:
-            found.append(liked)
-        else:
-            found.extend(draw(generator, leaf) for leaf in parameter.shape.leaves() if leaf.is_array)
-    return found
-
-
-def _liked(generator: np.random.Generator, parameter: Instruction) -> Array | None:
-    if not parameter.shape.is_array:
-        return None
-    for user in parameter.users:
-        spec = find(user.opcode)
-        if spec is None or spec.samples is None:
-            continue
-        drawn = np.asarray(spec.samples(generator, user)[user.operands.index(parameter)])
-        if drawn.shape == parameter.shape.dimensions and drawn.dtype == parameter.shape.type.dtype:
-            return drawn
-    return None
-
-
-def draw(generator: np.random.Generator, shape: Shape) -> Array:
-    """Normal numbers for floats and complex numbers, 0..7 or -4..7 for integers (what the type has of that range), coins for pred."""
-    element_type, sizes = shape.type, shape.dimensions
-    if element_type.kind == "pred":
-        return generator.integers(0, 2, sizes).astype(np.bool_)
-    if element_type.is_integer:
-        low = -min(4, 1 << (element_type.bits - 1)) if element_type.kind == "signed" else 0
-        high = min(8, 1 << (element_type.bits - (element_type.kind == "signed")))
-        return np.asarray(generator.integers(low, high, sizes)).astype(element_type.dtype)
-    real = np.asarray(generator.standard_normal(sizes))
-    if element_type.is_complex:
-        real = real + 1j * generator.standard_normal(sizes)
-        return np.asarray(real).astype(element_type.dtype)
-    narrow = element_type.is_narrow_float
-    return real.astype(np.float32).astype(element_type.dtype) if narrow else real.astype(element_type.dtype)
+    parts = [seed, device, style.number] if style.number else [seed, device] if device else seed
+    generator = np.random.default_rng(parts)
+    return [draw(generator, shape, wish, style) for shape, wish in zip(input_shapes(module), wanted(module), strict=True)]

@@ -45,7 +45,6 @@ def elementwise(
     commutative: bool = False,
     precision: Precision = "f32",
     attributes: Mapping[str, bool] | None = None,
-    domain: tuple[float, float] | None = None,
 ) -> OpSpec:
     """Declare an elementwise opcode and put it into the table.
 
@@ -60,7 +59,6 @@ def elementwise(
     ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
     complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
-    domain     where samples for tests come from, for functions that are not defined everywhere
     Raises ValueError when the opcode is in the table already.
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
@@ -77,7 +75,6 @@ def elementwise(
             cuda=lowering,
             flops=lambda instruction: float(instruction.shape.element_count),
             tolerance=_tolerance(ulp, complex_ulp),
-            samples=None if domain is None else _samples(*domain),
             commutative=commutative,
             expensive=_expensive(expensive),
         )
@@ -187,13 +184,3 @@ def _expensive(cost: Cost) -> Callable[[Instruction], bool]:
         return lambda instruction: instruction.operands[0].shape.type.is_complex
     return lambda instruction: cost == "always"
 
-
-def _samples(low: float, high: float) -> Callable[..., list[Any]]:
-    def samples(generator: Any, instruction: Instruction) -> list[Any]:
-        drawn = []
-        for operand in instruction.operands:
-            values = generator.uniform(low, high, operand.shape.dimensions)
-            drawn.append(narrow(values, operand.shape.type))
-        return drawn
-
-    return samples

@@ -6,6 +6,7 @@ The table is filled by the family files of this package (`elementwise`, `movemen
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.lowering import Lowering
+from hlo_opt.ops.wishes import RULES, Rule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +117,7 @@ class OpSpec:
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
     own_kernel  a library operation that a kernel of ours computes, by itself, where a plan covers it
     hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
-    samples     draws operand values for tests: (generator, instruction or shapes) -> list of arrays; None: normal numbers, small integers
+    samples     what it likes its operands to hold, where inputs are drawn: the rule of `hlo_opt.ops.wishes`, if none is given; None: any numbers
     """
 
     opcode: str
@@ -131,7 +133,7 @@ class OpSpec:
     expands: Callable[[Instruction], bool] | None = None
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
-    samples: Callable[..., list[Any]] | None = None
+    samples: Rule | None = None
     commutative: bool = False
     side_effects: bool = False
     expensive: Callable[[Instruction], bool] | None = None
@@ -181,6 +183,8 @@ def register(spec: OpSpec, *, replace: bool = False) -> OpSpec:
     """Add an opcode to the table. Raises ValueError when it is declared already."""
     if spec.opcode in _TABLE and not replace:
         raise ValueError(f"opcode {spec.opcode} is declared twice")
+    if spec.samples is None and spec.opcode in RULES:
+        spec = dataclasses.replace(spec, samples=RULES[spec.opcode])
     _TABLE[spec.opcode] = spec
     return spec
 

@@ -1,0 +1,161 @@
+"""Inputs that reach: several draws, until all that a run of the module can do has been done, as far as inputs can be found that do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.device_inputs import device_inputs
+from hlo_opt.evaluate.devices import check_devices, evaluate_devices
+from hlo_opt.evaluate.drawing import PLAIN, Style
+from hlo_opt.evaluate.inputs import Array
+from hlo_opt.evaluate.reference import evaluate
+from hlo_opt.evaluate.watch import Watcher, watching
+from hlo_opt.evaluate.ways import TooMuch, Watch, Way, ways_of
+from hlo_opt.ir import Instruction, Module
+
+MOST_DRAWS = 3
+"""Draws that are chosen."""
+MOST_TRIED = 12
+"""Draws that are tried, of a module that takes next to no time."""
+WORK = 100_000_000
+"""How much all draws together may have to do, counted as in `Watch`; of a module where one draw has more to do, two are tried."""
+VAIN = 4
+"""Draws one after another that reach nothing new, after which no more are tried."""
+
+Gone = frozenset[tuple[Instruction, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One set of inputs.
+
+    inputs   for each device, one array per array of the entry's parameters
+    outputs  what the module makes of them on each device, tuples flattened in order: HLO's meaning, by the interpreter
+    style    how they were drawn
+    """
+
+    inputs: list[list[Array]]
+    outputs: list[list[Array]]
+    style: Style
+
+
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """The draws that a check should use, the first of them that of the plain seed, and the ways that none of them went. `tried` counts the draws looked at."""
+
+    draws: tuple[Draw, ...]
+    unreached: tuple[Way, ...]
+    tried: int
+
+
+def styles() -> Iterator[Style]:
+    """How one draw after the other is made: plain; quiet, such that constants matter; whole numbers, which tie; loud; then all mixed."""
+    yield PLAIN
+    yield Style(1, loudness=1e-3, axis=-1, beyond=0.125)
+    yield Style(2, whole=True, beyond=0.125, axis=-1)
+    yield Style(3, loudness=30.0, beyond=0.5)
+    yield Style(4, special=0.03, axis=-1)
+    for number in range(5, MOST_TRIED):
+        yield Style(
+            number,
+            loudness=10.0,
+            mixed=True,
+            axis=number % 3 - 1,
+            whole=number % 3 == 0,
+            beyond=0.125 * (number % 2),
+            special=0.01 * (number % 4 == 3),
+        )
+
+
+def reaching_inputs(
+    module: Module, seed: int = 0, *, most: int = MOST_DRAWS, watch: Watcher | None = None, max_steps: int | None = None
+) -> Reached:
+    """Draw inputs from a seed until selects, comparisons, branches, clamps, indices and loops have gone every way, or nothing new is found; choose few draws that
+    together went all that any went.
+
+    most       draws that are chosen
+    watch      told of every event of the first draw's run
+    max_steps  as for `evaluate`
+    The same seed gives the same draws. A module that takes long is evaluated twice at most. Raises EvaluationError as `module_inputs` and `evaluate` do; what
+    only a later draw runs into ends the search.
+    """
+    ways = ways_of(module)
+    tried: list[_Tried] = []
+    missing = {(instruction, way) for instruction, own in ways.items() for way in own}
+    limit, vain = None, 0
+    for style in styles():
+        if tried and (not missing or vain >= VAIN or most < 2):
+            break
+        if len(tried) > 1 and sum(t.work for t in tried) + tried[0].work > WORK:
+            break
+        found = _try(module, seed, style, Watch(ways, limit), None if tried else watch, max_steps)
+        if found is None:
+            vain += 1
+            continue
+        limit = limit or max(SLACK * found.work, LEAST_LIMIT)
+        vain = vain + 1 if missing.isdisjoint(found.gone) else 0
+        missing -= found.gone
+        tried.append(found)
+    return _chosen(tried, {(i, way): None for i, own in ways.items() for way in own}, most)
+
+
+SLACK = 1.5
+"""How much more than the first draw a later one may do: with other inputs, a loop may run for ever."""
+LEAST_LIMIT = 10_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """A draw, the ways that it went, how much there was to do, and the share of its outputs that are numbers."""
+
+    draw: Draw
+    gone: Gone
+    work: int
+    finite: float
+
+
+def _try(
+    module: Module, seed: int, style: Style, seen: Watch, watch: Watcher | None, max_steps: int | None
+) -> _Tried | None:
+    """None where a draw that is not the first one goes wrong: it can be left out."""
+    inputs = device_inputs(module, seed, style=style)
+    try:
+        if check_devices(module) == 1:
+            outputs = [evaluate(module, inputs[0], watch=watching(watch, seen), max_steps=max_steps, as_xla_cpu=False)]
+        else:
+            outputs = evaluate_devices(
+                module, inputs, watch=watching(watch, seen), max_steps=max_steps, as_xla_cpu=False
+            )
+    except (TooMuch, EvaluationError):
+        if style is PLAIN:
+            raise
+        return None
+    shares = [np.isfinite(o).mean() if o.dtype.kind in "fc" else 1.0 for own in outputs for o in own if o.size]
+    return _Tried(Draw(inputs, outputs, style), frozenset(seen.gone), seen.work, min(map(float, shares), default=1.0))
+
+
+def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most: int) -> Reached:
+    """The fewest draws that go all ways that any goes, as far as `most` can: the first (or one with numbers in its outputs, where that has hardly any), then
+    always the one that adds most."""
+    left = list(tried)
+    first = left[0] if left[0].finite >= POOR else max(left, key=lambda t: t.finite)
+    chosen = [first]
+    left.remove(first)
+    gone = set(first.gone)
+    while left and len(chosen) < most:
+        best = max(left, key=lambda t: len(t.gone - gone) * (0.2 + t.finite))
+        if best.gone <= gone:
+            break
+        chosen.append(best)
+        gone |= best.gone
+        left.remove(best)
+    unreached = tuple(Way(*key) for key in ways if key not in gone)
+    return Reached(tuple(t.draw for t in chosen), unreached, len(tried))
+
+
+POOR = 0.5
+"""Share of numbers in an output, below which a draw does not say much about it."""

@@ -1,0 +1,239 @@
+"""What a module's parameters should hold: the wishes of everything that reads them, followed backwards from each result.
+
+Calls, fusions, conditionals and loops are looked into at each place where they stand, as if they were written there. Of a loop, the state that goes in is asked for
+what condition and body like of theirs; what goes round is not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.ir import Called, Computation, Instruction, Module
+from hlo_opt.ops import find
+from hlo_opt.ops.bounds import bounds_of, type_bounds
+from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish
+
+MOST_VISITED = 100_000
+"""Instructions that are looked at, each as often as it is called; what comes beyond has no wishes."""
+DEEPEST = 50
+"""Computations that call each other; what lies deeper has no wishes."""
+FEW = 6.0
+"""Rounds that a loop should take whose bound is an input."""
+
+_HANDS_ON = frozenset({"reshape", "transpose", "broadcast", "copy", "bitcast", "convert", "reverse"})
+
+
+def wanted(module: Module) -> list[Wish]:
+    """One wish for each array of the entry's parameters, tuples flattened in order."""
+    entry = module.entry
+    frame = _Frame(entry, [], True, _Budget())
+    frame.look()
+    return [
+        wish
+        for p in entry.parameters
+        for leaf, wish in zip(p.shape.leaves(), frame.wishes(p), strict=True)
+        if leaf.is_array
+    ]
+
+
+def known_bounds(module: Module) -> dict[Instruction, Bounds]:
+    """Between which numbers the values are, of all instructions that run by themselves (not within a reduction or a sort) and have one array as their value."""
+    found: dict[Instruction, Bounds] = {}
+    todo = [_Frame(module.entry, [], True, _Budget())]
+    while todo:
+        frame = todo.pop()
+        for instruction in frame.computation.instructions:
+            low, high = frame.bounds(instruction)
+            if instruction in found:
+                low, high = min(low, found[instruction][0]), max(high, found[instruction][1])
+            found[instruction] = low, high
+        todo += [inner for frames in frame.within.values() for inner, _ in frames]
+    return found
+
+
+class _Budget:
+    """How many instructions may still be looked at."""
+
+    def __init__(self) -> None:
+        self.left = MOST_VISITED
+
+
+class _Frame:
+    """A computation at one place where it is called."""
+
+    def __init__(
+        self,
+        computation: Computation,
+        arguments: Sequence[Sequence[Bounds]],
+        outermost: bool,
+        budget: _Budget,
+        depth: int = 0,
+        weights: Sequence[bool] = (),
+    ) -> None:
+        self.computation = computation
+        self.budget = budget
+        self.depth = depth
+        self.within: dict[Instruction, list[tuple[_Frame, int]]] = {}
+        """The frames of what an instruction calls, each with the number of the first operand that goes there."""
+        self._wishes: dict[Instruction, list[Wish]] = {}
+        self._bounds: dict[Instruction, list[Bounds]] = {}
+        self._weights: set[Instruction] = set()
+        for instruction in computation.instructions:
+            number = instruction.parameter_number
+            if number is not None:
+                given = arguments[number] if number < len(arguments) else None
+                own = [type_bounds(leaf) for leaf in instruction.shape.leaves()]
+                self._bounds[instruction] = list(given) if given is not None and len(given) == len(own) else own
+                if outermost or (number < len(weights) and weights[number]):
+                    self._weights.add(instruction)
+            else:
+                self._enter(instruction)
+
+    def _enter(self, instruction: Instruction) -> None:
+        """Bounds of an instruction, and frames for what it calls."""
+        self.budget.left -= 1
+        operands = instruction.operands
+        if (instruction.opcode in _HANDS_ON or instruction.opcode == "get-tuple-element") and operands[
+            0
+        ] in self._weights:
+            self._weights.add(instruction)
+        count = _count(instruction)
+        if instruction.opcode == "tuple":
+            self._bounds[instruction] = [b for o in operands for b in self._bounds[o]]
+            return
+        if instruction.opcode == "get-tuple-element":
+            start = _place(instruction)
+            self._bounds[instruction] = self._bounds[operands[0]][start : start + count]
+            return
+        called = self._called(instruction) if self.budget.left > 0 and self.depth < DEEPEST else []
+        for computation, first in called:
+            known = instruction.opcode in ("call", "fusion", "conditional", "async-start")
+            given = operands[first : first + len(computation.parameters)]
+            frame = _Frame(
+                computation,
+                [self._bounds[o] for o in given] if known else [],
+                False,
+                self.budget,
+                self.depth + 1,
+                [o in self._weights for o in given],
+            )
+            self.within.setdefault(instruction, []).append((frame, first))
+        if instruction.opcode in ("call", "fusion") and called:
+            frame = self.within[instruction][0][0]
+            self._bounds[instruction] = list(frame._bounds[frame.computation.root])
+        elif count == 1 and instruction.shape.is_array:
+            self._bounds[instruction] = [bounds_of(instruction, [self.bounds(o) for o in operands])]
+        else:
+            self._bounds[instruction] = [ANYTHING] * count
+
+    @staticmethod
+    def _called(instruction: Instruction) -> list[tuple[Computation, int]]:
+        """What it calls with whole operands, and with which operand the parameters begin."""
+        found: list[tuple[Computation, int]] = []
+        if instruction.opcode == "conditional":
+            branches = instruction.attributes.get("branch_computations")
+            listed = branches.computations if isinstance(branches, Called) else instruction.called()
+            return [(computation, number) for number, computation in enumerate(listed, 1)]
+        if instruction.opcode in ("call", "fusion", "while", "map", "async-start"):
+            found = [(computation, 0) for computation in instruction.called()]
+        return found
+
+    def look(self, result: Sequence[Wish] = ()) -> None:
+        """Follow the wish for the result back to the parameters."""
+        if result:
+            self._want(self.computation.root, result)
+        for instruction in reversed(list(self.computation.instructions)):
+            if instruction.parameter_number is None and instruction in self._bounds:
+                self._ask(instruction, self.wishes(instruction))
+
+    def _ask(self, instruction: Instruction, wish: list[Wish]) -> None:
+        """What an instruction with this wish for its result asks of its operands."""
+        operands = instruction.operands
+        if instruction.opcode == "tuple":
+            start = 0
+            for operand in operands:
+                end = start + _count(operand)
+                self._want(operand, wish[start:end])
+                start = end
+        elif instruction.opcode == "get-tuple-element":
+            start, count = _place(instruction), _count(operands[0])
+            given = [NONE] * start + wish
+            self._want(operands[0], given + [NONE] * (count - len(given)))
+        elif instruction in self.within:
+            self._ask_within(instruction, wish)
+        elif instruction.opcode == "sort":
+            for operand, own in zip(operands, wish, strict=False):
+                self._want(operand, [own & Wish(near=(0.0, 1.0))])
+        else:
+            spec = find(instruction.opcode)
+            if spec is not None and spec.samples is not None:
+                asked = spec.samples(instruction, wish[0] if len(wish) == 1 else NONE, self)
+                for operand, own in zip(operands, asked, strict=False):
+                    if operand.shape.is_array:
+                        self._want(operand, [own])
+
+    def _ask_within(self, instruction: Instruction, wish: list[Wish]) -> None:
+        for frame, first in self.within[instruction]:
+            is_state = instruction.opcode == "while"
+            frame.look([] if is_state or len(wish) != _count(frame.computation.root) else wish)
+            for operand, parameter in zip(
+                instruction.operands[first:], frame.computation.parameters, strict=False
+            ):
+                if _count(operand) == _count(parameter):
+                    self._want(operand, frame.wishes(parameter))
+        if instruction.opcode == "while":
+            self._ask_bounds(instruction)
+        elif instruction.opcode == "conditional" and instruction.operands[0].shape.type.kind != "pred":
+            branches = len(self.within[instruction])
+            self._want(instruction.operands[0], [Wish(0.0, float(branches - 1), form=Form.INDEX)])
+
+    def _ask_bounds(self, loop: Instruction) -> None:
+        """Integers of the state that the condition compares are small: a loop takes some rounds, not billions."""
+        condition = loop.attributes.get("condition")
+        if not isinstance(condition, Called):
+            return
+        found = [NONE] * _count(loop)
+        for compare in condition.computations[0].instructions:
+            if compare.opcode != "compare":
+                continue
+            for operand in compare.operands:
+                leaf = _leaf_of_state(operand)
+                if leaf is not None and operand.shape.is_array and operand.shape.type.is_integer:
+                    found[leaf] = Wish(0.0, FEW)
+        self._want(loop.operands[0], found)
+
+    def _want(self, instruction: Instruction, wishes: Sequence[Wish]) -> None:
+        own = self._wishes.setdefault(instruction, [NONE] * _count(instruction))
+        for number, wish in enumerate(wishes):
+            own[number] = own[number] & wish
+
+    def wishes(self, instruction: Instruction) -> list[Wish]:
+        """What is wished for each array of an instruction's value."""
+        return self._wishes.get(instruction) or [NONE] * _count(instruction)
+
+    def bounds(self, instruction: Instruction) -> Bounds:
+        found = self._bounds.get(instruction)
+        return found[0] if found is not None and len(found) == 1 else ANYTHING
+
+    def is_weight(self, instruction: Instruction) -> bool:
+        return instruction in self._weights
+
+
+def _leaf_of_state(instruction: Instruction) -> int | None:
+    """The array of a condition's parameter that an instruction hands on."""
+    while instruction.opcode in _HANDS_ON:
+        instruction = instruction.operands[0]
+    if instruction.opcode == "get-tuple-element" and instruction.operands[0].parameter_number is not None:
+        return _place(instruction)
+    return 0 if instruction.parameter_number is not None and instruction.shape.is_array else None
+
+
+def _count(instruction: Instruction) -> int:
+    return sum(1 for _ in instruction.shape.leaves())
+
+
+def _place(element: Instruction) -> int:
+    """Which array of its operand's value a get-tuple-element begins with."""
+    index, elements = element.value("index", 0), element.operands[0].shape.elements or ()
+    count = index if isinstance(index, int) else 0
+    return sum(sum(1 for _ in e.leaves()) for e in elements[:count])

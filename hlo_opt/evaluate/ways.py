@@ -1,0 +1,320 @@
+"""The ways that a run can go: which operand a select takes, which branch runs, whether an index is in range; and which of them a run went.
+
+An addition has ways too: each term must matter somewhere, or a mistake in it cannot be seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.evaluate.wanted import known_bounds
+from hlo_opt.evaluate.watch import Event
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops.wishes import Bounds
+
+MATTERS = 2.0**-8
+"""A term matters that is at least this share of the other one, in some element; of narrow floats a quarter."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way that an instruction can go. `words` finish the sentence that begins with the instruction's name: `is never true`."""
+
+    instruction: Instruction
+    words: str
+
+    def place(self) -> str:
+        """The name of the instruction, with the line of the text where it stands, if that is known."""
+        module = None if self.instruction.parent is None else self.instruction.parent.module
+        span = None if module is None else module.span(self.instruction)
+        return self.instruction.name if span is None else f"{self.instruction.name} (line {span.line})"
+
+    def __str__(self) -> str:
+        return f"{self.place()} {self.words}"
+
+
+def ways_of(module: Module) -> dict[Instruction, set[str]]:
+    """The ways of all instructions whose value depends on the inputs, but for those that bounds of values shut."""
+    bounds = known_bounds(module)
+    drawn = _drawn(module, bounds)
+    found = {}
+    for instruction in drawn:
+        kind = _KINDS.get(instruction.opcode)
+        if kind is not None:
+            ways = set(kind.ways(instruction, [bounds.get(o, _OPEN) for o in instruction.operands]))
+            if ways:
+                found[instruction] = ways
+    return found
+
+
+def _drawn(module: Module, within: Mapping[Instruction, Bounds]) -> list[Instruction]:
+    """The instructions that depend on the entry's parameters, as far as they run by themselves."""
+    drawn: dict[Instruction, None] = dict.fromkeys(module.entry.parameters)
+    for computation in reversed(list(module.computations)):  # callers come first
+        for instruction in computation.instructions:
+            if instruction not in within:
+                continue
+            if instruction in drawn or any(o in drawn for o in instruction.operands):
+                drawn[instruction] = None
+                for called in instruction.called():
+                    drawn.update(dict.fromkeys(called.parameters))
+    return [i for i in drawn if i in within and i.parameter_number is None]
+
+
+class TooMuch(Exception):
+    """A run goes on for longer than it is worth."""
+
+
+class Watch:
+    """Sees which ways a run goes. `work` is about how much the run has done, in elements; beyond `limit` it ends with `TooMuch`."""
+
+    def __init__(self, missing: Mapping[Instruction, set[str]], limit: float | None = None) -> None:
+        self.limit = math.inf if limit is None else limit
+        self.missing = {instruction: set(ways) for instruction, ways in missing.items() if ways}
+        self.bodies = {i.called_by("body").root: i for i in self.missing if i.opcode == "while"}
+        self.gone: set[tuple[Instruction, str]] = set()
+        self.work = 0
+
+    def __call__(self, event: Event) -> None:
+        self.work += _EVENT + getattr(event.value, "size", 1)
+        if self.work > self.limit:
+            raise TooMuch
+        loop = self.bodies.get(event.instruction)
+        if loop is not None and RUNS in self.missing[loop]:
+            self.missing[loop].discard(RUNS)
+            self.gone.add((loop, RUNS))
+        missing = self.missing.get(event.instruction)
+        if not missing:
+            return
+        for way in _KINDS[event.instruction.opcode].gone(event, missing):
+            if way in missing:
+                missing.discard(way)
+                self.gone.add((event.instruction, way))
+
+
+_EVENT = 4000
+"""What an instruction costs that does next to nothing, in elements."""
+_OPEN: Bounds = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """ways  of an instruction, with the bounds of its operands
+    gone  which of the missing ones an evaluation went
+    """
+
+    ways: Callable[[Instruction, Sequence[Bounds]], Iterator[str]]
+    gone: Callable[[Event, set[str]], Iterator[str]]
+
+
+TRUE, FALSE, TIE = "is never true", "is never false", "never compares equal values"
+FIRST, SECOND = "never takes its first choice", "never takes its second choice"
+BELOW, INSIDE, ABOVE = "never cuts off below", "never lets a value through", "never cuts off above"
+IN, OUT = "has no index in range", "has no index out of range"
+RUNS = "never runs a round"
+TERMS = ("has a first term that never matters", "has a second term that never matters")
+ZERO, OTHER = "is never zero", "is always zero"
+
+
+def _any(value: Any) -> bool:
+    return bool(np.any(value))
+
+
+def _truth_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    if i.shape.is_array and i.shape.type.kind == "pred":
+        yield from (TRUE, FALSE)
+
+
+def _compare_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    (a, b), (c, d) = bounds
+    direction = i.word("direction")
+    if a == b and c == d:
+        return
+    apart = b < c or d < a
+    less, equal, greater = a < d, not apart, b > c
+    true = {"LT": less, "LE": less or equal, "GT": greater, "GE": greater or equal, "EQ": equal, "NE": True}.get(direction, True)
+    false = {"LT": greater or equal, "LE": greater, "GT": less or equal, "GE": less, "EQ": True, "NE": equal}.get(direction, True)
+    if i.operands[0] is i.operands[1]:
+        true, false, equal = direction == "NE", direction == "EQ", False
+    yield from (way for way, can in ((TRUE, true), (FALSE, false), (TIE, equal)) if can)
+
+
+def _truth(event: Event, missing: set[str]) -> Iterator[str]:
+    if TRUE in missing and _any(event.value):
+        yield TRUE
+    if FALSE in missing and not np.all(event.value):
+        yield FALSE
+
+
+def _compare(event: Event, missing: set[str]) -> Iterator[str]:
+    yield from _truth(event, missing)
+    if TIE in missing and _any(event.operands[0] == event.operands[1]):
+        yield TIE
+
+
+def _select(event: Event, missing: set[str]) -> Iterator[str]:
+    if FIRST in missing and _any(event.operands[0]):
+        yield FIRST
+    if SECOND in missing and not np.all(event.operands[0]):
+        yield SECOND
+
+
+def _select_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    low, high = bounds[0]
+    if high > 0:
+        yield FIRST
+    if low < 1:
+        yield SECOND
+
+
+def _extreme_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    (a, b), (c, d) = bounds
+    if i.shape.type.is_complex or i.operands[0] is i.operands[1]:
+        return
+    greater, less = b > c, a < d
+    first, second = (greater, less) if i.opcode == "maximum" else (less, greater)
+    if first:
+        yield FIRST
+    if second:
+        yield SECOND
+
+
+def _extreme(event: Event, missing: set[str]) -> Iterator[str]:
+    a, b = event.operands
+    if event.instruction.opcode == "minimum":
+        a, b = b, a
+    if FIRST in missing and _any(a > b):
+        yield FIRST
+    if SECOND in missing and _any(a < b):
+        yield SECOND
+
+
+def _clamp_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    low, value, high = bounds
+    yield INSIDE
+    if value[0] < low[1]:
+        yield BELOW
+    if value[1] > high[0]:
+        yield ABOVE
+
+
+def _clamp(event: Event, missing: set[str]) -> Iterator[str]:
+    low, value, high = event.operands
+    if BELOW in missing and _any(value < low):
+        yield BELOW
+    if ABOVE in missing and _any(value > high):
+        yield ABOVE
+    if INSIDE in missing and _any((value > low) & (value < high)):
+        yield INSIDE
+
+
+def _branch_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    yield from (f"never takes branch {number}" for number, _ in enumerate(i.called()))
+
+
+def _branch(event: Event, missing: set[str]) -> Iterator[str]:
+    index = event.operands[0]
+    branches = sum(1 for _ in event.instruction.called())
+    if event.instruction.operands[0].shape.type.kind == "pred":
+        number = 0 if index else 1
+    else:
+        number = int(index) if 0 <= int(index) < branches else branches - 1
+    yield f"never takes branch {number}"
+
+
+def _while_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    yield RUNS
+
+
+def _while(event: Event, missing: set[str]) -> Iterator[str]:
+    yield from ()  # that a round ran is seen in the body
+
+
+def _term_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    if not i.shape.type.is_float or i.operands[0] is i.operands[1]:
+        return
+    yield from (way for way, (low, high) in zip(TERMS, bounds, strict=True) if not low == high == 0)
+
+
+def _terms(event: Event, missing: set[str]) -> Iterator[str]:
+    a, b = (np.abs(o) for o in event.operands)
+    share = 0.25 if event.instruction.shape.type.is_narrow_float else MATTERS
+    if TERMS[0] in missing and _any((a >= b * a.dtype.type(share)) & (a > 0)):
+        yield TERMS[0]
+    if TERMS[1] in missing and _any((b >= a * a.dtype.type(share)) & (b > 0)):
+        yield TERMS[1]
+
+
+def _rounding_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    low, high = bounds[0]
+    if low < 0.5 and high > -0.5:
+        yield ZERO
+    if low < 1 < high or low < -1 < high:
+        yield OTHER
+
+
+def _rounding(event: Event, missing: set[str]) -> Iterator[str]:
+    if OTHER in missing and _any(event.value):
+        yield OTHER
+    if ZERO in missing and not np.all(event.value):
+        yield ZERO
+
+
+def _index_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    first, rooms = _rooms(i)
+    known = bounds[first : first + len(rooms)] if len(rooms) == len(i.operands) - first else bounds[first : first + 1]
+    yield IN
+    if any(low < 0 or high > max(rooms, default=0) for low, high in known) and rooms:
+        yield OUT
+
+
+def _rooms(i: Instruction) -> tuple[int, list[int]]:
+    """The operand where the indices begin, and the largest index in range of each component."""
+    source = i.operands[0].shape.dimensions
+    if i.opcode == "dynamic-slice":
+        return 1, [d - s for d, s in zip(source, i.ints("dynamic_slice_sizes"), strict=False)]
+    if i.opcode == "dynamic-update-slice":
+        return 2, [d - s for d, s in zip(source, i.operands[1].shape.dimensions, strict=False)]
+    spec = i.ints("start_index_map") or i.ints("scatter_dims_to_operand_dims")
+    sizes = i.ints("slice_sizes")
+    first = 1 if i.opcode == "gather" else len(i.operands) // 2
+    return first, [source[d] - (sizes[d] if d < len(sizes) else 1) for d in spec if d < len(source)]
+
+
+def _index(event: Event, missing: set[str]) -> Iterator[str]:
+    first, rooms = _rooms(event.instruction)
+    if event.instruction.opcode in ("gather", "scatter"):
+        indices = np.asarray(event.operands[first])
+        axis = event.instruction.value("index_vector_dim", indices.ndim)
+        if isinstance(axis, int) and axis < indices.ndim and indices.shape[axis] == len(rooms):
+            parts = [np.take(indices, n, axis=axis) for n in range(len(rooms))]
+        else:
+            parts = [indices]
+    else:
+        given = event.operands[first:]
+        parts = list(given) if len(given) == len(rooms) else list(np.asarray(given[0]).reshape(-1)) if given else []
+    for part, room in zip(parts, rooms, strict=False):
+        inside = (part >= 0) & (part <= room)
+        if _any(inside):
+            yield IN
+        if not np.all(inside):
+            yield OUT
+
+
+_KINDS: Mapping[str, _Kind] = {
+    **dict.fromkeys(("is-finite", "and", "or"), _Kind(_truth_ways, _truth)),
+    **dict.fromkeys(("maximum", "minimum"), _Kind(_extreme_ways, _extreme)),
+    **dict.fromkeys(("add", "subtract"), _Kind(_term_ways, _terms)),
+    **dict.fromkeys(("floor", "ceil", "round-nearest-afz", "round-nearest-even"), _Kind(_rounding_ways, _rounding)),
+    **dict.fromkeys(("gather", "scatter", "dynamic-slice", "dynamic-update-slice"), _Kind(_index_ways, _index)),
+    "clamp": _Kind(_clamp_ways, _clamp),
+    "compare": _Kind(_compare_ways, _compare),
+    "conditional": _Kind(_branch_ways, _branch),
+    "select": _Kind(_select_ways, _select),
+    "while": _Kind(_while_ways, _while),
+}

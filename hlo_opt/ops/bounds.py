@@ -1,0 +1,215 @@
+"""Between which numbers the values of an operation are, whatever its operands hold: rules beside the op table, for those who draw inputs.
+
+Bounds are those of real numbers: NaN and what rounding adds are left out, so nothing that must be right may be built on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.wishes import ANYTHING, Bounds, reducer
+
+Rule = Callable[[Instruction, Sequence[Bounds]], Bounds]
+
+LARGEST_CONSTANT = 1 << 16
+"""Elements of a constant that are looked at."""
+
+
+def bounds_of(instruction: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    """The bounds of an operation with one array as its result, from those of its operands; (-inf, inf) where nothing is known."""
+    if not instruction.shape.is_array:
+        return ANYTHING
+    rule = _RULES.get(instruction.opcode)
+    low, high = ANYTHING if rule is None else rule(instruction, operands)
+    if math.isnan(low) or math.isnan(high):
+        low, high = ANYTHING
+    least, most = type_bounds(instruction.shape)
+    if low < least or high > most:  # an integer that wraps around
+        return least, most
+    return low, high
+
+
+def type_bounds(shape: Shape) -> Bounds:
+    """What an integer type holds; (-inf, inf) for all others."""
+    if not shape.is_array:
+        return ANYTHING
+    element_type = shape.type
+    if element_type.kind == "pred":
+        return 0.0, 1.0
+    if element_type.kind == "unsigned":
+        return 0.0, float((1 << element_type.bits) - 1)
+    if element_type.kind == "signed":
+        half = 1 << (element_type.bits - 1)
+        return float(-half), float(half - 1)
+    return ANYTHING
+
+
+def _constant(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    if i.literal is None or i.literal.is_elided or i.shape.type.is_complex or i.shape.element_count > LARGEST_CONSTANT:
+        return ANYTHING
+    value = i.literal.value
+    if isinstance(value, tuple) or not value.size:
+        return ANYTHING
+    if value.dtype.kind == "b":
+        return float(value.min()), float(value.max())
+    wide = value.astype(float)
+    return float(wide.min()), float(wide.max())
+
+
+def _iota(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    dimension = i.value("iota_dimension", 0)
+    sizes = i.shape.dimensions
+    known = isinstance(dimension, int) and dimension < len(sizes)
+    return (0.0, float(max(sizes[dimension] - 1, 0))) if known and isinstance(dimension, int) else ANYTHING
+
+
+def _first(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    return operands[0]
+
+
+def _hull(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    return min(low for low, _ in operands), max(high for _, high in operands)
+
+
+def _select(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    return _hull(i, operands[1:])
+
+
+def _add(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    (a, b), (c, d) = operands
+    return a + c, b + d
+
+
+def _subtract(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    (a, b), (c, d) = operands
+    return a - d, b - c
+
+
+def _multiply(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    (a, b), (c, d) = operands
+    corners = [x * y if x and y else 0.0 for x in (a, b) for y in (c, d)]
+    low, high = min(corners), max(corners)
+    return (max(low, 0.0), high) if i.operands[0] is i.operands[1] else (low, high)
+
+
+def _divide(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    (a, b), (c, d) = operands
+    if not c > 0:
+        return (0.0, math.inf) if a >= 0 and c >= 0 else ANYTHING
+    corners = [0.0 if math.isinf(y) else x / y for x in (a, b) for y in (c, d)]
+    return min(corners), max(corners)
+
+
+def _abs(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    low, high = operands[0]
+    return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+
+
+def _negate(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    low, high = operands[0]
+    return -high, -low
+
+
+def _maximum(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    return max(low for low, _ in operands), max(high for _, high in operands)
+
+
+def _minimum(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    return min(low for low, _ in operands), min(high for _, high in operands)
+
+
+def _clamp(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    return max(operands[0][0], min(operands[1][0], operands[2][0])), min(
+        operands[2][1], max(operands[1][1], operands[0][1])
+    )
+
+
+def _and(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    if any(low < 0 for low, _ in operands):
+        return ANYTHING
+    return 0.0, min(high for _, high in operands)
+
+
+def _shift_right(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    (_, high), (amount, most) = operands
+    bits = i.shape.type.bits
+    if i.shape.type.kind != "unsigned" or amount != most or not 0 <= amount < bits:
+        return ANYTHING
+    return 0.0, float(int(min(high, 2.0**bits - 1)) >> int(amount))
+
+
+def _monotonic(function: Callable[[float], float], low: float, high: float) -> Rule:
+    """A function that rises; `low` and `high` are its least and its greatest value."""
+
+    def rule(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+        if i.shape.type.is_complex:
+            return ANYTHING
+        ends = []
+        for end, limit in zip(operands[0], (low, high), strict=True):
+            try:
+                ends.append(min(max(function(end), low), high))
+            except (ValueError, OverflowError):
+                ends.append(limit)
+        return ends[0], ends[1]
+
+    return rule
+
+
+def _within(low: float, high: float) -> Rule:
+    return lambda i, operands: (low, high)
+
+
+def _power(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    exponent, most = operands[1]
+    if exponent == most and exponent == 2:
+        return 0.0, math.inf
+    return (0.0, math.inf) if operands[0][0] >= 0 else ANYTHING
+
+
+def _reduce(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    if len(operands) != 2:
+        return ANYTHING
+    with_, (values, init) = reducer(i), operands
+    if with_ in ("maximum", "minimum"):
+        return (_maximum if with_ == "maximum" else _minimum)(i, operands)
+    if with_ == "add" and values[0] >= 0 and init[0] >= 0:
+        return 0.0, math.inf
+    return ANYTHING
+
+
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(
+        "reshape transpose broadcast slice copy reverse convert reduce-precision gather dynamic-slice sort "
+        "optimization-barrier all-gather collective-permute".split(),
+        _first,
+    ),
+    **dict.fromkeys(("concatenate", "pad"), _hull),
+    **dict.fromkeys(("sine", "cosine", "tanh", "erf", "sign"), _within(-1.0, 1.0)),
+    **dict.fromkeys(("popcnt", "count-leading-zeros"), _within(0.0, 64.0)),
+    **dict.fromkeys(("reduce", "reduce-window"), _reduce),
+    "abs": _abs,
+    "add": _add,
+    "and": _and,
+    "ceil": _monotonic(math.ceil, -math.inf, math.inf),
+    "clamp": _clamp,
+    "constant": _constant,
+    "divide": _divide,
+    "exponential": _monotonic(math.exp, 0.0, math.inf),
+    "exponential-minus-one": _monotonic(math.expm1, -1.0, math.inf),
+    "floor": _monotonic(math.floor, -math.inf, math.inf),
+    "iota": _iota,
+    "log": _monotonic(math.log, -math.inf, math.inf),
+    "logistic": _within(0.0, 1.0),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "multiply": _multiply,
+    "negate": _negate,
+    "power": _power,
+    "rsqrt": _within(0.0, math.inf),
+    "select": _select,
+    "shift-right-logical": _shift_right,
+    "sqrt": _monotonic(math.sqrt, 0.0, math.inf),
+    "subtract": _subtract,
+}

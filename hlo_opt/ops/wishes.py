@@ -1,0 +1,542 @@
+"""What operations like to be given: the `samples` face of the op table, one rule per opcode.
+
+A rule is told what those who read a result wish it to be, and says what its operands should be for that: positive under a logarithm, near the bound of a comparison, within
+a table that indices point into. `hlo_opt.evaluate.wanted` follows wishes from the results of a module back to its parameters, `hlo_opt.evaluate.drawing` draws by them.
+A wish is no promise: where two consumers wish for different things, or nothing can be said, inputs are drawn as for anybody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from hlo_opt.ir import Called, Instruction
+
+Bounds = tuple[float, float]
+ANYTHING: Bounds = (-math.inf, math.inf)
+MOST_NEAR = 12
+"""Values that decide something; of more, the first are kept."""
+
+
+class Form(Enum):
+    """What sort of values: any numbers; all bits of a word; indices (a few beyond the bounds); each index once; in order; the size of something, which no value may
+    pass; a symmetric positive definite matrix; a triangular one."""
+
+    ANY = "any"
+    BITS = "bits"
+    INDEX = "index"
+    UNIQUE = "unique"
+    SORTED = "sorted"
+    SIZE = "size"
+    DEFINITE = "definite"
+    TRIANGULAR = "triangular"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an array should hold.
+
+    low, high  everything that reads it is defined between them; of indices, they are in range
+    scale      the magnitude of floats; None: 1
+    small      magnitudes down to this one matter, where a constant is added to it later; 0: no such thing
+    near       values that decide something: draw them, and some to their left and right
+    apart      it divides: not too near to 0
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    scale: float | None = None
+    small: float = 0.0
+    near: tuple[float, ...] = ()
+    apart: bool = False
+    form: Form = Form.ANY
+
+    def __and__(self, other: Wish) -> Wish:
+        """What serves both. Where their ranges have nothing in common (two branches of a select read it), what serves either."""
+        if self is NONE or self == other:
+            return other
+        if other is NONE:
+            return self
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        if low > high:
+            low, high = min(self.low, other.low), max(self.high, other.high)
+        scales = [s for s in (self.scale, other.scale) if s is not None]
+        smalls = [s for s in (self.small, other.small) if s > 0]
+        return Wish(
+            low,
+            high,
+            min(scales, default=None),
+            min(smalls, default=0.0),
+            tuple(dict.fromkeys((*self.near, *other.near)))[:MOST_NEAR],
+            self.apart or other.apart,
+            other.form if self.form is Form.ANY else self.form,
+        )
+
+    def through(self, back: Callable[[float], float | None]) -> Wish:
+        """The wish for x where f(x) is wished for: `back` is the inverse of f, which rises or falls; None (or an error) where it has none."""
+
+        def inverse(value: float) -> float | None:
+            try:
+                found = back(value)
+            except (ValueError, OverflowError, ZeroDivisionError):
+                return None
+            return None if found is None or math.isnan(found) else found
+
+        ends = [e for e in (inverse(self.low), inverse(self.high)) if e is not None]
+        low, high = (min(ends), max(ends)) if len(ends) == 2 else ANYTHING
+        near = tuple(n for n in map(inverse, self.near) if n is not None and math.isfinite(n))
+        return replace(self, low=low, high=high, near=near)
+
+    @property
+    def is_bounded(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+NONE = Wish()
+POSITIVE = Wish(low=0.0)
+
+
+class Known(Protocol):
+    """What is known of values without running anything."""
+
+    def bounds(self, instruction: Instruction) -> Bounds:
+        """Between which numbers all elements are."""
+        ...
+
+    def is_weight(self, instruction: Instruction) -> bool:
+        """Whether it is a parameter of the entry, perhaps in another form."""
+        ...
+
+
+Rule = Callable[[Instruction, Wish, Known], Sequence[Wish]]
+"""(instruction, the wish for its result, what is known) -> a wish for each operand; missing ones at the end are none."""
+
+
+def constant(known: Known, instruction: Instruction) -> float | None:
+    """The one finite value that all elements have; None where they differ or are not known."""
+    low, high = known.bounds(instruction)
+    return low if low == high and math.isfinite(low) else None
+
+
+# ---- operations that hand values on
+
+
+def _same(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [w] * len(i.operands)
+
+
+def _first(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [w]
+
+
+def _choice(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [NONE, w, w]
+
+
+def _start(i: Instruction, dimension: int, room: int) -> Wish:
+    source = i.operands[0].shape.dimensions
+    return Wish(0.0, float(max(source[dimension] - room, 0)), form=Form.INDEX)
+
+
+def _dynamic_slice(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    sizes = i.ints("dynamic_slice_sizes")
+    return [w, *_starts(i, 1, sizes)]
+
+
+def _dynamic_update_slice(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [w, w, *_starts(i, 2, i.operands[1].shape.dimensions)]
+
+
+def _starts(i: Instruction, first: int, sizes: Sequence[int]) -> list[Wish]:
+    if len(i.operands) - first != len(sizes):  # one vector of starts
+        room = min((d - s for d, s in zip(i.operands[0].shape.dimensions, sizes, strict=False)), default=0)
+        return [Wish(0.0, float(max(room, 0)), form=Form.INDEX)]
+    return [_start(i, d, size) for d, size in enumerate(sizes)]
+
+
+def _gather(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    sizes = i.ints("slice_sizes")
+    return [w, _indices(i, sizes)]
+
+
+def _scatter(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    count = len(i.operands) // 2
+    removed = {*i.ints("inserted_window_dims"), *i.ints("input_batching_dims")}
+    window = i.ints("update_window_dims")
+    updates = i.operands[-1].shape.dimensions
+    inside = iter([updates[d] for d in window if d < len(updates)])
+    rank = i.operands[0].shape.rank
+    sizes = [1 if d in removed else next(inside, 1) for d in range(rank)]
+    values = replace(w, near=())
+    return [values] * count + [_indices(i, sizes)] + [values] * count
+
+
+def _indices(i: Instruction, sizes: Sequence[int]) -> Wish:
+    source = i.operands[0].shape.dimensions
+    dims = i.ints("start_index_map") or i.ints("scatter_dims_to_operand_dims")
+    rooms = [source[d] - sizes[d] for d in dims if d < min(len(source), len(sizes))]
+    form = Form.INDEX
+    if i.value("unique_indices", False) is True:
+        form = Form.UNIQUE
+    elif i.value("indices_are_sorted", False) is True:
+        form = Form.SORTED
+    return Wish(0.0, float(max(min(rooms, default=0), 0)), form=form)
+
+
+def _set_size(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    dimension = (*i.ints("dimensions"), 0)[0]
+    sizes = i.operands[0].shape.dimensions
+    return [w, Wish(0.0, float(sizes[dimension]) if dimension < len(sizes) else 0.0, form=Form.SIZE)]
+
+
+# ---- arithmetic
+
+
+def _add(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    a, b = i.operands
+    for number, other in ((0, b), (1, a)):
+        c = constant(known, other)
+        if c is not None:
+            found = w.through(lambda v, c=c: v - c)  # type: ignore[misc]
+            if 0 < abs(c) < 0.1 and i.shape.type.is_float:
+                found = replace(found, small=min(abs(c), found.small or abs(c)))
+            return [found] if number == 0 else [NONE, found]
+    return _nonnegative(i, w, known)
+
+
+def _nonnegative(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    """Sums and products of two values: both positive, where the result must be and no sign is known."""
+    passed = Wish(scale=w.scale, small=w.small)
+    if w.low < 0 or known.bounds(i)[0] >= 0:
+        return [passed, passed]
+    return [passed if known.bounds(o)[0] >= 0 else replace(passed, low=0.0) for o in i.operands]
+
+
+def _subtract(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    a, b = i.operands
+    c = constant(known, b)
+    if c is not None:
+        return [w.through(lambda v: v + c)]
+    c = constant(known, a)
+    if c is not None:
+        found = w.through(lambda v: c - v)
+        return [NONE, replace(found, near=(*found.near, c) if w.apart else found.near, apart=False)]
+    passed = Wish(scale=w.scale)
+    return [passed, passed]
+
+
+def _multiply(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    a, b = i.operands
+    if a is b:
+        near = tuple(math.sqrt(n) for n in w.near if n >= 0)
+        scale = None if w.scale is None else math.sqrt(w.scale)
+        return [Wish(scale=scale, small=math.sqrt(w.small), near=(*near, *(-n for n in near)), apart=w.apart)] * 2
+    for number, other in ((0, b), (1, a)):
+        c = constant(known, other)
+        if c:
+            found = _scaled(w.through(lambda v, c=c: v / c), 1 / abs(c))  # type: ignore[misc]
+            return [found] if number == 0 else [NONE, found]
+    return [replace(p, apart=w.apart) for p in _nonnegative(i, w, known)]
+
+
+def _scaled(w: Wish, factor: float) -> Wish:
+    return replace(w, scale=None if w.scale is None else w.scale * factor, small=w.small * factor)
+
+
+def _divide(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    a, b = i.operands
+    c = constant(known, b)
+    if c:
+        return [_scaled(w.through(lambda v: v * c), abs(c))]
+    low, high = known.bounds(b)
+    divisor = NONE if low > 0 or high < 0 else Wish(low=0.0 if low >= 0 else -math.inf, apart=True)
+    if w.low >= 0 and low < 0 and known.bounds(a)[0] >= 0:
+        divisor = replace(divisor, low=0.0)
+    numerator = _nonnegative(i, w, known)[0]
+    if w.low >= 0 and known.bounds(a)[0] < 0 and low < 0:
+        divisor = replace(divisor, low=0.0)
+    return [replace(numerator, apart=w.apart), divisor]
+
+
+def _remainder(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    low, high = known.bounds(i.operands[1])
+    return [Wish(scale=4.0), NONE if low > 0 or high < 0 else Wish(scale=2.0, apart=True)]
+
+
+def _abs(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    near = tuple(n for n in w.near if n >= 0)
+    limit = w.high if w.high >= 0 else math.inf
+    return [Wish(-limit, limit, w.scale, w.small, (*near, *(-n for n in near)), w.apart or w.low > 0)]
+
+
+def _negate(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [w.through(lambda v: -v)]
+
+
+def _rounded(half: bool) -> Rule:
+    """floor and its kind: fractions are cut at whole numbers, or at halves."""
+
+    def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+        near = tuple(n + 0.5 * half for n in (-2.0, -1.0, 0.0, 1.0, 2.0))
+        return [replace(w, near=(*w.near, *near)[:MOST_NEAR])]
+
+    return rule
+
+
+def _power(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    base, exponent = i.operands
+    c = constant(known, exponent)
+    if c is not None:
+        if c == int(c) and c % 2 == 0:
+            return [Wish(scale=w.scale, apart=c < 0, small=w.small ** (1 / c) if c > 0 and w.small else 0.0)]
+        return [NONE if c == int(c) else POSITIVE]
+    c = constant(known, base)
+    # steps are counted from 1: where the power of one is subtracted from 1, that of 0 leaves nothing
+    steps = Wish(low=1.0 if w.near or w.apart else -math.inf, high=8.0)
+    return [NONE, steps] if c is not None else [POSITIVE, Wish(scale=2.0)]
+
+
+def _function(
+    low: float = -math.inf,
+    high: float = math.inf,
+    scale: float | None = None,
+    back: Callable[[float], float | None] | None = None,
+    near: tuple[float, ...] = (),
+    apart: bool = False,
+) -> Rule:
+    """A function of one operand, which is defined between two numbers. `back` is its inverse."""
+
+    def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+        found = NONE if back is None else w.through(back)
+        own = Wish(max(low, found.low), min(high, found.high), scale, 0.0, (*found.near, *near), apart)
+        if own.low > own.high:
+            own = replace(own, low=low, high=high)
+        small = w.small
+        if back is not None and small > 0:
+            try:
+                small = abs(back(small) or 0.0)
+            except (ValueError, OverflowError):
+                small = 0.0
+        return [replace(own, small=small if low == 0.0 else 0.0)]
+
+    return rule
+
+
+def _square(value: float) -> float:
+    return value * value if value >= 0 else 0.0
+
+
+def _logistic(value: float) -> float | None:
+    return math.log(value / (1 - value)) if 0 < value < 1 else None
+
+
+def _between(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    low, _, high = i.operands
+    ends = [c for c in (constant(known, low), constant(known, high)) if c is not None]
+    return [Wish(high=0.0), replace(w, near=(*w.near, *ends)), Wish(low=0.0)]
+
+
+def _extreme(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    wishes = []
+    for other in reversed(i.operands):
+        c = constant(known, other)
+        kept = replace(w, low=-math.inf, high=math.inf) if c is not None else w
+        wishes.append(kept if c is None else replace(kept, near=(*kept.near, c)))
+    return wishes
+
+
+def _compare(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    wishes = []
+    for operand, other in zip(i.operands, reversed(i.operands), strict=True):
+        c = constant(known, other)
+        low, high = known.bounds(other)
+        if operand.shape.is_array and operand.shape.type.kind == "pred":
+            wishes.append(NONE)
+        elif c is not None:
+            wishes.append(Wish(near=(c,)))
+        elif math.isfinite(low) and math.isfinite(high) and operand.shape.type.is_integer:
+            wishes.append(Wish(low, high, form=Form.INDEX))
+        else:
+            wishes.append(Wish(near=(0.0, 1.0)))
+    return wishes
+
+
+def _is_finite(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [Wish(near=(math.inf, -math.inf))]
+
+
+# ---- bits
+
+
+def _bits(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [Wish(form=Form.BITS) if o.shape.is_array and o.shape.type.is_integer else NONE for o in i.operands]
+
+
+def _shift(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [Wish(form=Form.BITS), Wish(0.0, float(i.shape.type.bits - 1), form=Form.INDEX)]
+
+
+def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    source, target = i.operands[0].shape.type, i.shape.type
+    if source.kind == "pred":
+        return [NONE]
+    if target.kind == "pred":
+        return [Wish(near=(0.0,))]
+    if source.is_integer and source.bits <= 8 and not target.is_integer and w == NONE:
+        return [Wish(form=Form.BITS)]  # a picture, a quantised weight
+    return [w if w.form is not Form.BITS or source.is_integer else NONE]
+
+
+def _rng_uniform(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    if i.word("distribution") == "rng_normal":
+        return [NONE, Wish(low=0.0)]
+    return [Wish(high=0.0, scale=0.5), Wish(low=0.0, scale=0.5)]
+
+
+# ---- contractions and reductions
+
+
+def _dot(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    left, right = i.operands[:2]
+    dimensions = i.ints("lhs_contracting_dims")
+    fan_in = math.prod(max(left.shape.dimensions[d], 1) for d in dimensions if d < left.shape.rank)
+    if i.ints("lhs_batch_dims"):
+        return [Wish(scale=w.scale)] * 2
+    return _weighted(known, left, right, fan_in, w)
+
+
+def _convolution(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    left, right = i.operands[:2]
+    features = max(i.shape.dimensions, default=1)
+    sizes = right.shape.dimensions
+    fan_in = math.prod(max(s, 1) for s in sizes) / max(min(features, max(sizes, default=1)), 1)
+    return _weighted(known, left, right, fan_in, w)
+
+
+def _weighted(known: Known, left: Instruction, right: Instruction, fan_in: float, w: Wish) -> list[Wish]:
+    """One operand is scaled such that the sum is as large as its other operand: the weights, if one can be told, else the right one."""
+    weights = Wish(scale=1.0 / math.sqrt(max(fan_in, 1.0)))
+    if any(math.isfinite(sum(known.bounds(o))) for o in (left, right)):
+        return []  # a table
+    return [weights, NONE] if known.is_weight(left) and not known.is_weight(right) else [NONE, weights]
+
+
+def reducer(i: Instruction) -> str:
+    """The opcode that a reduction folds with; empty where its computation is no single operation."""
+    called = i.attributes.get("to_apply")
+    if not isinstance(called, Called):
+        return ""
+    root = called.computations[0].root
+    return root.opcode if all(o.parameter_number is not None for o in root.operands) else ""
+
+
+def _reduce(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    half = len(i.operands) // 2
+    with_ = reducer(i)
+    if with_ in ("maximum", "minimum"):
+        return [w] * half
+    if with_ != "add":
+        return [NONE] * half
+    # a sum of many: each may be as small
+    count = max(i.operands[0].shape.element_count, 1) / max(i.shape.element_count, 1) if i.shape.is_array else 1.0
+    low = 0.0 if w.low >= 0 and known.bounds(i.operands[0])[0] < 0 else -math.inf
+    return [Wish(low=low, small=w.small / max(count, 1.0), scale=w.scale)] * half
+
+
+# ---- linear algebra and calls
+
+
+def _cholesky(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [Wish(form=Form.DEFINITE)]
+
+
+def _triangular(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [Wish(form=Form.TRIANGULAR), NONE]
+
+
+def _batch_norm(variance: int) -> Rule:
+    def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+        epsilon = i.value("epsilon", 0.0)
+        small = epsilon if isinstance(epsilon, float) else 0.0
+        wishes = [NONE] * len(i.operands)
+        wishes[0] = Wish(small=math.sqrt(small) if small > 0 else 0.0)
+        if 0 <= variance < len(wishes):
+            wishes[variance] = Wish(low=0.0, small=small)
+        return wishes
+
+    return rule
+
+
+def _custom(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    """Functions that are left as custom calls; others like all bits of words, which are states of generators."""
+    target = i.word("custom_call_target").removeprefix("mhlo.")
+    rule = RULES.get(target)
+    if rule is not None and target != "custom-call":
+        return list(rule(i, w, known))
+    return [Wish(form=Form.BITS) if o.shape.is_array and o.shape.type.name in ("u32", "u64") else NONE for o in i.operands]
+
+
+_HANDS_ON = (
+    "reshape transpose broadcast slice copy reverse bitcast reduce-precision optimization-barrier copy-start copy-done dynamic-reshape real imag "
+    "all-gather all-reduce all-to-all collective-permute collective-broadcast reduce-scatter domain add-dependency"
+).split()
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(_HANDS_ON, _first),
+    **dict.fromkeys(("concatenate", "pad", "complex"), _same),
+    **dict.fromkeys(("and", "or", "xor", "not", "popcnt", "count-leading-zeros", "bitcast-convert"), _bits),
+    **dict.fromkeys(("rng-bit-generator",), _bits),
+    **dict.fromkeys(("shift-left", "shift-right-logical", "shift-right-arithmetic"), _shift),
+    **dict.fromkeys(("maximum", "minimum"), _extreme),
+    **dict.fromkeys(("reduce", "reduce-window"), _reduce),
+    **dict.fromkeys(("floor", "ceil"), _rounded(half=False)),
+    **dict.fromkeys(("round-nearest-afz", "round-nearest-even"), _rounded(half=True)),
+    **dict.fromkeys(("sine", "cosine"), _function(scale=3.0)),
+    "abs": _abs,
+    "acos": _function(-1.0, 1.0),
+    "acosh": _function(1.0),
+    "add": _add,
+    "asin": _function(-1.0, 1.0),
+    "atanh": _function(-0.99, 0.99),
+    "batch-norm-grad": _batch_norm(3),
+    "batch-norm-inference": _batch_norm(4),
+    "batch-norm-training": _batch_norm(-1),
+    "cbrt": _function(back=lambda v: v**3),
+    "cholesky": _cholesky,
+    "clamp": _between,
+    "compare": _compare,
+    "convert": _convert,
+    "convolution": _convolution,
+    "cosh": _function(scale=2.0),
+    "custom-call": _custom,
+    "divide": _divide,
+    "dot": _dot,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update_slice,
+    "erf": _function(scale=1.0),
+    "exponential": _function(high=80.0, scale=1.0, back=lambda v: math.log(v) if v > 0 else None),
+    "exponential-minus-one": _function(high=80.0, scale=1.0, back=lambda v: math.log1p(v) if v > -1 else None),
+    "gather": _gather,
+    "is-finite": _is_finite,
+    "log": _function(0.0, apart=True),
+    "log-plus-one": _function(-1.0, back=lambda v: math.expm1(v) if abs(v) < 50 else None),
+    "logistic": _function(scale=2.0, back=_logistic),
+    "multiply": _multiply,
+    "negate": _negate,
+    "power": _power,
+    "remainder": _remainder,
+    "rng": _rng_uniform,
+    "rsqrt": _function(0.0, apart=True),
+    "scatter": _scatter,
+    "select": _choice,
+    "set-dimension-size": _set_size,
+    "sinh": _function(scale=2.0),
+    "sqrt": _function(0.0, back=_square),
+    "subtract": _subtract,
+    "tan": _function(-1.5, 1.5),
+    "tanh": _function(scale=1.0, back=lambda v: math.atanh(v) if abs(v) < 1 else None),
+    "triangular-solve": _triangular,
+}
