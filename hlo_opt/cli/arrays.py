@@ -8,16 +8,15 @@ Types that NumPy lacks (bf16, f8, ...) are stored as their raw bits, unsigned in
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.cli import files
+from hlo_opt.cli.npz import Npz
 from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.evaluate.device_inputs import cut, device_inputs, global_forms, is_global
 from hlo_opt.evaluate.memory import check_drawing
@@ -51,7 +50,7 @@ def load_device_inputs(name: str, module: Module, devices: int) -> list[list[Arr
     Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type or shape.
     """
     shapes = entry_shapes(module)
-    with _opened(name) as stored:
+    with Npz(name) as stored:
         keys = _keys(name, stored.files, len(shapes), devices)
         _check_sizes(name, stored, keys, module)
         arrays = {key: stored[key] for key in dict.fromkeys(key for row in keys for key in row)}
@@ -69,7 +68,7 @@ def load_device_inputs(name: str, module: Module, devices: int) -> list[list[Arr
 def inputs_bytes(name: str, module: Module, devices: int) -> int:
     """Bytes of the arrays that `load_device_inputs` would load; only the file's list of contents is read. Raises as it does."""
     shapes = entry_shapes(module)
-    with _opened(name) as stored:
+    with Npz(name) as stored:
         keys = _keys(name, stored.files, len(shapes), devices)
     return sum(shapes[n].byte_size for n, _ in {(n, key) for row in keys for n, key in enumerate(row)})
 
@@ -105,15 +104,11 @@ def _is_taken(key: str, count: int, devices: int) -> bool:
     return found[2] is None or (str(int(found[2])) == found[2] and int(found[2]) < devices)
 
 
-def _check_sizes(name: str, stored: np.lib.npyio.NpzFile, keys: Sequence[Sequence[str]], module: Module) -> None:
+def _check_sizes(name: str, stored: Npz, keys: Sequence[Sequence[str]], module: Module) -> None:
     """Raises UsageError for an array that is no input, nor a global array that is cut into inputs, before it is read: a small file can hold a huge one."""
     shapes, devices = entry_shapes(module), len(keys)
     for number, key in {(n, key) for row in keys for n, key in enumerate(row)}:
-        assert stored.zip is not None  # it is open
-        with stored.zip.open(f"{key}.npy") as stream:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            sizes: tuple[int, ...] = read(stream)[0]
+        sizes = stored.sizes(key)
         if devices > 1 and key == f"in{number}" and is_global(module, number, sizes):
             continue
         shape = shapes[number]
@@ -133,22 +128,6 @@ def _forms(module: Module, number: int, key: str) -> str:
     other = global_forms(module, number)
     own = f"{key} for one device" if "." in key else f"in{number}.d0, in{number}.d1, .. for each device its own"
     return own + (f"; in{number} may be {other}" if other else f"; nothing says how a global in{number} would be cut")
-
-
-@contextlib.contextmanager
-def _opened(name: str) -> Iterator[np.lib.npyio.NpzFile]:
-    """An npz file. What its contents turn out to be no arrays of is told as a UsageError too."""
-    try:
-        with np.load(name, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise UsageError("not an npz file", filename=name)
-            yield stored
-    except FileNotFoundError:
-        raise UsageError("no such file", filename=name) from None
-    except IsADirectoryError:
-        raise UsageError("is a folder, not a file", filename=name) from None
-    except (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
-        raise UsageError(f"not an npz file of plain arrays: {error}", filename=name) from None
 
 
 def named_outputs(results: Sequence[Sequence[Array]]) -> dict[str, Array]:

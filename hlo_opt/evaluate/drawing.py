@@ -20,6 +20,9 @@ NEAR_SHARE = 0.25
 SMALL_SHARE = 0.25
 """Of the rows, how many are as small as constants that are added to them."""
 
+FEW_CHOICES = 9
+"""So many values of a scalar index take their turns from draw to draw: the branches of a conditional."""
+
 
 @dataclass(frozen=True, slots=True)
 class Style:
@@ -30,8 +33,9 @@ class Style:
     mixed     each array has a loudness of its own, up to this one
     axis      small magnitudes go along this dimension: all elements with one index there are small together
     whole     floats are whole multiples of a quarter of their magnitude, so sums tie and vanish; integers are 0 and 1
+    sparse    half of the floats are 0, and more of them are exactly what decides something: what is computed from them ties too
     beyond    share of indices that are out of range
-    special   share of floats that are infinite or NaN, where something asks whether they are
+    special   share of floats that are infinite or NaN
     """
 
     number: int = 0
@@ -39,6 +43,7 @@ class Style:
     mixed: bool = False
     axis: int = 0
     whole: bool = False
+    sparse: bool = False
     beyond: float = 0.0
     special: float = 0.0
 
@@ -88,13 +93,16 @@ def _reals(generator: Generator, sizes: tuple[int, ...], wish: Wish, style: Styl
     if wish.small > 0 and low <= 0 <= high:
         x = x * _smallness(generator, sizes, wish.small / scale, style.axis)
     if wish.near:
-        x = _put_near(generator, x, [n for n in wish.near if math.isfinite(n)], scale * min(loudness, 1.0))
+        near = [n for n in wish.near if math.isfinite(n)]
+        x = _put_near(generator, x, near, scale * min(loudness, 1.0), style.sparse)
+    if style.sparse and not wish.apart and low <= 0 <= high:
+        x = np.asarray(np.where(generator.random(sizes) < 0.5, 0.0, x))
     if math.isfinite(low) or math.isfinite(high):
         x = np.asarray(np.clip(x, low, high))
     if wish.apart:
         least = 0.1 * scale
         x = np.asarray(np.where(np.abs(x) < least, x + np.copysign(least, x), x)) if low < 0 or not wish.small else x
-    if style.special and not all(map(math.isfinite, wish.near)):
+    if style.special and low <= 0 <= high:
         where = generator.random(sizes) < style.special
         x = np.asarray(np.where(where, generator.choice([math.inf, -math.inf, math.nan], sizes), x))
     return x
@@ -109,16 +117,18 @@ def _smallness(generator: Generator, sizes: tuple[int, ...], least: float, axis:
     return np.where(chosen, factors, 1.0)
 
 
-def _put_near(generator: Generator, x: Array, near: list[float], scale: float) -> Array:
+def _put_near(generator: Generator, x: Array, near: list[float], scale: float, exactly: bool) -> Array:
     """Some elements become one of the values, or lie within a hundredth of it, or not too far away."""
     if not near:
         return x
     values = np.asarray(generator.choice(near, x.shape))
     aside = generator.standard_normal(x.shape)
-    how = generator.integers(0, 3, x.shape)
+    how = generator.integers(0, 1 if exactly else 3, x.shape)
     reach = np.where(values == 0, scale, np.abs(values))
-    moved = np.asarray(values + np.where(how == 0, 0.0, np.where(how == 1, 0.01 * reach, 0.3 * np.maximum(reach, scale))) * aside)
-    share = NEAR_SHARE if x.size > 1 else 0.5
+    moved = np.asarray(
+        values + np.where(how == 0, 0.0, np.where(how == 1, 0.01 * reach, 0.3 * np.maximum(reach, scale))) * aside
+    )
+    share = 0.5 if exactly or x.size < 2 else NEAR_SHARE
     return np.asarray(np.where(generator.random(x.shape) < share, moved, x))
 
 
@@ -155,6 +165,8 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     assert low is not None and high is not None
     high = max(low, high)
     x = _within(generator, low, high, sizes)
+    if not sizes and wish.form is Form.INDEX and high - low < FEW_CHOICES:
+        return _in_turn(x, (low, high), (least, most), style.number)
     if wish.form is Form.UNIQUE and x.size and high - low + 1 >= x.size:
         x = low + generator.permutation(high - low + 1)[: x.size].reshape(sizes) if high - low < 1 << 24 else x
     if wish.form is Form.SORTED:
@@ -164,6 +176,15 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     if style.beyond and wish.form in (Form.INDEX, Form.SORTED):
         x = _put_beyond(generator, x, (low, high), (least, most), style.beyond)
     return x
+
+
+def _in_turn(first: Array, range_: tuple[int, int], type_: tuple[int, int], number: int) -> Array:
+    """One choice of few: each draw takes the next one, and when all had their turn, those beyond both ends."""
+    low, high = range_
+    choices = [*range(low, high + 1), max(low - 1, type_[0]), min(high + 1, type_[1])]
+    start = int(first) - low
+    place = (start + number) % (high - low + 1) if number <= high - low else number % len(choices)
+    return np.asarray(choices[place])
 
 
 def _within(generator: Generator, low: int, high: int, sizes: tuple[int, ...]) -> Array:
@@ -177,7 +198,9 @@ def _put_integers_near(generator: Generator, x: Array, wish: Wish, least: int, m
     if not near:
         return x
     first, last = max(near[0] - 2, least), min(near[-1] + 2, most)
-    around = np.asarray(generator.choice(np.array(near, x.dtype), x.shape) + generator.integers(-1, 2, x.shape).astype(x.dtype))
+    around = np.asarray(
+        generator.choice(np.array(near, x.dtype), x.shape) + generator.integers(-1, 2, x.shape).astype(x.dtype)
+    )
     anywhere = _within(generator, first, last, x.shape).astype(x.dtype)
     how = generator.integers(0, 4, x.shape)
     moved = np.clip(np.where(how == 0, around, np.where(how == 1, anywhere, x)), least, most)

@@ -135,4 +135,6 @@ def module_inputs(module: Module, seed: int = 0, *, device: int = 0, style: Styl
             )
     parts = [seed, device, style.number] if style.number else [seed, device] if device else seed
     generator = np.random.default_rng(parts)
-    return [draw(generator, shape, wish, style) for shape, wish in zip(input_shapes(module), wanted(module), strict=True)]
+    return [
+        draw(generator, shape, wish, style) for shape, wish in zip(input_shapes(module), wanted(module), strict=True)
+    ]

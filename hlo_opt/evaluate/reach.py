@@ -14,16 +14,16 @@ from hlo_opt.evaluate.drawing import PLAIN, Style
 from hlo_opt.evaluate.inputs import Array
 from hlo_opt.evaluate.reference import evaluate
 from hlo_opt.evaluate.watch import Watcher, watching
-from hlo_opt.evaluate.ways import TooMuch, Watch, Way, ways_of
+from hlo_opt.evaluate.ways import TooMuchError, Watch, Way, ways_of
 from hlo_opt.ir import Instruction, Module
 
-MOST_DRAWS = 3
-"""Draws that are chosen."""
+MOST_DRAWS = 8
+"""Draws that are chosen at most; mostly it is one to three."""
 MOST_TRIED = 12
 """Draws that are tried, of a module that takes next to no time."""
 WORK = 100_000_000
 """How much all draws together may have to do, counted as in `Watch`; of a module where one draw has more to do, two are tried."""
-VAIN = 4
+VAIN = 5
 """Draws one after another that reach nothing new, after which no more are tried."""
 
 Gone = frozenset[tuple[Instruction, str]]
@@ -53,19 +53,21 @@ class Reached:
 
 
 def styles() -> Iterator[Style]:
-    """How one draw after the other is made: plain; quiet, such that constants matter; whole numbers, which tie; loud; then all mixed."""
+    """How one draw after the other is made: plain; quiet, such that constants matter; whole numbers, which tie; loud; sparse, which ties what is computed; then all mixed."""
     yield PLAIN
     yield Style(1, loudness=1e-3, axis=-1, beyond=0.125)
     yield Style(2, whole=True, beyond=0.125, axis=-1)
     yield Style(3, loudness=30.0, beyond=0.5)
-    yield Style(4, special=0.03, axis=-1)
-    for number in range(5, MOST_TRIED):
+    yield Style(4, sparse=True)
+    yield Style(5, special=0.03, axis=-1)
+    for number in range(6, MOST_TRIED):
         yield Style(
             number,
             loudness=10.0,
             mixed=True,
             axis=number % 3 - 1,
             whole=number % 3 == 0,
+            sparse=number % 3 == 1,
             beyond=0.125 * (number % 2),
             special=0.01 * (number % 4 == 3),
         )
@@ -125,12 +127,10 @@ def _try(
     inputs = device_inputs(module, seed, style=style)
     try:
         if check_devices(module) == 1:
-            outputs = [evaluate(module, inputs[0], watch=watching(watch, seen), max_steps=max_steps, as_xla_cpu=False)]
+            outputs = [evaluate(module, inputs[0], watch=watching(watch, seen), max_steps=max_steps)]
         else:
-            outputs = evaluate_devices(
-                module, inputs, watch=watching(watch, seen), max_steps=max_steps, as_xla_cpu=False
-            )
-    except (TooMuch, EvaluationError):
+            outputs = evaluate_devices(module, inputs, watch=watching(watch, seen), max_steps=max_steps)
+    except (TooMuchError, EvaluationError):
         if style is PLAIN:
             raise
         return None
@@ -146,7 +146,7 @@ def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most
     chosen = [first]
     left.remove(first)
     gone = set(first.gone)
-    while left and len(chosen) < most:
+    while left and len(chosen) < most and sum(t.work for t in chosen) <= max(WORK, first.work):
         best = max(left, key=lambda t: len(t.gone - gone) * (0.2 + t.finite))
         if best.gone <= gone:
             break

@@ -97,12 +97,12 @@ class _Frame:
             0
         ] in self._weights:
             self._weights.add(instruction)
-        count = _count(instruction)
+        count = leaves(instruction)
         if instruction.opcode == "tuple":
             self._bounds[instruction] = [b for o in operands for b in self._bounds[o]]
             return
         if instruction.opcode == "get-tuple-element":
-            start = _place(instruction)
+            start = first_leaf(instruction)
             self._bounds[instruction] = self._bounds[operands[0]][start : start + count]
             return
         called = self._called(instruction) if self.budget.left > 0 and self.depth < DEEPEST else []
@@ -152,13 +152,15 @@ class _Frame:
         if instruction.opcode == "tuple":
             start = 0
             for operand in operands:
-                end = start + _count(operand)
+                end = start + leaves(operand)
                 self._want(operand, wish[start:end])
                 start = end
         elif instruction.opcode == "get-tuple-element":
-            start, count = _place(instruction), _count(operands[0])
+            start, count = first_leaf(instruction), leaves(operands[0])
             given = [NONE] * start + wish
             self._want(operands[0], given + [NONE] * (count - len(given)))
+        elif instruction.opcode == "opt-barrier":
+            self._want(operands[0], wish)
         elif instruction in self.within:
             self._ask_within(instruction, wish)
         elif instruction.opcode == "sort":
@@ -175,11 +177,9 @@ class _Frame:
     def _ask_within(self, instruction: Instruction, wish: list[Wish]) -> None:
         for frame, first in self.within[instruction]:
             is_state = instruction.opcode == "while"
-            frame.look([] if is_state or len(wish) != _count(frame.computation.root) else wish)
-            for operand, parameter in zip(
-                instruction.operands[first:], frame.computation.parameters, strict=False
-            ):
-                if _count(operand) == _count(parameter):
+            frame.look([] if is_state or len(wish) != leaves(frame.computation.root) else wish)
+            for operand, parameter in zip(instruction.operands[first:], frame.computation.parameters, strict=False):
+                if leaves(operand) == leaves(parameter):
                     self._want(operand, frame.wishes(parameter))
         if instruction.opcode == "while":
             self._ask_bounds(instruction)
@@ -192,7 +192,7 @@ class _Frame:
         condition = loop.attributes.get("condition")
         if not isinstance(condition, Called):
             return
-        found = [NONE] * _count(loop)
+        found = [NONE] * leaves(loop)
         for compare in condition.computations[0].instructions:
             if compare.opcode != "compare":
                 continue
@@ -203,13 +203,13 @@ class _Frame:
         self._want(loop.operands[0], found)
 
     def _want(self, instruction: Instruction, wishes: Sequence[Wish]) -> None:
-        own = self._wishes.setdefault(instruction, [NONE] * _count(instruction))
+        own = self._wishes.setdefault(instruction, [NONE] * leaves(instruction))
         for number, wish in enumerate(wishes):
             own[number] = own[number] & wish
 
     def wishes(self, instruction: Instruction) -> list[Wish]:
         """What is wished for each array of an instruction's value."""
-        return self._wishes.get(instruction) or [NONE] * _count(instruction)
+        return self._wishes.get(instruction) or [NONE] * leaves(instruction)
 
     def bounds(self, instruction: Instruction) -> Bounds:
         found = self._bounds.get(instruction)
@@ -224,15 +224,16 @@ def _leaf_of_state(instruction: Instruction) -> int | None:
     while instruction.opcode in _HANDS_ON:
         instruction = instruction.operands[0]
     if instruction.opcode == "get-tuple-element" and instruction.operands[0].parameter_number is not None:
-        return _place(instruction)
+        return first_leaf(instruction)
     return 0 if instruction.parameter_number is not None and instruction.shape.is_array else None
 
 
-def _count(instruction: Instruction) -> int:
+def leaves(instruction: Instruction) -> int:
+    """How many arrays (and tokens) the value of an instruction holds."""
     return sum(1 for _ in instruction.shape.leaves())
 
 
-def _place(element: Instruction) -> int:
+def first_leaf(element: Instruction) -> int:
     """Which array of its operand's value a get-tuple-element begins with."""
     index, elements = element.value("index", 0), element.operands[0].shape.elements or ()
     count = index if isinstance(index, int) else 0

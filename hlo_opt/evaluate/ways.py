@@ -5,6 +5,7 @@ An addition has ways too: each term must matter somewhere, or a mistake in it ca
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.evaluate.wanted import known_bounds
+from hlo_opt.evaluate.wanted import DEEPEST, first_leaf, known_bounds, leaves
 from hlo_opt.evaluate.watch import Event
-from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops.wishes import Bounds
 
 MATTERS = 2.0**-8
@@ -41,37 +42,94 @@ class Way:
 def ways_of(module: Module) -> dict[Instruction, set[str]]:
     """The ways of all instructions whose value depends on the inputs, but for those that bounds of values shut."""
     bounds = known_bounds(module)
-    drawn = _drawn(module, bounds)
+    drawn = _drawn(module)
     found = {}
     for instruction in drawn:
         kind = _KINDS.get(instruction.opcode)
-        if kind is not None:
+        if kind is None or instruction not in bounds:
+            continue
+        deciding = instruction.operands[slice(*kind.deciding(instruction))]
+        if any(o in drawn for o in deciding):
             ways = set(kind.ways(instruction, [bounds.get(o, _OPEN) for o in instruction.operands]))
             if ways:
                 found[instruction] = ways
     return found
 
 
-def _drawn(module: Module, within: Mapping[Instruction, Bounds]) -> list[Instruction]:
-    """The instructions that depend on the entry's parameters, as far as they run by themselves."""
-    drawn: dict[Instruction, None] = dict.fromkeys(module.entry.parameters)
-    for computation in reversed(list(module.computations)):  # callers come first
+def _drawn(module: Module) -> dict[Instruction, None]:
+    """The instructions whose value depends on the entry's parameters."""
+    taint = _Taint()
+    taint.visit(module.entry, [frozenset(range(leaves(p))) for p in module.entry.parameters])
+    return taint.drawn
+
+
+Places = frozenset[int]
+"""Arrays of a value, by their places in its flattened tuple."""
+
+
+class _Taint:
+    """Which arrays depend on inputs, followed through calls and loops."""
+
+    def __init__(self) -> None:
+        self.drawn: dict[Instruction, None] = {}
+        self._known: dict[tuple[Computation, tuple[Places, ...]], Places] = {}
+
+    def visit(self, computation: Computation, arguments: Sequence[Places], depth: int = 0) -> Places:
+        """Those of the root, given those of the parameters."""
+        key = (computation, tuple(arguments))
+        if key in self._known:
+            return self._known[key]
+        found: dict[Instruction, Places] = {}
         for instruction in computation.instructions:
-            if instruction not in within:
-                continue
-            if instruction in drawn or any(o in drawn for o in instruction.operands):
-                drawn[instruction] = None
-                for called in instruction.called():
-                    drawn.update(dict.fromkeys(called.parameters))
-    return [i for i in drawn if i in within and i.parameter_number is None]
+            number = instruction.parameter_number
+            if number is None:
+                made = self._made(instruction, [found[o] for o in instruction.operands], depth)
+            else:
+                made = arguments[number] if number < len(arguments) else frozenset()
+            found[instruction] = made
+            if made:
+                self.drawn[instruction] = None
+        self._known[key] = found[computation.root]
+        return found[computation.root]
+
+    def _made(self, instruction: Instruction, operands: Sequence[Places], depth: int) -> Places:
+        everything = frozenset(range(leaves(instruction)))
+        if not any(operands):
+            return frozenset()
+        if instruction.opcode == "tuple":
+            starts = itertools.accumulate((leaves(o) for o in instruction.operands), initial=0)
+            return frozenset(start + place for start, own in zip(starts, operands, strict=False) for place in own)
+        if instruction.opcode == "get-tuple-element":
+            start = first_leaf(instruction)
+            return frozenset(place - start for place in operands[0] if 0 <= place - start < len(everything))
+        if depth > DEEPEST:
+            return everything
+        if instruction.opcode in ("call", "fusion", "map"):
+            return self.visit(next(instruction.called()), operands, depth + 1)
+        if instruction.opcode == "while":
+            return self._loop(instruction, operands[0], everything, depth)
+        if instruction.opcode == "conditional":
+            own = [self.visit(c, [a], depth + 1) for c, a in zip(instruction.called(), operands[1:], strict=False)]
+            return everything if operands[0] else frozenset().union(*own)
+        return everything
+
+    def _loop(self, loop: Instruction, state: Places, everything: Places, depth: int) -> Places:
+        condition, body = loop.called_by("condition"), loop.called_by("body")
+        while True:
+            if self.visit(condition, [state], depth + 1):
+                state = everything
+            made = state | self.visit(body, [state], depth + 1)
+            if made == state:
+                return state
+            state = made
 
 
-class TooMuch(Exception):
+class TooMuchError(Exception):
     """A run goes on for longer than it is worth."""
 
 
 class Watch:
-    """Sees which ways a run goes. `work` is about how much the run has done, in elements; beyond `limit` it ends with `TooMuch`."""
+    """Sees which ways a run goes. `work` is about how much the run has done, in elements; beyond `limit` it ends with `TooMuchError`."""
 
     def __init__(self, missing: Mapping[Instruction, set[str]], limit: float | None = None) -> None:
         self.limit = math.inf if limit is None else limit
@@ -83,7 +141,7 @@ class Watch:
     def __call__(self, event: Event) -> None:
         self.work += _EVENT + getattr(event.value, "size", 1)
         if self.work > self.limit:
-            raise TooMuch
+            raise TooMuchError
         loop = self.bodies.get(event.instruction)
         if loop is not None and RUNS in self.missing[loop]:
             self.missing[loop].discard(RUNS)
@@ -102,14 +160,29 @@ _EVENT = 4000
 _OPEN: Bounds = (-math.inf, math.inf)
 
 
+def _all_operands(instruction: Instruction) -> tuple[int, int | None]:
+    return 0, None
+
+
+def _first_operand(instruction: Instruction) -> tuple[int, int | None]:
+    return 0, 1
+
+
+def _index_operands(instruction: Instruction) -> tuple[int, int | None]:
+    first = _rooms(instruction)[0]
+    return first, None if instruction.opcode.startswith("dynamic") else first + 1
+
+
 @dataclass(frozen=True)
 class _Kind:
-    """ways  of an instruction, with the bounds of its operands
-    gone  which of the missing ones an evaluation went
+    """ways      of an instruction, with the bounds of its operands
+    gone      which of the missing ones an evaluation went
+    deciding  which operands decide on the way: the first, and the end
     """
 
     ways: Callable[[Instruction, Sequence[Bounds]], Iterator[str]]
     gone: Callable[[Event, set[str]], Iterator[str]]
+    deciding: Callable[[Instruction], tuple[int, int | None]] = _all_operands
 
 
 TRUE, FALSE, TIE = "is never true", "is never false", "never compares equal values"
@@ -137,8 +210,12 @@ def _compare_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
         return
     apart = b < c or d < a
     less, equal, greater = a < d, not apart, b > c
-    true = {"LT": less, "LE": less or equal, "GT": greater, "GE": greater or equal, "EQ": equal, "NE": True}.get(direction, True)
-    false = {"LT": greater or equal, "LE": greater, "GT": less or equal, "GE": less, "EQ": True, "NE": equal}.get(direction, True)
+    true = {"LT": less, "LE": less or equal, "GT": greater, "GE": greater or equal, "EQ": equal, "NE": True}.get(
+        direction, True
+    )
+    false = {"LT": greater or equal, "LE": greater, "GT": less or equal, "GE": less, "EQ": True, "NE": equal}.get(
+        direction, True
+    )
     if i.operands[0] is i.operands[1]:
         true, false, equal = direction == "NE", direction == "EQ", False
     yield from (way for way, can in ((TRUE, true), (FALSE, false), (TIE, equal)) if can)
@@ -311,10 +388,12 @@ _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("maximum", "minimum"), _Kind(_extreme_ways, _extreme)),
     **dict.fromkeys(("add", "subtract"), _Kind(_term_ways, _terms)),
     **dict.fromkeys(("floor", "ceil", "round-nearest-afz", "round-nearest-even"), _Kind(_rounding_ways, _rounding)),
-    **dict.fromkeys(("gather", "scatter", "dynamic-slice", "dynamic-update-slice"), _Kind(_index_ways, _index)),
+    **dict.fromkeys(
+        ("gather", "scatter", "dynamic-slice", "dynamic-update-slice"), _Kind(_index_ways, _index, _index_operands)
+    ),
     "clamp": _Kind(_clamp_ways, _clamp),
     "compare": _Kind(_compare_ways, _compare),
-    "conditional": _Kind(_branch_ways, _branch),
-    "select": _Kind(_select_ways, _select),
+    "conditional": _Kind(_branch_ways, _branch, _first_operand),
+    "select": _Kind(_select_ways, _select, _first_operand),
     "while": _Kind(_while_ways, _while),
 }

@@ -6,6 +6,7 @@ Bounds are those of real numbers: NaN and what rounding adds are left out, so no
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from hlo_opt.ir import Instruction, Shape
@@ -132,6 +133,25 @@ def _and(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     return 0.0, min(high for _, high in operands)
 
 
+def _or(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    """No bit is lost, and there are no carries."""
+    if any(low < 0 for low, _ in operands):
+        return ANYTHING
+    return max(low for low, _ in operands), sum(high for _, high in operands)
+
+
+def _bitcast_convert(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
+    """Positive floats are in the order of their bits."""
+    source, (low, high) = i.operands[0].shape.type, operands[0]
+    words = {("u32", "f32"): ("<I", "<f"), ("u64", "f64"): ("<Q", "<d"), ("u16", "f16"): ("<H", "<e")}
+    found = words.get((source.name, i.shape.type.name))
+    if found is None or high >= 2.0 ** (source.bits - 1):
+        return ANYTHING
+    word, real = found
+    ends = [struct.unpack(real, struct.pack(word, int(end)))[0] for end in (low, high)]
+    return ends[0], ends[1]
+
+
 def _shift_right(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     (_, high), (amount, most) = operands
     bits = i.shape.type.bits
@@ -181,8 +201,22 @@ def _reduce(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
 
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
-        "reshape transpose broadcast slice copy reverse convert reduce-precision gather dynamic-slice sort "
-        "optimization-barrier all-gather collective-permute".split(),
+        [
+            "reshape",
+            "transpose",
+            "broadcast",
+            "slice",
+            "copy",
+            "reverse",
+            "convert",
+            "reduce-precision",
+            "gather",
+            "dynamic-slice",
+            "sort",
+            "optimization-barrier",
+            "all-gather",
+            "collective-permute",
+        ],
         _first,
     ),
     **dict.fromkeys(("concatenate", "pad"), _hull),
@@ -192,6 +226,7 @@ _RULES: Mapping[str, Rule] = {
     "abs": _abs,
     "add": _add,
     "and": _and,
+    "bitcast-convert": _bitcast_convert,
     "ceil": _monotonic(math.ceil, -math.inf, math.inf),
     "clamp": _clamp,
     "constant": _constant,
@@ -206,6 +241,7 @@ _RULES: Mapping[str, Rule] = {
     "minimum": _minimum,
     "multiply": _multiply,
     "negate": _negate,
+    "or": _or,
     "power": _power,
     "rsqrt": _within(0.0, math.inf),
     "select": _select,

@@ -183,4 +183,3 @@ def _expensive(cost: Cost) -> Callable[[Instruction], bool]:
     if cost == "complex":
         return lambda instruction: instruction.operands[0].shape.type.is_complex
     return lambda instruction: cost == "always"
-

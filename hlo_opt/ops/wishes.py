@@ -208,8 +208,9 @@ def _add(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 def _nonnegative(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    """Sums and products of two values: both positive, where the result must be and no sign is known."""
-    passed = Wish(scale=w.scale, small=w.small)
+    """Sums and products of two values: both positive, where the result must be and no sign is known. What decides something is passed on: the other term may be 0, the
+    other factor 1."""
+    passed = Wish(scale=w.scale, small=w.small, near=w.near)
     if w.low < 0 or known.bounds(i)[0] >= 0:
         return [passed, passed]
     return [passed if known.bounds(o)[0] >= 0 else replace(passed, low=0.0) for o in i.operands]
@@ -217,15 +218,13 @@ def _nonnegative(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 def _subtract(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     a, b = i.operands
-    c = constant(known, b)
-    if c is not None:
-        return [w.through(lambda v: v + c)]
-    c = constant(known, a)
-    if c is not None:
-        found = w.through(lambda v: c - v)
-        return [NONE, replace(found, near=(*found.near, c) if w.apart else found.near, apart=False)]
-    passed = Wish(scale=w.scale)
-    return [passed, passed]
+    right, left = constant(known, b), constant(known, a)
+    if right is not None:
+        return [w.through(lambda v: v + right)]
+    if left is not None:
+        found = w.through(lambda v: left - v)
+        return [NONE, replace(found, near=(*found.near, left) if w.apart else found.near, apart=False)]
+    return [Wish(scale=w.scale, near=w.near), Wish(scale=w.scale, near=tuple(-n for n in w.near))]
 
 
 def _multiply(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -280,7 +279,7 @@ def _rounded(half: bool) -> Rule:
     """floor and its kind: fractions are cut at whole numbers, or at halves."""
 
     def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-        near = tuple(n + 0.5 * half for n in (-2.0, -1.0, 0.0, 1.0, 2.0))
+        near = tuple(n + 0.5 * half for n in (-2.0, -1.0, 0.0, 1.0))
         return [replace(w, near=(*w.near, *near)[:MOST_NEAR])]
 
     return rule
@@ -476,13 +475,35 @@ def _custom(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     rule = RULES.get(target)
     if rule is not None and target != "custom-call":
         return list(rule(i, w, known))
-    return [Wish(form=Form.BITS) if o.shape.is_array and o.shape.type.name in ("u32", "u64") else NONE for o in i.operands]
+    return [
+        Wish(form=Form.BITS) if o.shape.is_array and o.shape.type.name in ("u32", "u64") else NONE for o in i.operands
+    ]
 
 
-_HANDS_ON = (
-    "reshape transpose broadcast slice copy reverse bitcast reduce-precision optimization-barrier copy-start copy-done dynamic-reshape real imag "
-    "all-gather all-reduce all-to-all collective-permute collective-broadcast reduce-scatter domain add-dependency"
-).split()
+_HANDS_ON = [
+    "reshape",
+    "transpose",
+    "broadcast",
+    "slice",
+    "copy",
+    "reverse",
+    "bitcast",
+    "reduce-precision",
+    "optimization-barrier",
+    "copy-start",
+    "copy-done",
+    "dynamic-reshape",
+    "real",
+    "imag",
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+    "reduce-scatter",
+    "domain",
+    "add-dependency",
+]
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_HANDS_ON, _first),

@@ -335,7 +335,7 @@ def test_types_that_numpy_lacks_travel_as_raw_bits(tmp_path, monkeypatch):
         ({f"in{n}": np.zeros((64, 8), np.float32) for n in range(3)}, "not taken: in2"),
         ({"in0": np.zeros((64, 8), np.float32), "in1": np.zeros((8, 64), np.float32)}, "float32[8,64]"),
         ({"in0": np.zeros((64, 8), np.float64), "in1": np.zeros((64, 8), np.float32)}, "float64[64,8]"),
-        ({"in0": np.array([{}]), "in1": np.zeros(1)}, "not an npz file of plain arrays"),
+        ({"in0": np.array([{}]), "in1": np.zeros(1, np.float32)}, "in0 holds Python objects"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(arrays, why, file, tmp_path, capfd):

@@ -303,11 +303,3 @@ def test_shifts_by_a_constant_below_the_width_are_plain() -> None:
     for amount in (32, -1):
         assert text(amount, "u32", "shift-left") == "hlo_shift_left<{W}>({0}, {1})"
         assert text(amount, "s32", "shift-right-arithmetic") == "hlo_shift_right_arithmetic<{W}>({0}, {1})"
-
-
-def test_samples_stay_where_a_function_is_defined() -> None:
-    instruction = made("log", of("f32", 100), of("f32", 100))
-    samples = spec_of(instruction).samples
-    assert samples is not None
-    (drawn,) = samples(np.random.default_rng(0), instruction)
-    assert drawn.dtype == np.float32 and np.isfinite(evaluated(instruction, drawn)).all()

@@ -1,0 +1,107 @@
+"""Draws are added until every way is gone; what none went is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hlo_opt import evaluate, parse
+from hlo_opt.evaluate import module_inputs
+from hlo_opt.evaluate.reach import reaching_inputs
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+
+
+def entry(body: str, before: str = "") -> str:
+    return f"HloModule m\n{before}\nENTRY e {{\n{body}\n}}\n"
+
+
+def test_the_first_draw_is_that_of_the_seed_and_its_outputs_are_the_evaluator_s() -> None:
+    module = parse((DUMPS / "huber.hlo").read_text())
+    found = reaching_inputs(module, 7)
+    first = found.draws[0]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(first.inputs[0], module_inputs(module, 7), strict=True))
+    assert all(
+        a.tobytes() == b.tobytes() for a, b in zip(first.outputs[0], evaluate(module, first.inputs[0]), strict=True)
+    )
+    again = reaching_inputs(parse((DUMPS / "huber.hlo").read_text()), 7)
+    assert [d.style for d in again.draws] == [d.style for d in found.draws]
+    assert [str(w) for w in again.unreached] == [str(w) for w in found.unreached]
+
+
+def test_every_branch_is_taken() -> None:
+    found = reaching_inputs(parse((DUMPS / "choose.hlo").read_text()))
+    assert found.unreached == () and {int(np.clip(d.inputs[0][0], 0, 3)) for d in found.draws} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "embed_gradient", "life", "mandelbrot", "segment_sums", "write_rows"])
+def test_real_programs_are_reached_but_for_ties(name: str) -> None:
+    found = reaching_inputs(parse((DUMPS / f"{name}.hlo").read_text()))
+    ways = [w for w in found.unreached if "equal values" not in w.words]
+    assert [w.instruction.opcode for w in ways] in (
+        [],
+        ["scatter"],
+    )  # no row can be written out of range where a select comes before
+
+
+def test_what_no_draw_reaches_is_named_with_its_line() -> None:
+    text = entry(
+        "  x = f32[4] parameter(0)\n  y = f32[4] sine(x)\n  z = f32[4] cosine(x)\n  s = f32[4] add(y, z)\n  c = f32[4] constant({9,9,9,9})\n"
+        "  p = pred[4] compare(s, c), direction=GT\n  ROOT r = f32[4] select(p, x, y)"
+    )
+    module = parse(text)
+    found = [str(w) for w in reaching_inputs(module).unreached]
+    assert found == ["r (line 10) never takes its first choice"]
+
+
+def test_ways_that_bounds_shut_or_inputs_do_not_decide_are_no_ways() -> None:
+    text = entry(
+        "  x = f32[4] parameter(0)\n  a = f32[4] abs(x)\n  z = f32[4] constant({0,0,0,0})\n  m = f32[4] maximum(a, z)\n"
+        "  i = s32[4] iota(), iota_dimension=0\n  n = s32[4] constant({9,9,9,9})\n  p = pred[4] compare(i, n), direction=LT\n"
+        "  ROOT r = f32[4] select(p, m, z)"
+    )
+    assert reaching_inputs(parse(text)).unreached == ()
+
+
+LOOP = """
+condition {
+  s = (f32[], f32[]) parameter(0)
+  a = f32[] get-tuple-element(s), index=0
+  b = f32[] get-tuple-element(s), index=1
+  ROOT c = pred[] compare(a, b), direction=LT
+}
+
+body {
+  s = (f32[], f32[]) parameter(0)
+  a = f32[] get-tuple-element(s), index=0
+  two = f32[] constant(2)
+  twice = f32[] multiply(a, two)
+  b = f32[] get-tuple-element(s), index=1
+  ROOT t = (f32[], f32[]) tuple(twice, b)
+}
+"""
+
+
+def test_a_draw_whose_loop_does_not_end_is_left_out() -> None:
+    # from 0 or below, doubling never gets anywhere
+    text = entry(
+        "  x = f32[] parameter(0)\n  one = f32[] constant(1)\n  y = f32[] add(x, one)\n  big = f32[] constant(100)\n"
+        "  t = (f32[], f32[]) tuple(y, big)\n  w = (f32[], f32[]) while(t), condition=condition, body=body\n"
+        "  p = pred[] compare(x, one), direction=EQ\n  r = f32[] get-tuple-element(w), index=0\n  ROOT s = f32[] select(p, r, x)",
+        LOOP,
+    )
+    module = parse(text)
+    seed = next(s for s in range(50) if module_inputs(module, s)[0] > -1)
+    assert all(d.inputs[0][0] > -1 for d in reaching_inputs(module, seed).draws)
+
+
+def test_modules_for_several_devices_have_inputs_for_each() -> None:
+    text = (
+        "HloModule m, replica_count=2\n\nsum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
+        "ENTRY e {\n  x = f32[8] parameter(0)\n  ROOT r = f32[8] all-reduce(x), replica_groups={{0,1}}, to_apply=sum\n}\n"
+    )
+    (draw,) = reaching_inputs(parse(text)).draws
+    assert len(draw.inputs) == len(draw.outputs) == 2
+    assert np.array_equal(draw.outputs[0][0], draw.inputs[0][0] + draw.inputs[1][0])
