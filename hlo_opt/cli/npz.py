@@ -126,14 +126,16 @@ class Npz:
         if bare is not None:
             return np.dtype(f"uint{8 * int(bare[1])}")
         if descr[-2:] == "f1":
-            return np.dtype(ml_dtypes.float8_e5m2)
+            small: np.dtype[Any] = np.dtype(ml_dtypes.float8_e5m2)
+            return small
         try:
-            dtype: np.dtype[Any] = np.dtype(descr)
+            dtype: Any = np.dtype(descr)
         except TypeError:
             raise self._fault(key, f"is of the type {descr!r}, which no input has") from None
         if dtype.kind not in "biufc" or dtype.subdtype is not None:
             raise self._fault(key, f"is of the type {dtype}, which no input has")
-        return dtype
+        found: np.dtype[Any] = dtype
+        return found
 
     def _fault(self, key: str, what: str) -> UsageError:
         return UsageError(f"{key} {what}", code="HLO401", filename=self.name)

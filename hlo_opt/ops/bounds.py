@@ -213,7 +213,6 @@ _RULES: Mapping[str, Rule] = {
             "gather",
             "dynamic-slice",
             "sort",
-            "optimization-barrier",
             "all-gather",
             "collective-permute",
         ],

@@ -489,7 +489,6 @@ _HANDS_ON = [
     "reverse",
     "bitcast",
     "reduce-precision",
-    "optimization-barrier",
     "copy-start",
     "copy-done",
     "dynamic-reshape",
