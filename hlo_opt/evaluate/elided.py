@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError, UsageError
-from hlo_opt.evaluate.inputs import Array, draw, raw_dtype
+from hlo_opt.evaluate.drawing import draw
+from hlo_opt.evaluate.inputs import Array, raw_dtype
 from hlo_opt.ir import Instruction, Literal, Module, Shape, edit
 
 Elided = str | os.PathLike[str] | Mapping[str, Any] | None

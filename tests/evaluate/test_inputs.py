@@ -10,7 +10,8 @@ import pytest
 
 from hlo_opt import EvaluationError, evaluate, parse
 from hlo_opt.evaluate import flatten, input_shapes, module_inputs, output_shapes, unflatten
-from hlo_opt.evaluate.inputs import checked, draw, is_raw, raw_dtype
+from hlo_opt.evaluate.drawing import draw
+from hlo_opt.evaluate.inputs import checked, is_raw, raw_dtype
 from hlo_opt.ir import ELEMENT_TYPES, Shape, array
 
 TEXT = """HloModule m
