@@ -1,4 +1,5 @@
-// Fibres: one per thread of a block, for kernels whose threads meet where loops cannot follow.
+// Fibres: one per thread of a block, for kernels whose threads meet. The lanes of a warp come to a shuffle or vote together, the threads of a block to a barrier: where one
+// waits that another does not come to, the launch ends with a finding.
 #pragma once
 
 namespace hlo {
@@ -11,7 +12,7 @@ asm(".text\n.type hlo_switch,@function\nhlo_switch:\n"
     "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\npopq %rcx\njmp *%rcx\n.size hlo_switch,.-hlo_switch\n");
 #define HLO_OWN_SWITCH 1
-static void* prepare(char* top, void (*entry)()) {
+HLO_UNSEEN static void* prepare(char* top, void (*entry)()) {
   void** sp = (void**)((__UINTPTR_TYPE__)top & ~(__UINTPTR_TYPE__)15);
   *--sp = 0;  // keeps the stack aligned as after a call
   *--sp = (void*)entry;
@@ -31,7 +32,7 @@ asm(".text\n.type hlo_switch,%function\nhlo_switch:\n"
     "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\nldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
     "add sp, sp, #160\nret\n.size hlo_switch,.-hlo_switch\n");
 #define HLO_OWN_SWITCH 1
-static void* prepare(char* top, void (*entry)()) {
+HLO_UNSEEN static void* prepare(char* top, void (*entry)()) {
   void** sp = (void**)((__UINTPTR_TYPE__)top & ~(__UINTPTR_TYPE__)15) - 20;
   for (int i = 0; i < 20; ++i) sp[i] = 0;
   sp[11] = (void*)entry;  // x30, where `ret` goes
@@ -45,25 +46,28 @@ namespace hlo {
 
 // an odd number of cache lines, so that the tops of the stacks do not all fall into the same set of the cache
 const int most_threads = 1024, stack_bytes = 128 * 1024 + 5 * 64;
-enum State { running, at_barrier, at_warp, finished };
+enum State : int { running, at_barrier, at_warp, finished };
+enum Kind : int { orders, shows, votes };  // __syncwarp, shuffles, votes
 
 struct Fibre {
   State state;
+  Kind kind;
+  int line;  // of the text, where it waits
+  int source;
+  unsigned int mask;
+  unsigned long long shown, given;
 #ifdef HLO_OWN_SWITCH
   void* context;
 #else
   ucontext_t context;
 #endif
 #ifdef HLO_RACES
-  unsigned int barriers, warp_barriers, exchanges;
-  int place;  // in the text, of the meeting that it waits at
+  unsigned int barriers, warp_barriers;
 #endif
 };
 
 struct Block {
   Fibre fibres[most_threads];
-  unsigned long long slots[2][most_threads];  // what lanes show each other; two, so that a quick lane overwrites nothing that is still read
-  unsigned char turn[most_threads];           // which of the two a lane uses next
 #ifdef HLO_OWN_SWITCH
   void* scheduler;
 #else
@@ -71,13 +75,11 @@ struct Block {
 #endif
   char* stacks;
   int current, threads;
-  void (*body)(void**, int thread, int number);
+  void (*body)(void**);
   void** arguments;
-  int number;
 };
 
-// of the processor's own thread
-static __thread Block* block;
+inline Block* block;
 
 #ifdef __APPLE__
 const int map_private_anonymous = 0x1002;
@@ -86,7 +88,7 @@ const int map_private_anonymous = 0x22;
 #endif
 extern "C" void* mmap(void*, __SIZE_TYPE__, int, int, int, long) noexcept;
 
-__attribute__((noinline)) static void leave() {
+__attribute__((noinline)) HLO_UNSEEN inline void leave() {
 #ifdef HLO_OWN_SWITCH
   hlo_switch(&block->fibres[block->current].context, block->scheduler);
 #else
@@ -94,39 +96,23 @@ __attribute__((noinline)) static void leave() {
 #endif
 }
 
-static void fibre_entry() {
-  block->body(block->arguments, block->current, block->number);
+HLO_UNSEEN inline void fibre_entry() {
+  block->body(block->arguments);
   block->fibres[block->current].state = finished;
   leave();
   __builtin_unreachable();
 }
 
-static void enter(int number) {
+HLO_UNSEEN inline void enter(int number) {
   block->current = number;
   block->fibres[number].state = running;
+  threadIdx.x = (unsigned int)number;
 #ifdef HLO_RACES
   here = {blocks_run, (unsigned int)number, block->fibres[number].barriers, block->fibres[number].warp_barriers};
 #endif
 }
 
-#ifdef HLO_RACES
-static unsigned long long turns = 0;
-
-static void wait_place(int line) { block->fibres[block->current].place = line; }
-
-// a thread of each warp, and of the block, waits where the others do
-static void compare_places(int first, int last, const char* what) {
-  int found = -1;
-  for (int i = first; i < last; ++i) {
-    const Fibre& fibre = block->fibres[i];
-    if (fibre.state == finished) continue;
-    if (found >= 0 && (fibre.place != block->fibres[found].place || fibre.state != block->fibres[found].state)) report_barrier(what, found, i);
-    found = i;
-  }
-}
-#endif
-
-static void resume(int number) {
+HLO_UNSEEN inline void resume(int number) {
   enter(number);
 #ifdef HLO_OWN_SWITCH
   hlo_switch(&block->scheduler, block->fibres[number].context);
@@ -135,10 +121,64 @@ static void resume(int number) {
 #endif
 }
 
-// runs the lanes of a warp until each is at a block barrier or finished; false when all are finished
-static bool run_warp(int first, int last) {
+// two lanes wait for each other
+HLO_UNSEEN inline bool is_with(const Fibre& one, const Fibre& other) {
+  return other.state == at_warp && one.line == other.line && one.mask == other.mask && one.kind == other.kind;
+}
+
+// a lane takes what another shows; anything comes from one that has left, or was never there
+HLO_UNSEEN inline void give(Fibre& to, int first, unsigned int group) {
+  if (to.kind == votes) {
+    to.given = 0;
+    for (int k = 0; k < 32; ++k)
+      if (group >> k & 1u) to.given |= block->fibres[first + k].shown << k;
+  } else if (to.kind == shows) {
+    to.given = group >> to.source & 1u ? block->fibres[first + to.source].shown : ~0ull;
+  }
+}
+
+// lets go on the lanes of a warp that have met, when none of them runs; false where they wait for one that does not come
+HLO_UNSEEN inline bool meet_warp(int first, int last) {
+  unsigned int left = 0, alive = 0, gone = 0;
+  for (int i = first; i < last; ++i) {
+    const Fibre& fibre = block->fibres[i];
+    if (fibre.state == at_warp) left |= 1u << (i - first);
+    if (fibre.state != finished) alive |= 1u << (i - first);
+  }
+  const unsigned int waiting = left;
+  while (left) {
+    const int leader = __builtin_ctz(left);
+    const Fibre& fibre = block->fibres[first + leader];
+    unsigned int group = 0;
+    for (int k = leader; first + k < last; ++k)
+      if (left >> k & 1u && is_with(fibre, block->fibres[first + k])) group |= 1u << k;
+    left &= ~group;
+    if (group & ~fibre.mask) {
+      HLO_FOUND("thread %d is not in the mask that it gives", first + __builtin_ctz(group & ~fibre.mask));
+      return false;
+    }
+    if ((fibre.mask & alive) != group) continue;
+    gone |= group;
+    for (int k = 0; first + k < last; ++k)
+      if (group >> k & 1u) give(block->fibres[first + k], first, group);
+    for (int k = 0; first + k < last; ++k)
+      if (group >> k & 1u) block->fibres[first + k].state = running;
+  }
+  if (gone) return true;
+  const int one = __builtin_ctz(waiting);
+  const unsigned int others = block->fibres[first + one].mask & alive;
+  for (int k = 0; k < 32; ++k)
+    if (others >> k & 1u && k != one && !is_with(block->fibres[first + one], block->fibres[first + k])) {
+      HLO_FOUND("threads %d and %d of a block wait at different places (a warp)", first + one, first + k);
+      break;
+    }
+  return false;
+}
+
+// runs the lanes of a warp until each is at a block barrier or finished
+HLO_UNSEEN inline bool run_warp(int first, int last) {
   for (;;) {
-    bool waiting = false, alive = false;
+    bool waiting = false;
 #ifdef HLO_RACES
     const Order lanes(last - first, seed + ++turns);
 #endif
@@ -148,21 +188,34 @@ static bool run_warp(int first, int last) {
 #else
       const int i = k;
 #endif
-      Fibre& fibre = block->fibres[i];
-      if (fibre.state == running) resume(i);
-      waiting |= fibre.state == at_warp;
-      alive |= fibre.state == at_barrier;
+      if (block->fibres[i].state == running) resume(i);
     }
-    if (!waiting) return alive;
-#ifdef HLO_RACES
-    compare_places(first, last, "a warp");
-#endif
-    for (int i = first; i < last; ++i)
-      if (block->fibres[i].state == at_warp) block->fibres[i].state = running;
+    for (int i = first; i < last; ++i) waiting |= block->fibres[i].state == at_warp;
+    if (finding[0]) return false;
+    if (!waiting) return true;
+    if (!meet_warp(first, last)) return false;
   }
 }
 
-static bool run_block(void (*body)(void**, int, int), void** arguments, int threads, int number) {
+// lets go on the threads of a block that have met; false when all are finished, or where some wait for others that do not come
+HLO_UNSEEN inline bool meet_block() {
+  int one = -1;
+  for (int i = 0; i < block->threads; ++i)
+    if (block->fibres[i].state == at_barrier) one = i;
+  if (one < 0) return false;
+  for (int i = 0; i < block->threads; ++i) {
+    if (block->fibres[i].state == finished) continue;  // a barrier waits for those that have not left ("Independent Thread Scheduling")
+    if (block->fibres[i].line != block->fibres[one].line) {
+      HLO_FOUND("threads %d and %d of a block wait at different places (__syncthreads)", i, one);
+      return false;
+    }
+    block->fibres[i].state = running;
+  }
+  return true;
+}
+
+// the threads of a block, each to its end; false without memory for them. Memory that holds a finding says what went wrong
+HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int threads) {
   if (!block) {
     // anonymous memory is zero and takes no space before it is touched
     void* found = mmap(0, sizeof(Block) + (__SIZE_TYPE__)most_threads * stack_bytes, 3, map_private_anonymous, -1, 0);
@@ -172,14 +225,12 @@ static bool run_block(void (*body)(void**, int, int), void** arguments, int thre
   }
   block->body = body;
   block->arguments = arguments;
-  block->number = number;
   block->threads = threads;
   for (int i = 0; i < threads; ++i) {
     Fibre& fibre = block->fibres[i];
     fibre.state = running;
-    block->turn[i] = 0;
 #ifdef HLO_RACES
-    fibre.barriers = fibre.warp_barriers = fibre.exchanges = 0;
+    fibre.barriers = fibre.warp_barriers = 0;
 #endif
     char* stack = block->stacks + (long)i * stack_bytes;
 #ifdef HLO_OWN_SWITCH
@@ -192,8 +243,7 @@ static bool run_block(void (*body)(void**, int, int), void** arguments, int thre
     makecontext(&fibre.context, fibre_entry, 0);
 #endif
   }
-  for (bool alive = true; alive;) {
-    alive = false;
+  do {
 #ifdef HLO_RACES
     const Order warps((threads + 31) / 32, seed + ++turns);
     for (int k = 0; k < (threads + 31) / 32; ++k) {
@@ -201,24 +251,20 @@ static bool run_block(void (*body)(void**, int, int), void** arguments, int thre
 #else
     for (int first = 0; first < threads; first += 32) {
 #endif
-      alive |= run_warp(first, first + 32 < threads ? first + 32 : threads);
+      if (!run_warp(first, first + 32 < threads ? first + 32 : threads)) return true;
     }
-#ifdef HLO_RACES
-    compare_places(0, threads, "__syncthreads");
-#endif
-    for (int i = 0; i < threads; ++i)
-      if (block->fibres[i].state == at_barrier) block->fibres[i].state = running;
-  }
+  } while (meet_block());
   return true;
 }
 
 // goes on with the next lane of the warp that can run, with the scheduler after the last one
-static void wait(State state) {
+HLO_UNSEEN inline void wait(State state, int line) {
   const int self = block->current;
   block->fibres[self].state = state;
+  block->fibres[self].line = line;
 #ifdef HLO_RACES
   return leave();
-#endif
+#else
   int next = self + 1;
   while (next % 32 && next < block->threads && block->fibres[next].state != running) ++next;
   if (next % 32 == 0 || next >= block->threads) return leave();
@@ -228,63 +274,64 @@ static void wait(State state) {
 #else
   swapcontext(&block->fibres[self].context, &block->fibres[next].context);
 #endif
+#endif
 }
 
-template <typename T> static T exchange(T value, int source) {
-  const int self = block->current, turn = block->turn[self];
-  block->turn[self] = (unsigned char)(turn ^ 1);
-  __builtin_memcpy(&block->slots[turn][self], &value, sizeof(T));
-#ifdef HLO_RACES
-  const unsigned int number = ++block->fibres[self].exchanges;
-  wait(at_warp);
-  const int of = self / 32 * 32 + source;
-  if (source >= 0 && (of >= block->threads || block->fibres[of].exchanges < number)) {  // it has left, or was never there: anything comes
-    T any;
-    for (__SIZE_TYPE__ k = 0; k < sizeof(T); ++k) ((unsigned char*)&any)[k] = 0xA5;
-    return any;
-  }
-#else
-  wait(at_warp);
-#endif
-  T result = value;
-  if (source >= 0) __builtin_memcpy(&result, &block->slots[turn][self / 32 * 32 + source], sizeof(T));
-  return result;
+HLO_UNSEEN inline unsigned long long meet(Kind kind, int line, unsigned int mask, unsigned long long shown, int source) {
+  Fibre& self = block->fibres[block->current];
+  self.kind = kind;
+  self.mask = mask;
+  self.shown = shown;
+  self.source = source;
+  wait(at_warp, line);
+  return self.given;
 }
+
+HLO_UNSEEN inline int lane() { return block->current % 32; }
+
+template <typename T> HLO_UNSEEN static inline T taken(int line, unsigned int mask, T value, int source) {
+  unsigned long long shown = 0;
+  __builtin_memcpy(&shown, &value, sizeof(T));
+  shown = meet(shows, line, mask, shown, source);
+  __builtin_memcpy(&value, &shown, sizeof(T));
+  return value;
+}
+
+#define HLO_SHUFFLES(T) \
+  HLO_UNSEEN static inline T shuffle(int line, unsigned int mask, T value, int of, int width = 32) { return taken(line, mask, value, lane_at(lane(), of, width)); } \
+  HLO_UNSEEN static inline T shuffle_down(int line, unsigned int mask, T value, unsigned int by, int width = 32) { return taken(line, mask, value, lane_down(lane(), (int)by, width)); } \
+  HLO_UNSEEN static inline T shuffle_up(int line, unsigned int mask, T value, unsigned int by, int width = 32) { return taken(line, mask, value, lane_up(lane(), (int)by, width)); } \
+  HLO_UNSEEN static inline T shuffle_xor(int line, unsigned int mask, T value, int by, int width = 32) { return taken(line, mask, value, lane_xor(lane(), by, width)); }
+HLO_SHUFFLES(int) HLO_SHUFFLES(unsigned int) HLO_SHUFFLES(long) HLO_SHUFFLES(unsigned long)
+HLO_SHUFFLES(long long) HLO_SHUFFLES(unsigned long long) HLO_SHUFFLES(float) HLO_SHUFFLES(double)
+#undef HLO_SHUFFLES
+
+HLO_UNSEEN inline unsigned int ballot(int line, unsigned int mask, int predicate) { return (unsigned int)meet(votes, line, mask, predicate != 0, 0); }
+
+HLO_UNSEEN inline void sync_threads(int line) {
+#ifdef HLO_RACES
+  ++block->fibres[block->current].barriers;
+#endif
+  wait(at_barrier, line);
+}
+struct At {
+  int line;
+  HLO_UNSEEN void sync_warp(unsigned int mask = 0xffffffffu) const {
+#ifdef HLO_RACES
+    ++block->fibres[block->current].warp_barriers;
+#endif
+    meet(orders, line, mask, 0, 0);
+  }
+};
 
 }  // namespace hlo
 
-static inline void __syncthreads() {
-#ifdef HLO_RACES
-  ++hlo::block->fibres[hlo::block->current].barriers;
-#endif
-  hlo::wait(hlo::at_barrier);
-}
-static inline void __syncwarp(unsigned int = 0xffffffffu) {
-#ifdef HLO_RACES
-  ++hlo::block->fibres[hlo::block->current].warp_barriers;
-#endif
-  hlo::wait(hlo::at_warp);
-}
-template <typename T> static T __shfl_sync(unsigned int, T value, int lane, int width = 32) {
-  return hlo::exchange(value, hlo::lane_at(hlo::block->current % 32, lane, width));
-}
-template <typename T> static T __shfl_down_sync(unsigned int, T value, unsigned int distance, int width = 32) {
-  return hlo::exchange(value, hlo::lane_down(hlo::block->current % 32, (int)distance, width));
-}
-template <typename T> static T __shfl_up_sync(unsigned int, T value, unsigned int distance, int width = 32) {
-  return hlo::exchange(value, hlo::lane_up(hlo::block->current % 32, (int)distance, width));
-}
-template <typename T> static T __shfl_xor_sync(unsigned int, T value, int mask, int width = 32) {
-  return hlo::exchange(value, hlo::lane_xor(hlo::block->current % 32, mask, width));
-}
-static inline unsigned int __ballot_sync(unsigned int mask, int predicate) {
-  const int self = hlo::block->current, turn = hlo::block->turn[self], first = self / 32 * 32;
-  hlo::exchange((unsigned long long)(predicate != 0), -1);
-  unsigned int found = 0;
-  for (int i = 0; i < 32; ++i)
-    if (mask >> i & 1u && hlo::block->slots[turn][first + i] & 1u) found |= 1u << i;
-  return found;
-}
-static inline int __any_sync(unsigned int mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-static inline int __all_sync(unsigned int mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
-
+#define __syncthreads() hlo::sync_threads(__LINE__)
+#define __syncwarp hlo::At{__LINE__}.sync_warp
+#define __shfl_sync(...) hlo::shuffle(__LINE__, __VA_ARGS__)
+#define __shfl_down_sync(...) hlo::shuffle_down(__LINE__, __VA_ARGS__)
+#define __shfl_up_sync(...) hlo::shuffle_up(__LINE__, __VA_ARGS__)
+#define __shfl_xor_sync(...) hlo::shuffle_xor(__LINE__, __VA_ARGS__)
+#define __ballot_sync(...) hlo::ballot(__LINE__, __VA_ARGS__)
+#define __any_sync(...) (hlo::ballot(__LINE__, __VA_ARGS__) != 0)
+#define __all_sync(mask, predicate) (hlo::ballot(__LINE__, mask, !(predicate)) == 0)

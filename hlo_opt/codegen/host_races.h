@@ -1,271 +1,237 @@
-// Kernels whose every access to memory is watched: blocks and threads run in an order that a seed decides, and two threads that touch the same element, at least one
-// of them writing, with no barrier between them, end the process. The threads of a warp are no exception: since compute capability 7.0 only __syncwarp orders what
-// they write (CUDA C++ Programming Guide, "Independent Thread Scheduling").
+// Watched kernels: the compiler calls a function at each access to memory (-fsanitize=thread; the functions are these). Blocks and threads run in an order that a seed
+// decides, and two threads that touch the same element, at least one of them writing, with no barrier between them, are a finding. The threads of a warp are no exception: since
+// compute capability 7.0 only __syncwarp orders what they write (CUDA C++ Programming Guide, "Independent Thread Scheduling").
 #pragma once
 
 extern "C" {
 void* calloc(__SIZE_TYPE__, __SIZE_TYPE__) noexcept;
 void free(void*) noexcept;
-int dprintf(int, const char*, ...);
-void _exit(int) __attribute__((noreturn));
 }
 
 namespace hlo {
 
 // of the thread that runs now: the block's number among all that ran, and how many barriers the thread has passed
 struct Place { unsigned int block, thread, barriers, warp_barriers; };
-static Place here;
-static unsigned int blocks_run = 0;  // of all launches
-static unsigned long long seed = 0;
-
-// numbers 0 ... count - 1 in an order of its own for each seed
-struct Order {
-  unsigned long long count, step, first;
-  Order(unsigned long long count, unsigned long long seed) : count(count), step(1), first(0) {
-    if (count < 2) return;
-    first = seed * 0x9E3779B97F4A7C15ull % count;
-    for (step = (seed * 2654435761ull >> 3) % count | 1; common(step, count) != 1; step += 2) {}
-  }
-  static unsigned long long common(unsigned long long a, unsigned long long b) {
-    while (b) { const unsigned long long rest = a % b; a = b; b = rest; }
-    return a;
-  }
-  unsigned long long operator[](unsigned long long k) const { return (first + k % count * (step % count)) % count; }
-};
+inline Place here;
+inline unsigned int blocks_run = 0;  // of all launches
+inline unsigned long long seed = 0, turns = 0;
+inline bool is_launched = false;
 
 // who touched an element: the last writer, the last atomic update, the last reader and one before it of another thread. Block 0: nobody
 struct Touched { Place writer, update, reader, other; };
 
-static bool is_shared = false;  // of the element at hand: other blocks have their own
+// memory of a launch, in elements of so many bytes (of a part of one where elements share bytes)
+struct Watched {
+  char *start, *end;
+  const char* name;
+  long long size;
+  int bits;
+  bool puts, of_block;
+  Touched* touched;
+};
+const long long most_watched = 1ll << 22;  // elements of an array; of larger ones the rest is not watched
+const int most_arrays = 4096;
+inline Watched watched[most_arrays];
+inline int arrays = 0;
 
-static bool is_concurrent(const Place& before) {
+HLO_UNSEEN inline bool is_concurrent(const Watched& of, const Place& before) {
   if (!before.block) return false;
-  if (before.block != here.block) return !is_shared;
+  if (before.block != here.block) return !of.of_block;
   if (before.thread == here.thread || before.barriers != here.barriers) return false;
   return before.thread / 32 != here.thread / 32 || before.warp_barriers == here.warp_barriers;
 }
 
-__attribute__((noinline)) static void report(const char* what, const char* name, long long index, const Place& before) {
+HLO_UNSEEN __attribute__((noinline)) inline void report(const char* what, const Watched& of, long long index, const Place& before) {
   if (before.block == here.block)
-    dprintf(2, "race: %s %s[%lld] by threads %u and %u of a block, with no barrier between them\n", what, name, index, before.thread, here.thread);
+    HLO_FOUND("%s %s[%lld] by threads %u and %u of a block, with no barrier between them", what, of.name, index, before.thread, here.thread);
   else
-    dprintf(2, "race: %s %s[%lld] by two blocks\n", what, name, index);
-  _exit(97);
+    HLO_FOUND("%s %s[%lld] by two blocks", what, of.name, index);
 }
 
-__attribute__((noinline)) static void report_barrier(const char* what, int one, int other) {
-  dprintf(2, "race: threads %d and %d of a block wait at different places (%s)\n", one, other, what);
-  _exit(97);
-}
-
-static void note_read(Touched& at, const char* name, long long index) {
-  if (is_concurrent(at.writer)) report("write and read of", name, index, at.writer);
-  if (is_concurrent(at.update)) report("atomic update and read of", name, index, at.update);
+HLO_UNSEEN inline void note_read(const Watched& of, long long index) {
+  Touched& at = of.touched[index];
+  if (of.of_block && at.writer.block != here.block) HLO_FOUND("%s[%lld] is read before it is written", of.name, index);
+  if (is_concurrent(of, at.writer)) report("write and read of", of, index, at.writer);
+  if (is_concurrent(of, at.update)) report("atomic update and read of", of, index, at.update);
   if (at.reader.block != here.block || at.reader.thread != here.thread) at.other = at.reader;
   at.reader = here;
 }
 
-static void note_write(Touched& at, const char* name, long long index) {
-  if (is_concurrent(at.writer)) report("two writes of", name, index, at.writer);
-  if (is_concurrent(at.update)) report("atomic update and write of", name, index, at.update);
-  if (is_concurrent(at.reader)) report("read and write of", name, index, at.reader);
-  if (is_concurrent(at.other)) report("read and write of", name, index, at.other);
+HLO_UNSEEN inline void note_write(const Watched& of, long long index) {
+  Touched& at = of.touched[index];
+  if (is_concurrent(of, at.writer)) report("two writes of", of, index, at.writer);
+  if (is_concurrent(of, at.update)) report("atomic update and write of", of, index, at.update);
+  if (is_concurrent(of, at.reader)) report("read and write of", of, index, at.reader);
+  if (is_concurrent(of, at.other)) report("read and write of", of, index, at.other);
   at.writer = here;
 }
 
-static void note_update(Touched& at, const char* name, long long index) {
-  if (is_concurrent(at.writer)) report("write and atomic update of", name, index, at.writer);
-  if (is_concurrent(at.reader)) report("read and atomic update of", name, index, at.reader);
-  if (is_concurrent(at.other)) report("read and atomic update of", name, index, at.other);
+HLO_UNSEEN inline void note_update(const Watched& of, long long index) {
+  Touched& at = of.touched[index];
+  if (is_concurrent(of, at.writer)) report("write and atomic update of", of, index, at.writer);
+  if (is_concurrent(of, at.reader)) report("read and atomic update of", of, index, at.reader);
+  if (is_concurrent(of, at.other)) report("read and atomic update of", of, index, at.other);
   at.update = here;
 }
 
-// an element; `touched` is 0 where it is not watched
-template <typename T> struct Cell {
-  T* element;
-  Touched* touched;
-  const char* name;
-  long long index;
-  bool of_block;
-  operator T() const {
-    is_shared = of_block;
-    if (touched) {
-      if (of_block && touched->writer.block != here.block) {
-        dprintf(2, "race: %s[%lld] is read before it is written\n", name, index);
-        _exit(97);
-      }
-      note_read(*touched, name, index);
-    }
-    return *element;
-  }
-  Cell& operator=(T value) {
-    is_shared = of_block;
-    if (touched) note_write(*touched, name, index);
-    *element = value;
-    return *this;
-  }
-  Cell& operator=(const Cell& value) { return *this = (T)value; }
-  T* operator&() const {
-    is_shared = of_block;
-    if (touched) note_update(*touched, name, index);
-    return element;
-  }
-};
-
-const long long most_watched = 1ll << 22;  // elements of an array; of larger ones the rest is not watched
-const int most_arrays = 4096;
-
-// what lies in global memory during a launch: arrays that begin at one address are one
-struct Watched { void* start; Touched* touched; long long count, size; };
-static Watched watched[most_arrays];
-static int arrays = 0;
-
-static Touched* watch(void* start, long long count, long long size) {
+HLO_UNSEEN inline const Watched* find(const char* address) {
+  static int last = 0;
+  if (last < arrays && address >= watched[last].start && address < watched[last].end) return &watched[last];
   for (int k = 0; k < arrays; ++k)
-    if (watched[k].start == start) return watched[k].size == size && watched[k].count >= count ? watched[k].touched : 0;
-  if (arrays == most_arrays || !count || !start) return 0;
-  const long long kept = count < most_watched ? count : most_watched;
-  Touched* made = (Touched*)calloc(kept, sizeof(Touched));
-  watched[arrays++] = {start, made, count, size};
-  return made;
+    if (address >= watched[k].start && address < watched[k].end) return &watched[last = k];
+  return 0;
 }
 
-static void forget() {
+HLO_UNSEEN inline void watch(void* start, long long bytes, const char* name, long long size, int bits, bool puts, bool of_block, bool is_watched) {
+  for (int k = 0; k < arrays; ++k) {
+    if (watched[k].start != start) continue;  // arrays that begin at one address are one
+    if (!is_watched || watched[k].size != size) watched[k].size = 0;
+    return;
+  }
+  if (arrays < most_arrays && bytes && start) watched[arrays++] = {(char*)start, (char*)start + bytes, name, is_watched ? size : 0, bits, puts, of_block, 0};
+}
+
+// what blocks leave for the one that comes last (codegen/parts.py): each element must be written and fenced by its thread, with a barrier before another thread of the
+// block counts the block, and is read by other blocks after that only. It lies in the kernel's own memory, which is volatile
+struct Left { const void* address; Place writer; bool is_fenced, is_counted; };
+const int most_left = 1 << 15;
+inline Left left[most_left];
+inline int lefts = 0;
+
+HLO_UNSEEN inline Left* left_at(const void* address) {
+  for (unsigned int k = (unsigned int)((__UINTPTR_TYPE__)address / 4 * 2654435761u);; ++k) {
+    Left& at = left[k % most_left];
+    if (at.address == address) return &at;
+    if (at.address) continue;
+    if (lefts >= most_left / 2) return 0;
+    ++lefts;
+    at.address = address;
+    return &at;
+  }
+}
+
+HLO_UNSEEN inline void publish() {
+  for (Left& at : left)
+    if (at.address && at.writer.block == here.block && at.writer.thread == here.thread) at.is_fenced = true;
+}
+
+// a block counts itself
+HLO_UNSEEN inline void count_block() {
+  for (Left& at : left) {
+    if (!at.address || at.writer.block != here.block) continue;
+    if (!at.is_fenced) HLO_FOUND("a part of a result is not fenced when its block is counted");
+    if (at.writer.thread != here.thread && at.writer.barriers == here.barriers)
+      HLO_FOUND("a part of a result has no barrier behind it when its block is counted");
+    at.is_counted = true;
+  }
+}
+
+HLO_UNSEEN inline void begin(const Launch& launch, void** pointers) {
+  seed = launches;
+  for (int k = 0; k < launch.inputs + launch.outputs; ++k) {
+    const Array& a = launch.arrays[k];
+    const long long size = a.count && a.bits >= 8 ? a.bits / 8 : 1;
+    watch(pointers[k], a.bytes, a.name, size, a.bits, a.puts, false, a.is_watched);
+  }
+  watch(launch.shared, launch.shared_end - launch.shared, "shared memory", 1, 8, false, true, true);
+  for (int k = 0; k < arrays; ++k) {
+    Watched& of = watched[k];
+    if (!of.size) continue;
+    long long count = (of.end - of.start) / of.size * (of.bits < 8 ? 8 / of.bits : 1);
+    if (!of.of_block && count > most_watched) count = most_watched;
+    of.touched = (Touched*)calloc(count, sizeof(Touched));
+    if (!of.touched) of.size = 0;
+    of.end = of.start + count * of.size / (of.bits < 8 ? 8 / of.bits : 1);
+  }
+  for (Left& at : left) at.address = 0;
+  lefts = 0;
+  is_launched = true;
+}
+
+HLO_UNSEEN inline void end() {
+  is_launched = false;
   for (int k = 0; k < arrays; ++k) free(watched[k].touched);
   arrays = 0;
 }
 
-template <typename T> struct Array {
-  T* elements;
-  Touched* touched;
-  const char* name;
-  Array(void* start, long long count, const char* name) : elements((T*)start), touched(watch(start, count, sizeof(T))), name(name) {}
-  template <typename I> Cell<T> operator[](I index) const {
-    const long long at = (long long)index;
-    return {elements + index, this->at(at), name, at, false};
-  }
-  Touched* at(long long index) const { return touched && index >= 0 && index < most_watched ? touched + index : 0; }
-};
+enum Access : int { reads, writes, reads_now, writes_now };  // the last two of volatile memory
 
-// shared memory; what is read before it is written in the block is reported
-template <typename T, int count> struct Shared {
-  const char* name;
-  T elements[count];
-  Touched touched[count];
-  template <typename I> Cell<T> operator[](I index) {
-    const long long at = (long long)index;
-    if (at < 0 || at >= count) {
-      dprintf(2, "race: %s[%lld], which has %d elements\n", name, at, count);
-      _exit(97);
+HLO_UNSEEN inline void seen(const void* address, long long bytes, Access access) {
+  if (!is_launched) return;
+  const Watched* found = find((const char*)address);
+  if (!found) {
+    if (access == writes_now) {
+      if (Left* at = left_at(address)) *at = {address, here, false, false};
+    } else if (access == reads_now) {
+      const Left* at = left_at(address);
+      if (at && !at->writer.block) HLO_FOUND("a part of a result is read before it is written");
+      else if (at && at->writer.block != here.block && !at->is_counted) HLO_FOUND("a part of a result is read by another block before its own is counted");
     }
-    return {elements + at, touched + at, name, at, true};
+    return;
   }
-};
-
-
-// elements of less than a byte, each watched by itself: the helpers of a kernel's own text take plain memory, these are found for arrays
-#define HLO_PACKED(bits) \
-  template <typename I> static unsigned char hlo_get_##bits(const Array<unsigned char>& array, I position) { \
-    Touched* const touched = array.at((long long)position); \
-    is_shared = false; \
-    if (touched) note_read(*touched, array.name, (long long)position); \
-    return (unsigned char)(array.elements[position / (8 / bits)] >> position % (8 / bits) * bits & ((1 << bits) - 1)); \
-  } \
-  template <typename I> static unsigned char hlo_get_##bits(const Array<unsigned char>& array, I first, int number) { \
-    return hlo_get_##bits(array, (long long)first + number); \
-  } \
-  template <typename I> static unsigned int hlo_seen_##bits(const Array<unsigned char>& array, I position) { \
-    Touched* const touched = array.at((long long)position); \
-    is_shared = false; \
-    if (touched) note_update(*touched, array.name, (long long)position); \
-    return array.elements[position / (8 / bits)]; \
-  } \
-  template <typename I> static void set_##bits(const Array<unsigned char>& array, I position, unsigned char value, long long count) { \
-    const int shift = (int)(position % (8 / bits)) * bits; \
-    const unsigned int mask = (position + 1 == count ? 255u >> shift : (1u << bits) - 1) << shift; \
-    unsigned char& byte = array.elements[position / (8 / bits)]; \
-    byte = (unsigned char)((byte & ~mask) | ((unsigned int)value << shift)); \
-  } \
-  template <typename I> static bool hlo_swapped_##bits(const Array<unsigned char>& array, I position, unsigned int& seen, unsigned char value, long long count = 0) { \
-    Touched* const touched = array.at((long long)position); \
-    is_shared = false; \
-    if (touched) note_update(*touched, array.name, (long long)position); \
-    set_##bits(array, position, value, count); \
-    return true; \
-  } \
-  template <typename I> static void hlo_put_##bits(const Array<unsigned char>& array, I position, unsigned char value, long long count = 0) { \
-    Touched* const touched = array.at((long long)position); \
-    is_shared = false; \
-    if (touched) note_write(*touched, array.name, (long long)position); \
-    set_##bits(array, position, value, count); \
-  } \
-  template <typename I, int size> static void hlo_fill_##bits(const Array<unsigned char>& array, I first, const unsigned char (&values)[size]) { \
-    for (int k = 0; k < size; ++k) hlo_put_##bits(array, (long long)first + k, values[k]); \
+  const Watched& of = *found;
+  if (!of.size || access == reads_now) return;
+  if (of.bits < 8) {  // which of the elements of a byte is read, nobody sees
+    if (access != writes) return;
+    const int per_byte = 8 / of.bits;
+    for (long long k = 0; k < bytes * per_byte; ++k) note_write(of, ((const char*)address - of.start) * per_byte + k);
+    return;
   }
-HLO_PACKED(2)
-HLO_PACKED(4)
-#undef HLO_PACKED
-
-// What blocks leave for the one that comes last (codegen/parts.py): each element must be written and fenced by its thread, with a barrier before another thread of the block
-// counts the block, and is read by other blocks after that only.
-struct Left { Place writer; unsigned long long launch; bool is_fenced, is_counted; const char* name; long long index; };
-const int most_left = 1 << 14;
-static Left* left[most_left];
-static int lefts = 0;
-
-static void publish() {
-  for (int k = 0; k < lefts; ++k)
-    if (left[k]->writer.block == here.block && left[k]->writer.thread == here.thread) left[k]->is_fenced = true;
+  for (long long k = 0; k < bytes && (const char*)address + k < of.end; k += of.of_block && bytes > 4 ? 4 : of.of_block ? bytes : of.size) {
+    const long long index = ((const char*)address + k - of.start) / of.size;
+    if (access == reads) note_read(of, index);
+    else note_write(of, index);
+  }
 }
 
-__attribute__((noinline)) static void report_left(const Left& at, const char* what) {
-  dprintf(2, "race: %s[%lld] %s\n", at.name, at.index, what);
-  _exit(97);
+// An atomic operation. One that swaps a word may change one element of several in it, and those are touched that change.
+template <typename T> HLO_UNSEEN static inline void updated(T* p, T old, T made, bool is_swap) {
+  if (!is_launched) return;
+  const Watched* found = find((const char*)p);
+  if (!found) return is_swap ? void() : count_block();
+  const Watched& of = *found;
+  if (!of.size) return;
+  if (!is_swap) return note_update(of, ((char*)p - of.start) / of.size);
+  const int bits = of.bits < 8 ? of.bits : 8 * (int)of.size;
+  unsigned long long before = 0, after = 0;
+  __builtin_memcpy(&before, &old, sizeof(T));
+  __builtin_memcpy(&after, &made, sizeof(T));
+  const unsigned long long changed = before ^ after, mask = bits < 64 ? (1ull << bits) - 1 : ~0ull;
+  for (int k = 0; k < 8 * (int)sizeof(T); k += bits) {
+    const long long index = (((char*)p - of.start) * 8 + k) / bits;
+    if (!(changed >> k & mask) || (char*)p + k / 8 >= of.end) continue;
+    if (of.puts) note_write(of, index);
+    else note_update(of, index);
+  }
 }
-
-// a block counts itself
-static unsigned int count_block(unsigned int* count, unsigned int one) {
-  int kept = 0;
-  for (int k = 0; k < lefts; ++k) {
-    Left& at = *left[k];
-    if (at.writer.block != here.block) {
-      left[kept++] = &at;
-      continue;
-    }
-    if (!at.is_fenced) report_left(at, "is not fenced when its block is counted");
-    if (at.writer.thread != here.thread && at.writer.barriers == here.barriers) report_left(at, "has no barrier behind it when its block is counted");
-    at.is_counted = true;
-  }
-  lefts = kept;
-  const unsigned int found = *count;
-  *count = found + one;
-  return found;
-}
-
-template <typename T> struct LeftCell {
-  T* element;
-  Left* at;
-  operator T() const {
-    if (at->launch != seed) report_left(*at, "is read before it is written");
-    if (at->writer.block != here.block && !at->is_counted) report_left(*at, "is read by another block before its own is counted");
-    return *element;
-  }
-  void operator=(T value) const {
-    *at = {here, seed, false, false, at->name, at->index};
-    if (lefts < most_left) left[lefts++] = at;
-    *element = value;
-  }
-};
-
-template <typename T, int count> struct Kept {
-  const char* name;
-  T elements[count];
-  Left at[count];
-  template <typename I> LeftCell<T> operator[](I index) {
-    at[index].name = name;
-    at[index].index = (long long)index;
-    return {elements + index, at + index};
-  }
-};
 
 }  // namespace hlo
+
+static inline void __threadfence() { hlo::publish(); }
+
+#define HLO_SEEN(name, bytes, access) \
+  extern "C" HLO_UNSEEN __attribute__((weak, visibility("hidden"))) void __tsan_##name(void* address) { hlo::seen(address, bytes, hlo::access); }
+#define HLO_SEEN_OF(bytes) \
+  HLO_SEEN(read##bytes, bytes, reads) HLO_SEEN(write##bytes, bytes, writes) \
+  HLO_SEEN(unaligned_read##bytes, bytes, reads) HLO_SEEN(unaligned_write##bytes, bytes, writes) \
+  HLO_SEEN(volatile_read##bytes, bytes, reads_now) HLO_SEEN(volatile_write##bytes, bytes, writes_now) \
+  HLO_SEEN(unaligned_volatile_read##bytes, bytes, reads_now) HLO_SEEN(unaligned_volatile_write##bytes, bytes, writes_now)
+HLO_SEEN_OF(1) HLO_SEEN_OF(2) HLO_SEEN_OF(4) HLO_SEEN_OF(8) HLO_SEEN_OF(16)
+#undef HLO_SEEN_OF
+#undef HLO_SEEN
+#define HLO_CALLED(result, name, ...) extern "C" HLO_UNSEEN __attribute__((weak, visibility("hidden"))) result __tsan_##name(__VA_ARGS__)
+HLO_CALLED(void, init, void) {}
+HLO_CALLED(void, func_entry, void*) {}
+HLO_CALLED(void, func_exit, void) {}
+HLO_CALLED(void, read_range, void* address, __SIZE_TYPE__ bytes) { hlo::seen(address, (long long)bytes, hlo::reads); }
+HLO_CALLED(void, write_range, void* address, __SIZE_TYPE__ bytes) { hlo::seen(address, (long long)bytes, hlo::writes); }
+HLO_CALLED(void*, memcpy, void* to, const void* from, __SIZE_TYPE__ bytes) {
+  hlo::seen(from, (long long)bytes, hlo::reads);
+  hlo::seen(to, (long long)bytes, hlo::writes);
+  return __builtin_memcpy(to, from, bytes);
+}
+HLO_CALLED(void*, memset, void* to, int value, __SIZE_TYPE__ bytes) {
+  hlo::seen(to, (long long)bytes, hlo::writes);
+  return __builtin_memset(to, value, bytes);
+}
+#undef HLO_CALLED

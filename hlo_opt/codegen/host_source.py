@@ -1,6 +1,7 @@
-"""The C++ source of a shared library with kernels: the shim, the kernels' own text, and a launcher for each.
+"""The C++ source of a shared library with kernels in their form as lanes, for speed: the shim, the kernels' text made over, and a launcher for each. `host_plain` has the form that
+leaves the text as it is.
 
-A kernel's text is read as it is. A macro with the kernel's name puts `threadIdx` and `blockIdx` before its parameters, so that they are values and no memory,
+A kernel's text is read. A macro with the kernel's name puts `threadIdx` and `blockIdx` before its parameters, so that they are values and no memory,
 and a loop over the threads of a block becomes vector code (`#pragma omp simd`: threads that do not meet may run in any order, so also side by side).
 """
 
@@ -52,19 +53,20 @@ def _code(kernel: Kernel) -> str:
     return re.sub(r"//[^\n]*", "", kernel.source)
 
 
-def host_unit(kernels: Sequence[Kernel]) -> str:
-    """One translation unit with the given kernels. Each lies in a namespace of its own, since each brings its helpers."""
-    parts = [shim("host_shim.h"), shim("host_math.h")]
+def has_lanes(kernel: Kernel) -> bool:
+    """Whether a kernel has a form as lanes; where threads meet in a way that loops cannot follow, it has the plain form only."""
+    return not threads_meet(kernel) or as_loops(kernel) is not None
+
+
+def lanes_unit(kernels: Sequence[Kernel]) -> str:
+    """One translation unit with the given kernels, which have a form as lanes. Each lies in a namespace of its own, since each brings its helpers."""
+    parts = [shim("host_c.h"), shim("host_shim.h"), shim("host_math.h")]
     loops = [as_loops(k) for k in kernels]
     if any(text is not None and "hlo::merge_sort(" in text for text in loops):
         parts.append(shim(host_sorts.HEADER))
-    if any(text is None and threads_meet(k) for k, text in zip(kernels, loops, strict=True)):
-        parts.append(shim("host_fibres.h"))
     for number, (kernel, text) in enumerate(zip(kernels, loops, strict=True)):
         if text is not None:
             named = f"{text}{_launcher(kernel, text)}"
-        elif threads_meet(kernel):
-            named = f"{_named(kernel)}{_launcher(kernel, None)}"
         else:
             functions, segments = _cut(kernel)
             named = f"{functions}{_straight_launcher(kernel, segments)}"
@@ -135,6 +137,8 @@ def _chosen(before: str) -> str:
 
 def may_spread(kernel: Kernel) -> bool:
     """Whether several processors may run blocks of a launch. Two launches of a kernel that keeps memory must not be spread at the same time."""
+    if not has_lanes(kernel):
+        return False
     if not is_ordered(kernel):
         return True
     text = as_loops(kernel) if _only_counts(kernel) else None
@@ -236,20 +240,16 @@ def _indices(kernel: Kernel, *, of_thread: bool) -> str:
     return f"hlo::Index{{t, 0, 0}}, {shared}" if of_thread else shared
 
 
-def _launcher(kernel: Kernel, loops: str | None) -> str:
-    """The launcher of a kernel whose threads meet: of a function for a whole block, or of fibres."""
-    grid, block = kernel.launch.grid, kernel.launch.block
+def _launcher(kernel: Kernel, loops: str) -> str:
+    """The launcher of a kernel whose threads meet: of a function for a whole block."""
+    grid = kernel.launch.grid
     signature, pointers, names = _head(kernel)
-    call = f"{_inner(kernel)}({_indices(kernel, of_thread=loops is None)}, {names});"
-    if loops is not None:
-        result = "hlo::asked_for_failure()" if "hlo::sorts_failed" in loops else "0"
-        if _ALONE in loops:
-            call = call.replace("(", f"(first == 0 && last == {grid}, ", 1)
-        known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
-        return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return {result};\n}}\n"
-    body = f"static void body_{kernel.symbol}(void** pointers, int t, int b) {{\n{pointers}  {call}\n}}\n"
-    run = f"if (!hlo::run_block(body_{kernel.symbol}, pointers, {block}, (int)b)) return 1;"
-    return f"{body}{signature} {{\n  for (long long b = first; b < last; ++b)\n    {run}\n  return 0;\n}}\n"
+    call = f"{_inner(kernel)}({_indices(kernel, of_thread=False)}, {names});"
+    result = "hlo::asked_for_failure()" if "hlo::sorts_failed" in loops else "0"
+    if _ALONE in loops:
+        call = call.replace("(", f"(first == 0 && last == {grid}, ", 1)
+    known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
+    return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return {result};\n}}\n"
 
 
 def _straight_launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:

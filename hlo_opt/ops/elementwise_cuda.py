@@ -36,6 +36,13 @@ INLINE {word} char hlo_round_{kind}{bits}(int x) {{ return {text}; }}
 PRELUDE: Mapping[str, str] = {
     name: _function(text)
     for name, text in {
+        "HLO_PTX": """
+// one instruction of PTX, with the operands' constraints; the host has macros of its own
+#ifndef HLO_PTX_1
+#define HLO_PTX_1(name, result, of_result, a, of_a) asm(name " %0, %1;" : "=" of_result(result) : of_a(a))
+#define HLO_PTX_2(name, result, of_result, a, b, of_both) asm(name " %0, %1, %2;" : "=" of_result(result) : of_both(a), of_both(b))
+#endif
+""",
         "hlo_unsigned": """
 // the unsigned integer type of a type's width
 template <typename T> struct hlo_unsigned { typedef T type; };
@@ -74,7 +81,7 @@ template <typename T> INLINE T hlo_maximum(T a, T b) { return a >= b || a != a ?
 template <> INLINE float hlo_maximum<float>(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float r;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  HLO_PTX_2("max.NaN.f32", r, "f", a, b, "f");
   return r;
 #else
   if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
@@ -95,7 +102,7 @@ template <typename T> INLINE T hlo_minimum(T a, T b) { return a <= b || a != a ?
 template <> INLINE float hlo_minimum<float>(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float r;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  HLO_PTX_2("min.NaN.f32", r, "f", a, b, "f");
   return r;
 #else
   if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
@@ -258,7 +265,7 @@ INLINE float hlo_load_bf16(unsigned short bits) { return hlo_bit_cast<float>((un
 INLINE unsigned short hlo_store_bf16(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   unsigned short r;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  HLO_PTX_1("cvt.rn.bf16.f32", r, "h", x, "f");
   return r;
 #else
   const unsigned int bits = hlo_bit_cast<unsigned int>(x);
@@ -274,7 +281,7 @@ INLINE float hlo_round_bf16(float x) { return hlo_load_bf16(hlo_store_bf16(x)); 
 INLINE float hlo_load_f16(unsigned short bits) {
 #ifdef __CUDA_ARCH__
   float x;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  HLO_PTX_1("cvt.f32.f16", x, "f", bits, "h");
   return x;
 #else
   const unsigned int sign = (unsigned int)(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
@@ -290,7 +297,7 @@ INLINE float hlo_load_f16(unsigned short bits) {
 INLINE unsigned short hlo_store_f16(float x) {
 #ifdef __CUDA_ARCH__
   unsigned short bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  HLO_PTX_1("cvt.rn.f16.f32", bits, "h", x, "f");
   return bits;
 #else
   const unsigned int bits = hlo_bit_cast<unsigned int>(x), magnitude = bits & 0x7fffffffu;
@@ -326,7 +333,7 @@ template <typename T> INLINE T hlo_near_vector(T index, int number, int vector, 
 }
 """Definitions by the helper's name. A definition may use helpers that stand before it."""
 
-_NAME = re.compile(r"\bhlo_\w+")
+_NAME = re.compile(r"\bhlo_\w+|\bHLO_PTX(?=_)")
 
 
 def prelude_for(text: str) -> str:

@@ -109,7 +109,7 @@ def check(
     _same_inputs(original, fused)
     beside = 2 * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, beside=beside, drawn=inputs is None)
-    executable = compile(fused, backend, sanitize=sanitize, memory_limit=memory_limit)
+    executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit)
     arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
     expected = Reference(original).run(arrays)
     actual = executable(*arrays)

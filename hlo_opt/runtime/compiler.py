@@ -31,6 +31,9 @@ FLAGS = (
     "-w",
 )
 
+CALLS = "-fsanitize=thread"
+"""Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take those of the compiler's library."""
+
 
 def find_compiler() -> tuple[str, ...]:
     """The command of the C++ compiler: `$CXX` when it is set, else g++ or clang++. Raises BackendError when there is none."""
@@ -85,6 +88,13 @@ def processor(command: tuple[str, ...]) -> Processor:
 
 
 @cache
+def takes(flag: str) -> bool:
+    """Whether the compiler knows a flag. Raises BackendError as `find_compiler`."""
+    command = [*find_compiler(), flag, "-x", "c++", "-E", "-"]
+    return subprocess.run(command, input="", capture_output=True, text=True, check=False).returncode == 0
+
+
+@cache
 def _version(command: tuple[str, ...]) -> str:
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
@@ -136,6 +146,7 @@ def has_room(folder: Path) -> bool:
 
 
 def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
+    in_steps = len(units) > 1 or CALLS in command
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
         folder = Path(name)
         runs = []
@@ -143,14 +154,15 @@ def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
             source = folder / f"unit{number}.cpp"
             source.write_text(text, encoding="utf-8")
             last = [str(source), "-shared", "-o", str(folder / "all.so")]
-            if len(units) > 1:
+            if in_steps:
                 last = [str(source), "-c", "-o", str(folder / f"unit{number}.o")]
             runs.append(_start([*command, *last]))
         for run in runs:
             _finish(run, folder)
-        if len(units) > 1:
+        if in_steps:
             objects = [str(folder / f"unit{number}.o") for number in range(len(units))]
-            _finish(_start([*command, "-shared", *objects, "-o", str(folder / "all.so")]), folder)
+            linked = [flag for flag in command if flag != CALLS]
+            _finish(_start([*linked, "-shared", *objects, "-o", str(folder / "all.so")]), folder)
         os.replace(folder / "all.so", path)  # whole or not at all, also with other processes at it
 
 

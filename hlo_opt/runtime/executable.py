@@ -17,6 +17,7 @@ from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.module_devices import check_devices, counts, warn_of_one_device
 from hlo_opt.runtime.executor import Device, Executor
 from hlo_opt.runtime.footprint import check_schedule
+from hlo_opt.runtime.host import Form
 from hlo_opt.runtime.host_program import HostProgram
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
@@ -202,6 +203,7 @@ def compile(
     max_steps: int | None = None,
     memory_limit: int | None = None,
     sanitize: bool = False,
+    form: Form = "lanes",
     graphs: bool = True,
     elided: Elided = None,
 ) -> Executable:
@@ -212,6 +214,7 @@ def compile(
     memory_limit  bytes that a run may hold at once on all devices of the module, inputs and outputs included; None: any number
     sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over races between threads, and run them in a process of their
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
+    form          on the host: `lanes`, kernels made over for vector units, or `plain`, the emitted text as it stands
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
     elided        as for `evaluate`; without it a module that lacks the values of constants is built, and a call of it raises EvaluationError (HLO407)
@@ -257,7 +260,7 @@ def compile(
     if sanitize:
         device = SanitizedProgram(schedule, max_steps)
     elif name == "host":
-        device = HostProgram(schedule, reference, max_steps)
+        device = HostProgram(schedule, reference, max_steps, form)
     else:
         from hlo_opt.runtime.cupy_device import CupyDevice
         from hlo_opt.runtime.host import has_compiler
@@ -272,6 +275,7 @@ def compile(
                 "host" if has_compiler() else "numpy",
                 max_steps=max_steps,
                 memory_limit=memory_limit,
+                form=form,
                 graphs=graphs,
             )
             elsewhere.why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"

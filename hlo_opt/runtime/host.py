@@ -1,16 +1,20 @@
-"""Kernels on the host: one shared library for a list of kernels, built by the C++ compiler and kept by content."""
+"""Kernels on the host: one shared library for a list of kernels, built by the C++ compiler and kept by content.
+
+A kernel has two forms. `plain` is the emitted text, unchanged: what is to be checked. `lanes` is the text made over for the host's vector units: what is to be quick.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from hlo_opt.codegen.host_source import host_unit, launcher_name
+from hlo_opt.codegen.host_plain import plain_unit
+from hlo_opt.codegen.host_source import has_lanes, lanes_unit, launcher_name
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.diag import BackendError
-from hlo_opt.runtime.compiler import built, cache_directory, find_compiler, has_compiler
+from hlo_opt.diag import BackendError, CheckError
+from hlo_opt.runtime.compiler import built, cache_directory, find_compiler, has_compiler, takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +22,11 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 __all__ = ["HostLibrary", "cache_directory", "find_compiler", "has_compiler", "load", "units"]
+
+Form = Literal["plain", "lanes"]
+
+PLAIN_FLAGS = ("-O1", "-ftrivial-auto-var-init=pattern")
+"""Quick to build; a variable that nothing was assigned to holds no luckily chosen value."""
 
 _PER_UNIT = 24  # kernels of one translation unit, when there is more than one
 _MOST_UNITS = 8
@@ -29,18 +38,22 @@ class HostLibrary:
     Raises BackendError when there is no compiler (HLO510) or when it refuses a kernel (HLO511).
     """
 
-    def __init__(self, kernels: Sequence[Kernel], path: str | None = None) -> None:
+    def __init__(self, kernels: Sequence[Kernel], path: str | None = None, form: Form = "lanes") -> None:
         """`path` is a library that holds the kernels already."""
         self._kernels = list({kernel.symbol: kernel for kernel in kernels}.values())
         self._launchers: dict[str, Any] = {}
+        self._finding: Any = None
         if not self._kernels:
             return
-        library = load(units(self._kernels)) if path is None else ctypes.CDLL(path)
+        library = ctypes.CDLL(path) if path else load(units_of(self._kernels, form), flags_of(form))
         for kernel in self._kernels:
             launcher = library[launcher_name(kernel)]
             launcher.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong]
             launcher.restype = ctypes.c_int
             self._launchers[kernel.symbol] = launcher
+        self._finding = getattr(library, "hlo_finding", None)
+        if self._finding is not None:
+            self._finding.restype = ctypes.c_char_p
 
     def address(self, kernel: Kernel) -> int:
         """Where the kernel's launcher is."""
@@ -49,7 +62,7 @@ class HostLibrary:
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run a kernel on arrays that hold the physical memory: contiguous, one per pointer, at least as large as the shape.
 
-        Raises BackendError for arrays that do not fit.
+        Raises BackendError for arrays that do not fit, and (HLO721) CheckError where the plain form does what CUDA does not allow.
         """
         pointers = [
             *(_address(a, s.stored_bytes, False) for a, s in zip(inputs, kernel.inputs, strict=True)),
@@ -60,7 +73,14 @@ class HostLibrary:
         packed = (ctypes.c_void_p * len(pointers))(*pointers)
         failed = self._launchers[kernel.symbol](packed, 0, kernel.launch.grid)
         if failed:
-            raise BackendError(f"no memory for the threads of {kernel.symbol}", code="HLO512")
+            raise self.fault(kernel)
+
+    def fault(self, kernel: Kernel) -> BackendError | CheckError:
+        """Why the last launch of a kernel failed: it did what CUDA does not allow, or there was no memory."""
+        found = b"" if self._finding is None else self._finding()
+        if found:
+            return CheckError(f"the kernel {kernel.symbol}: {found.decode()}", code="HLO721")
+        return BackendError(f"no memory for the threads of {kernel.symbol}", code="HLO512")
 
 
 def _address(array: Array, byte_size: int, written: bool) -> int:
@@ -79,7 +99,23 @@ def load(texts: Sequence[str], more: Sequence[str] = ()) -> ctypes.CDLL:
         return ctypes.CDLL(str(built(texts, more)))
 
 
-def units(kernels: Sequence[Kernel], unit: Callable[[Sequence[Kernel]], str] = host_unit) -> list[str]:
+def flags_of(form: Form) -> tuple[str, ...]:
+    """What a form is built with, besides what all are."""
+    if form == "lanes":
+        return ()
+    return PLAIN_FLAGS if takes(PLAIN_FLAGS[1]) else PLAIN_FLAGS[:1]
+
+
+def units_of(kernels: Sequence[Kernel], form: Form) -> list[str]:
+    """Translation units of kernels in a form. What has no form as lanes has its plain one."""
+    quick: list[Kernel] = []
+    rest: list[Kernel] = []
+    for kernel in kernels:
+        (quick if form == "lanes" and has_lanes(kernel) else rest).append(kernel)
+    return [*(units(quick, lanes_unit) if quick else []), *(units(rest, plain_unit) if rest else [])]
+
+
+def units(kernels: Sequence[Kernel], unit: Callable[[Sequence[Kernel]], str]) -> list[str]:
     """Translation units of about the same length of text, enough of them to keep the processors busy; `unit` writes one."""
     count = min(-(-len(kernels) // _PER_UNIT), os.cpu_count() or 1, _MOST_UNITS)
     groups: list[list[Kernel]] = [[] for _ in range(count)]

@@ -17,7 +17,7 @@ from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.evaluate.threads import processors
 from hlo_opt.ir import Shape
 from hlo_opt.ops.module_devices import WHICH_DEVICE, counts, exchanges
-from hlo_opt.runtime.host import HostLibrary, load
+from hlo_opt.runtime.host import Form, HostLibrary, load
 from hlo_opt.runtime.host_words import HostCall, ProgramWords, RoutineWords, buffer_bytes, words_of
 from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.reference import Reference
@@ -72,7 +72,9 @@ class HostProgram:
     launches  kernel launches of the last run, on all its devices
     """
 
-    def __init__(self, schedule: Schedule, reference: Reference, max_steps: int | None = None) -> None:
+    def __init__(
+        self, schedule: Schedule, reference: Reference, max_steps: int | None = None, form: Form = "lanes"
+    ) -> None:
         """`max_steps` as for `Executor`. Raises BackendError as `HostLibrary`."""
         self.schedule = schedule
         self.launches = 0
@@ -80,8 +82,8 @@ class HostProgram:
         """Devices of the last run."""
         self._reference = reference
         self._most_steps = -1 if max_steps is None else max_steps
-        self._library = HostLibrary(schedule.kernels)
-        self._program = words_of(schedule)
+        self._library = HostLibrary(schedule.kernels, form=form)
+        self._program = words_of(schedule, spread=form == "lanes")
         self._constants: list[Array] | None = None
         self._kept: dict[int, _Run] = {}
         self._timings = np.zeros((max(1, len(schedule.kernels)), 2), np.int64)
@@ -211,7 +213,7 @@ class _Run:
     def _check(self, status: int) -> None:
         if status == _FIBRES:
             kernel = self.owner.schedule.kernels[self.program.at_instruction]
-            raise BackendError(f"no memory for the threads of {kernel.symbol}", code="HLO512")
+            raise self.owner._library.fault(kernel)
         if status == _MEMORY:
             raise BackendError("no memory for a matrix product", code="HLO512")
         if status == _STEPS:

@@ -85,13 +85,15 @@ class HostCall:
 
 @dataclass
 class ProgramWords:
-    """A whole schedule; `routines[0]` is the entry. `loops` are the steps that `at_instruction` counts; `pointers` the most that a kernel takes."""
+    """A whole schedule; `routines[0]` is the entry. `loops` are the steps that `at_instruction` counts; `pointers` the most that a kernel takes.
+    `spread`: several processors may run blocks of a launch."""
 
     routines: list[RoutineWords] = field(default_factory=list)
     calls: list[HostCall] = field(default_factory=list)
     constants: list[tuple[ConstantStep, Literal, Shape]] = field(default_factory=list)
     loops: list[WhileStep] = field(default_factory=list)
     pointers: int = 1
+    spread: bool = True
 
 
 def buffer_bytes(shape: Shape) -> int:
@@ -99,13 +101,13 @@ def buffer_bytes(shape: Shape) -> int:
     return shape.stored_bytes if shape.is_array else 0
 
 
-def words_of(schedule: Schedule) -> ProgramWords:
-    """The words of a schedule."""
+def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
+    """The words of a schedule. `spread`: several processors may run blocks of a launch."""
     order = callees_first(schedule.routines)
     entry = next(iter(schedule.routines))
     numbers = {key: len(order) - 1 - position for position, key in enumerate(order)}
     assert numbers[entry] == 0
-    program = ProgramWords()
+    program = ProgramWords(spread=spread)
     launchers = {kernel.symbol: number for number, kernel in enumerate(schedule.kernels)}
     done: dict[RoutineKey, RoutineWords] = {}
     unchanged: dict[RoutineKey, tuple[int, ...]] = {}
@@ -282,7 +284,13 @@ class _Writer:
         self.program.pointers = max(self.program.pointers, len(pointers))
         touched = sum(buffer_bytes(self.shapes[b]) for b in pointers)
         number = self.launchers[kernel.symbol]
-        self.words += [Operation.KERNEL, number, kernel.launch.grid, touched, int(may_spread(kernel))]
+        self.words += [
+            Operation.KERNEL,
+            number,
+            kernel.launch.grid,
+            touched,
+            int(self.program.spread and may_spread(kernel)),
+        ]
         self.words += [len(pointers), *pointers]
 
     def call(self, step: LibraryStep | RelayoutStep) -> None:

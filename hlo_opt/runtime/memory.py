@@ -57,8 +57,9 @@ def held_dtype(shape: Shape) -> np.dtype[Any]:
 
 
 def empty_memory(shape: Shape) -> Array:
-    """An uninitialised buffer."""
-    return np.empty(shape.stored_bytes, np.uint8).view(held_dtype(shape))
+    """An uninitialised buffer; its last word is whole, as that of a GPU's buffers is."""
+    made = np.empty(-(-shape.stored_bytes // WORD) * WORD, np.uint8)
+    return made[: shape.stored_bytes].view(held_dtype(shape))
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:

@@ -3,7 +3,7 @@
 The sanitizers must be there before anything else allocates, and end the process where they find something; so a child runs the module, each
 buffer in memory of its own, and writes down which instruction's kernel it starts. When it ends early, that instruction is at fault.
 
-Threads that the sanitizers see run in one order. So the child runs the module twice more from kernels that watch each access to memory (`codegen/host_races.h`), blocks and
+Threads that the sanitizers see run in one order. So the child runs the module twice more from kernels that watch each access to memory (`codegen/host_races.h`), built from the same text, blocks and
 threads in another order each time: two threads that meet at an element with no barrier between them are a fault, and so is a result that depends on the order, unless
 the module leaves it open (updates of a scatter that meet).
 
@@ -25,26 +25,30 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.codegen.host_races import watched_unit
+from hlo_opt.codegen.host_plain import plain_unit, watched_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError, EvaluationError
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ops.module_devices import counts
-from hlo_opt.runtime.compiler import built, find_compiler
+from hlo_opt.runtime.compiler import CALLS, built, find_compiler, takes
 from hlo_opt.runtime.executor import Executor
-from hlo_opt.runtime.host import HostLibrary, units
+from hlo_opt.runtime.host import HostLibrary, flags_of, units
 from hlo_opt.runtime.host_device import HostDevice
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.steps import KernelStep
 
-WATCHED_FLAGS = ("-O1", "-g1")
+WATCHED_FLAGS = (CALLS, "-g1")
+_VOLATILE = (("--param=tsan-distinguish-volatile=1",), ("-mllvm", "-tsan-distinguish-volatile"))
+"""How g++ and clang++ are told that memory in which blocks meet is volatile."""
 WATCHED_LAUNCHES = 12
 """Launches of a kernel that are watched in a run; a loop may make thousands."""
 WATCHED_ELEMENTS, WATCHED_FACTORS = 1 << 22, 1 << 18
 """Elements that a kernel that is watched may read and write together, and one that multiplies matrices: each access costs some 20 nanoseconds."""
-FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1")
+FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
+_SECTIONS = "-fsanitize-sections=hlo_*"
+"""Has g++ look after shared memory, which lies in sections of its own."""
 _FOUND = 97
 """The exit status of a process that a sanitizer ended."""
 _FINDING = re.compile(
@@ -67,8 +71,11 @@ class SanitizedProgram:
         self._preloaded = _runtime_libraries()
         self._library = self._watched = None
         if schedule.kernels:
-            self._library = built(units(schedule.kernels), FLAGS)
-            self._watched = built(units(schedule.kernels, watched_unit), WATCHED_FLAGS)
+            flags = flags_of("plain")
+            more = (*flags, *FLAGS, *([_SECTIONS] if takes(_SECTIONS) else []))
+            self._library = built(units(schedule.kernels, plain_unit), more)
+            told = _VOLATILE[0] if takes(_VOLATILE[0][0]) else _VOLATILE[1]
+            self._watched = built(units(schedule.kernels, watched_unit), (*flags, *WATCHED_FLAGS, *told))
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays. Raises CheckError (HLO721), with the instruction's line, where a kernel does what C++ does not define."""
@@ -237,7 +244,7 @@ def _watch(
     max_steps: int | None,
     folder: Path,
 ) -> None:
-    """Two runs of watched kernels. Ends the process where something is found."""
+    """Two runs of watched kernels. Raises CheckError where they, or their results, show that something depends on the order of threads."""
     runs = []
     for _ in range(2):
         device = _WatchingDevice(watched, library, Reference(schedule.module), folder)
@@ -248,8 +255,7 @@ def _watch(
         for k, (one, other) in enumerate(zip(one_device, other_device, strict=True)):
             if _raw(one).tobytes() != _raw(other).tobytes():
                 os.ftruncate(os.open(folder / "at", os.O_WRONLY), 0)
-                print(f"race: out{k} depends on the order of threads", file=sys.stderr, flush=True)
-                os._exit(_FOUND)
+                raise CheckError(f"the module: out{k} depends on the order of threads", code="HLO721")
 
 
 def _outputs(executor: Executor, inputs: Sequence[Sequence[Array]], all_devices: bool) -> list[list[Array]]:
@@ -273,13 +279,16 @@ def _child(folder: Path) -> int:
     inputs = [_loaded(folder, "in", d, shapes) for d in range(count)]
     try:
         outputs = _outputs(executor, inputs, all_devices)
+        if order["watched"]:
+            watched = HostLibrary(kernels, order["watched"])
+            _watch(watched, library, schedule, inputs, all_devices, order["max_steps"], folder)
+    except CheckError as error:
+        print(f"race: {error.message.split(': ', 1)[1]}", file=sys.stderr, flush=True)
+        return _FOUND
     except EvaluationError as error:
         told = {"message": error.message, "code": error.code}
         (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
         return 3
-    if order["watched"]:
-        watched = HostLibrary(kernels, order["watched"])
-        _watch(watched, library, schedule, inputs, all_devices, order["max_steps"], folder)
     for d, own in enumerate(outputs):
         for k, array in enumerate(own):
             np.save(folder / f"out{k}.d{d}.npy", _raw(array), allow_pickle=False)

@@ -11,10 +11,11 @@ import pytest
 
 from hlo_opt.codegen import Kernel, emit_kernel
 from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.ir import Shape
 from hlo_opt.plans import Plan, Region, plan
 from hlo_opt.plans.region import array_roots, inlined
-from hlo_opt.runtime.host import HostLibrary, has_compiler
-from hlo_opt.runtime.memory import from_memory, held_dtype, to_memory
+from hlo_opt.runtime.host import Form, HostLibrary, has_compiler
+from hlo_opt.runtime.memory import empty_memory, from_memory, to_memory
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.text import parse
 
@@ -42,10 +43,18 @@ def whole_numbers(array: Array) -> Array:
     return np.asarray(np.rint(wide * 2)).astype(array.dtype)
 
 
+def empty(shape: Shape) -> Array:
+    """A buffer that holds nothing of use."""
+    made = empty_memory(shape)
+    made.view(np.uint8)[:] = 0xCD
+    return made
+
+
 @dataclass
 class Tool:
-    """What tests of kernels need."""
+    """What tests of kernels need. Kernels run in one of their forms."""
 
+    form: Form = "plain"
     region: Callable[[str], Region] = region_of_text
 
     def plan(self, text: str) -> Plan:
@@ -61,9 +70,9 @@ class Tool:
         if not has_compiler():
             pytest.skip("no C++ compiler")
         kernel = self.kernel(text)
-        outputs = [np.full(s.stored_bytes, 0xCD, np.uint8).view(held_dtype(s)) for s in kernel.outputs]
         given = [to_memory(np.asarray(a), s) for a, s in zip(inputs, kernel.inputs, strict=True)]
-        HostLibrary([kernel]).launch(kernel, given, outputs)
+        outputs = [empty(s) for s in kernel.outputs]
+        HostLibrary([kernel], form=self.form).launch(kernel, given, outputs)
         return [from_memory(o, s) for o, s in zip(outputs, kernel.outputs, strict=True)]
 
     def all_agree(self, texts: Sequence[str], *, relative: float = 0.0, seed: int = 3) -> None:
@@ -71,11 +80,11 @@ class Tool:
         if not has_compiler():
             pytest.skip("no C++ compiler")
         kernels = [self.kernel(text) for text in texts]
-        library = HostLibrary(list({kernel.symbol: kernel for kernel in kernels}.values()))
+        library = HostLibrary(list({kernel.symbol: kernel for kernel in kernels}.values()), form=self.form)
         for text, kernel in zip(texts, kernels, strict=True):
             module = parse(text)
             given = [whole_numbers(a) for a in module_inputs(module, seed=seed)]
-            outputs = [np.full(s.stored_bytes, 0xCD, np.uint8).view(held_dtype(s)) for s in kernel.outputs]
+            outputs = [empty(s) for s in kernel.outputs]
             library.launch(kernel, [to_memory(a, s) for a, s in zip(given, kernel.inputs, strict=True)], outputs)
             for got, shape, want in zip(outputs, kernel.outputs, Reference(module).run(given), strict=True):
                 if shape.type.per_byte > 1:  # with zeros behind the last element
@@ -103,6 +112,6 @@ class Tool:
                 np.testing.assert_array_equal(got, want)
 
 
-@pytest.fixture(scope="session")
-def tool() -> Tool:
-    return Tool()
+@pytest.fixture(scope="session", params=["plain", "lanes"])
+def tool(request: pytest.FixtureRequest) -> Tool:
+    return Tool(request.param)

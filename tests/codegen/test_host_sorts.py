@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen.host_sorts import MARK, with_merges
-from hlo_opt.codegen.host_source import as_loops, host_unit
+from hlo_opt.codegen.host_source import as_loops, lanes_unit
 from tests.codegen.test_sort import CHAIN, TOTAL, sort, top
 
 TEXTS = {
@@ -35,8 +35,8 @@ def test_every_network_becomes_merges(name: str, tool: Any) -> None:
 
 
 def test_the_header_comes_where_it_is_needed(tool: Any) -> None:
-    assert "void merge_runs(" in host_unit([tool.kernel(TEXTS["one"])])
-    assert "merge_runs" not in host_unit([tool.kernel(sort("4096,2", along=1))])  # two elements: no network
+    assert "void merge_runs(" in lanes_unit([tool.kernel(TEXTS["one"])])
+    assert "merge_runs" not in lanes_unit([tool.kernel(sort("4096,2", along=1))])  # two elements: no network
 
 
 def test_other_texts_stay(tool: Any) -> None:

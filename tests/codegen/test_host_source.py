@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.host_source import host_unit, is_ordered
+from hlo_opt.codegen.host_source import is_ordered, lanes_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch
@@ -41,7 +41,7 @@ def run(made: Kernel) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("tail", ["", "\n  (void)in0;"], ids=["cut", "whole"])
 def test_segments_are_functions_of_their_own(tail: str) -> None:
     made = kernel("segments" if not tail else "one_piece", SEGMENTS + tail)
-    assert ("segments_thread_1(" in host_unit([made])) == (not tail)
+    assert ("segments_thread_1(" in lanes_unit([made])) == (not tail)
     want = np.arange(170, dtype=np.float32)
     np.testing.assert_array_equal(run(made), np.where(want < 100, want + 1, want * 2))
 
@@ -50,5 +50,5 @@ def test_segments_are_functions_of_their_own(tail: str) -> None:
 def test_atomic_updates_of_one_place_are_all_done() -> None:
     body = "  atomicAdd(out0, in0[blockIdx.x * 64 + threadIdx.x]);"
     made = kernel("sum", body, 2)
-    assert is_ordered(made) and "omp simd" not in host_unit([made]).split("namespace kernel_0")[1]
+    assert is_ordered(made) and "omp simd" not in lanes_unit([made]).split("namespace kernel_0")[1]
     assert run(made)[0] == np.arange(128).sum() - 1

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen import Kernel
-from hlo_opt.codegen.host_source import host_unit, threads_meet
+from hlo_opt.codegen.host_plain import plain_unit
+from hlo_opt.codegen.host_source import lanes_unit, threads_meet
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch
@@ -122,7 +123,7 @@ def test_damaged_library_is_built_again(cache: Path) -> None:
     cache.mkdir(mode=0o700)
     made = kernel("half_it", f"{HERE}\nout0[i] = in0[i] * 0.5f;")
     HostLibrary([kernel("third_it", f"{HERE}\nout0[i] = in0[i] / 3;")])
-    path = compiler.built(host.units([made]))
+    path = compiler.built(host.units_of([made], "lanes"))
     path.unlink()
     path.write_bytes(b"not a library")
     np.testing.assert_array_equal(run(made, data), data * np.float32(0.5))
@@ -132,7 +133,7 @@ def test_damaged_library_is_built_again(cache: Path) -> None:
 def test_many_kernels_in_several_units(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     kernels = [kernel(f"plus_{n}", f"{HERE}\nout0[i] = in0[i] + {n};") for n in range(host._PER_UNIT + 1)]
-    assert len(host.units(kernels)) == 2
+    assert len(host.units(kernels, lanes_unit)) == 2
     library = HostLibrary(kernels)
     data = np.arange(256, dtype=np.float32)
     for n, made in enumerate(kernels):
@@ -201,7 +202,7 @@ def test_no_kernels() -> None:
 def test_comments_do_not_make_fibres() -> None:
     plain = kernel("quiet", f"{HERE}\nout0[i] = in0[i];", comment="// __syncthreads() __shfl_sync(\n")
     assert not threads_meet(plain)
-    assert "#define HLO_FIBRES" not in host_unit([plain])
+    assert "#define HLO_FIBRES" not in plain_unit([plain])
 
 
 @needs_compiler

@@ -1,0 +1,86 @@
+"""The C++ source of a shared library with kernels in their plain form: the emitted text as it stands.
+
+What stands in front of a kernel's text is what CUDA itself gives (`host_cuda.h`, `host_fibres.h`), and what stands behind it runs its threads: one after another, or a fibre for each where
+threads meet. Nothing reads the text to write another. The same holds for kernels that are watched for races (`host_races.h`): there the compiler calls the watch at each access to
+memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hlo_opt.codegen.host_source import keeps_memory, launcher_name, shim, threads_meet
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.scalars import memory_type
+from hlo_opt.ir import Shape
+
+
+def plain_unit(kernels: Sequence[Kernel]) -> str:
+    """One translation unit with the given kernels."""
+    return _unit(kernels, [])
+
+
+def watched_unit(kernels: Sequence[Kernel]) -> str:
+    """One translation unit with the given kernels, to be built with `-fsanitize=thread` and without its library. Blocks and threads run in another order in each launch."""
+    return _unit(kernels, ["#define HLO_RACES 1\n"])
+
+
+def _unit(kernels: Sequence[Kernel], settings: Sequence[str]) -> str:
+    parts = [*settings, shim("host_c.h"), shim("host_cuda.h")]
+    if settings:
+        parts.append(shim("host_races.h"))
+    if any(map(threads_meet, kernels)):
+        parts += ["#define HLO_FIBRES 1\n", shim("host_fibres.h")]
+    parts.append(shim("host_launch.h"))
+    for kernel in kernels:
+        section = f"hlo_{kernel.symbol}"
+        parts.append(
+            f'\n#undef HLO_SHARED\n#define HLO_SHARED HLO_SECTION("{section}")\n#line 1\n'
+            f"namespace of_{kernel.symbol} {{\n{kernel.source}{_launch(kernel, section)}}}\n"
+        )
+    return "".join(parts)
+
+
+def _launch(kernel: Kernel, section: str) -> str:
+    """The launcher: what a launch needs to know of a kernel."""
+    shapes = [*kernel.inputs, *kernel.outputs]
+    kinds = ["const " * (k < len(kernel.inputs)) + memory_type(s.type) for k, s in enumerate(shapes)]
+    given = ", ".join(f"({kind}*)pointers[{k}]" for k, kind in enumerate(kinds))
+    arrays = "".join(f"  {_array(kernel, k, s)},\n" for k, s in enumerate(shapes))
+    in_any_order = keeps_memory(kernel) and not kernel.in_order
+    facts = (
+        f"{kernel.launch.grid}u, {kernel.launch.block}, {_truth(threads_meet(kernel))}, {_truth(in_any_order)}, "
+        f"&shared, &shared_end, arrays, {len(kernel.inputs)}, {len(kernel.outputs)}"
+    )
+    return (
+        f'HLO_BOUNDS("start", shared, "{section}");\nHLO_BOUNDS("stop", shared_end, "{section}");\n'
+        f"static void thread(void** pointers) {{ {kernel.symbol}({given}); }}\n"
+        f'static const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
+        f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long, long long) {{\n'
+        f"  return hlo::run({{thread, {facts}}}, pointers);\n}}\n"
+    )
+
+
+def _array(kernel: Kernel, number: int, shape: Shape) -> str:
+    """What a launch knows of an array: its name, elements, bytes, bits of an element, whether a launch finds nothing in it, is watched and puts elements into shared bytes, and what nothing
+    looks like."""
+    output = number - len(kernel.inputs)
+    name = f"in{number}" if output < 0 else f"out{output}"
+    is_fresh = output >= 0 and output not in (*kernel.own, *(o for o, _ in kernel.aliases))
+    puts = "scatter" not in kernel.kind.split("+")
+    bits = shape.type.bits if shape.type.per_byte > 1 else 8 * shape.type.bytes
+    fill = 0xFF if shape.type.is_float or shape.type.is_complex else 0xA5
+    truths = ", ".join(map(_truth, (is_fresh, _is_watched(kernel, name), puts)))
+    return f'{{"{name}", {shape.element_count}, {shape.stored_bytes}, {bits}, {truths}, {fill}}}'
+
+
+def _is_watched(kernel: Kernel, name: str) -> bool:
+    """Whether what threads do to an array shows a race. Updates of a scatter that are not atomic may meet: HLO leaves open which comes last, or the module promises that none do."""
+    if "scatter" not in kernel.kind.split("+") or not name.startswith("out"):
+        return True
+    return re.search(rf"&{name}\[|\bhlo_seen_\d+\({name},", kernel.source) is not None
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
