@@ -230,6 +230,7 @@ def compile(
             max_steps=max_steps,
             memory_limit=memory_limit,
             sanitize=sanitize,
+            form=form,
             graphs=graphs,
             elided="zeros",
         )
