@@ -293,6 +293,16 @@ right(
     ("n = f32[4,6]", "n = f32[4,6]{1,0}"),
 )
 
+wrong(
+    "an element of another layout than where it comes from",
+    LAYOUTS,
+    ("transpose(n)", "transpose(h)"),
+    (
+        "  b = ",
+        "  k = (f32[4,6]{1,0}, f32[8]{0}) tuple(n, v)\n  h = f32[4,6]{0,1} get-tuple-element(k), index=0\n  b = ",
+    ),
+)
+
 # ---- the header and what the caller sees
 
 HEADER = """\

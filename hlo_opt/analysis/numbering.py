@@ -214,7 +214,7 @@ def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
     """Whether two computations on their own parameters do the same, and which occurrence of one is which of the other."""
     left, right = (Part(table.flat(n.root), n.occurrences) for n in (one, other))
     if not one.occurrences and not other.occurrences:
-        return Matching({} if left.root == right.root else None)
+        return Matching({} if left.root == right.root else None, {}, {}, False)
     return match(table, left, right, table.budget)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 BUDGET = 5_000_000
@@ -42,46 +42,36 @@ class Part:
     occurrences: Sequence[int]
 
 
-Colours = dict[int, int]
-"""The colours of values that hang on occurrences. Any other is coloured by its number."""
+@dataclass
+class Budget:
+    """How many values may still be looked at."""
+
+    left: int = BUDGET
+
+    @property
+    def is_over(self) -> bool:
+        return self.left <= 0
 
 
 @dataclass
 class Matching:
-    """What came of matching two parts. `one` and `other` have colours that say what a value is made of: the same in both, as far as anybody could tell."""
+    """What came of matching two parts. `one` and `other` have the colours of values that hang on occurrences, which say what these are made of: the same in
+    both, as far as anybody could tell. Any other value is coloured by its number. Empty where a matching was found."""
 
     pairs: dict[int, int] | None
     """For each occurrence of the first part that of the other; None when there is no such matching, or none was found."""
-    one: Colours = field(default_factory=dict)
-    other: Colours = field(default_factory=dict)
-    is_open: bool = False
+    one: dict[int, int]
+    other: dict[int, int]
+    is_open: bool
     """Whether the budget ended before the search did."""
-
-
-class Budget:
-    """How many values may still be looked at."""
-
-    def __init__(self) -> None:
-        self.left = BUDGET
 
 
 def match(graph: Graph, one: Part, other: Part, budget: Budget) -> Matching:
     """A matching of the occurrences of two parts of a graph. Takes two looks at each value that hangs on an occurrence where equal occurrences keep their order."""
     search = _Search(graph, _View(graph, one), _View(graph, other), budget)
-    seeds: tuple[Colours, Colours] = (dict.fromkeys(one.occurrences, 0), dict.fromkeys(other.occurrences, 0))
-    colours = search.down(seeds)
-    if not _alike(colours, one, other):
-        return Matching(None, *colours)
-    pairs = search.in_order(colours) or search.tried(seeds)
-    return Matching(pairs, *colours, is_open=pairs is None and budget.left <= 0)
-
-
-def _alike(colours: tuple[Colours, Colours], one: Part, other: Part) -> bool:
-    """Whether both have as many occurrences of each colour, and roots of the same."""
-    left, right = colours
-    if left.get(one.root, ~one.root) != right.get(other.root, ~other.root):
-        return False
-    return Counter([left[o] for o in one.occurrences]) == Counter([right[o] for o in other.occurrences])
+    seeds = dict.fromkeys(one.occurrences, 0), dict.fromkeys(other.occurrences, 0)
+    pairs = search.tried(seeds)
+    return Matching(pairs, *search.down(seeds), budget.is_over) if pairs is None else Matching(pairs, {}, {}, False)
 
 
 class _View:
@@ -89,33 +79,34 @@ class _View:
 
     def __init__(self, graph: Graph, part: Part) -> None:
         self.part = part
-        first = min(part.occurrences, default=part.root + 1)
-        seen: set[int] = set()
+        reached: set[int] = set()
         stack = [part.root, *part.occurrences]
+        first = min(stack)
         while stack:
             number = stack.pop()
-            if number < first or number in seen:
-                continue
-            seen.add(number)
-            stack.extend(graph.operands[number])
-            stack.extend(graph.waits.get(number, ()))
-        hanging: set[int] = set(part.occurrences)
+            if number >= first and number not in reached:
+                reached.add(number)
+                stack.extend(graph.operands[number])
+                stack.extend(graph.waits.get(number, ()))
+        hanging = set(part.occurrences)
         self.values: list[int] = []
         self.users: dict[int, list[tuple[int, int]]] = {}
-        """Each user with the place that it takes the value at: -1 where places do not count, -2 where it waits."""
-        for number in sorted(seen):
-            operands, waits = graph.operands[number], graph.waits.get(number, ())
+        """Each user with the place that it takes the value at: the first where places do not count, one behind the last where it waits."""
+        for number in sorted(reached):
+            operands = graph.operands[number]
             if number not in hanging and hanging.isdisjoint(operands):
                 continue
             hanging.add(number)
             self.values.append(number)
             commutes = graph.commutes(number)
             for place, operand in enumerate(operands):
-                if operand in hanging:
-                    self.users.setdefault(operand, []).append((number, -1 if commutes else place))
-            for needed in waits:
-                if needed in hanging:
-                    self.users.setdefault(needed, []).append((number, -2))
+                self.users.setdefault(operand, []).append((number, 0 if commutes else place))
+            for needed in graph.waits.get(number, ()):
+                self.users.setdefault(needed, []).append((number, len(operands)))
+
+
+Seeds = tuple[dict[int, int], dict[int, int]]
+"""What tells the occurrences of each of the two parts apart so far."""
 
 
 class _Search:
@@ -130,12 +121,13 @@ class _Search:
     def colour(self, *what: object) -> int:
         return self.colours.setdefault(what, len(self.colours))
 
-    def down(self, seeds: tuple[Colours, Colours]) -> tuple[Colours, Colours]:
+    def down(self, seeds: Seeds) -> Seeds:
         """Each value by what it is made of and waits for, an occurrence by its seed, too."""
         return self._down(self.views[0], seeds[0]), self._down(self.views[1], seeds[1])
 
-    def _down(self, view: _View, seeds: Colours) -> Colours:
-        graph, found = self.graph, Colours()
+    def _down(self, view: _View, seeds: dict[int, int]) -> dict[int, int]:
+        graph = self.graph
+        found: dict[int, int] = {}
         self.budget.left -= len(view.values)
         for number in view.values:
             operands = [found.get(o, ~o) for o in graph.operands[number]]
@@ -145,34 +137,35 @@ class _Search:
             found[number] = self.colour(graph.head(number), seeds.get(number), *operands, None, *waits)
         return found
 
-    def _up(self, view: _View, down: Colours) -> Colours:
+    def _up(self, view: _View, down: dict[int, int]) -> dict[int, int]:
         """Each value by who uses it."""
-        found: Colours = {}
+        found: dict[int, int] = {}
         self.budget.left -= len(view.values)
         for number in reversed(view.values):
             users = sorted([(found[user], place) for user, place in view.users.get(number, ())])
             found[number] = self.colour("up", down[number], number == view.part.root, *users)
         return found
 
-    def refined(self, seeds: tuple[Colours, Colours]) -> tuple[Colours, Colours] | None:
-        """Seeds that tell apart what two looks at all values tell apart; None when the parts turn out to differ."""
-        count = 0
-        while self.budget.left > 0:
-            downs = self.down(seeds)
-            if not _alike(downs, self.views[0].part, self.views[1].part):
-                return None
-            ups = tuple([self._up(view, down) for view, down in zip(self.views, downs, strict=True)])
-            made = [{o: up[o] for o in view.part.occurrences} for view, up in zip(self.views, ups, strict=True)]
-            if Counter(made[0].values()) != Counter(made[1].values()):
-                return None
-            seeds = made[0], made[1]
-            now = len(set(made[0].values()))
-            if now == count:
-                return seeds
-            count = now
-        return None
+    def alike(self, colours: Seeds) -> bool:
+        """Whether both parts have as many occurrences of each colour, and roots of the same."""
+        roots = [c.get(view.part.root, ~view.part.root) for c, view in zip(colours, self.views, strict=True)]
+        counts = [Counter([c[o] for o in view.part.occurrences]) for c, view in zip(colours, self.views, strict=True)]
+        return roots[0] == roots[1] and counts[0] == counts[1]
 
-    def in_order(self, colours: tuple[Colours, Colours]) -> dict[int, int] | None:
+    def refined(self, seeds: Seeds) -> Seeds | None:
+        """Seeds that tell apart what two looks at all values tell apart; None when the parts turn out to differ."""
+        known = 0
+        while len(set(seeds[0].values())) != known:
+            known = len(set(seeds[0].values()))
+            downs = self.down(seeds)
+            ups = [self._up(view, down) for view, down in zip(self.views, downs, strict=True)]
+            one, other = ({o: up[o] for o in view.part.occurrences} for view, up in zip(self.views, ups, strict=True))
+            if Counter(one.values()) != Counter(other.values()):
+                return None
+            seeds = one, other
+        return seeds
+
+    def in_order(self, colours: Seeds) -> dict[int, int] | None:
         """The matching of equally coloured occurrences in their order, if it is one."""
         waiting: dict[int, list[int]] = {}
         for occurrence in reversed(self.views[1].part.occurrences):
@@ -182,32 +175,36 @@ class _Search:
 
     def _holds(self, pairs: dict[int, int]) -> bool:
         """Whether the graphs are the same under a matching: with a seed of its own for each pair, colours are numbers of values."""
-        left = {one: -1 - k for k, one in enumerate(pairs)}
-        right = {other: -1 - k for k, other in enumerate(pairs.values())}
-        one, other = self.down((left, right))
-        roots = [c.get(v.part.root, ~v.part.root) for c, v in zip((one, other), self.views, strict=True)]
-        return roots[0] == roots[1] and all(one[a] == other[b] for a, b in pairs.items())
+        ours = {one: k for k, one in enumerate(pairs)}
+        theirs = {other: k for k, other in enumerate(pairs.values())}
+        return self.alike(self.down((ours, theirs)))
 
-    def tried(self, seeds: tuple[Colours, Colours]) -> dict[int, int] | None:
-        """Search for a matching, singling out tied occurrences."""
-        stack: list[Iterator[tuple[Colours, Colours]]] = [iter([seeds])]
-        while stack and self.budget.left > 0:
+    def tried(self, seeds: Seeds) -> dict[int, int] | None:
+        """Search for a matching: in order, and then with tied occurrences singled out."""
+        stack: list[Iterator[Seeds]] = [iter([seeds])]
+        while stack and not self.budget.is_over:
             state = next(stack[-1], None)
             if state is None:
                 stack.pop()
                 continue
+            colours = self.down(state)
+            if not self.alike(colours):
+                continue
+            pairs = self.in_order(colours)
+            if pairs is not None:
+                return pairs
             refined = self.refined(state)
             if refined is None:
                 continue
-            pairs = self.in_order(refined)
-            if pairs is not None:
-                return pairs
+            if len(set(refined[0].values())) > len(set(state[0].values())):
+                stack.append(iter([refined]))
+                continue
             tied = _smallest_tie(refined[0])
             if tied is not None:
                 stack.append(self._singled_out(refined, tied))
         return None
 
-    def _singled_out(self, seeds: tuple[Colours, Colours], tied: int) -> Iterator[tuple[Colours, Colours]]:
+    def _singled_out(self, seeds: Seeds, tied: int) -> Iterator[Seeds]:
         """All occurrences of a colour in their order, which is quick where they are alike; then the first against each of the other part."""
         ours, theirs = ([o for o, colour in part.items() if colour == tied] for part in seeds)
         singles = [self.colour("single", tied, k) for k in range(len(ours))]
@@ -216,7 +213,7 @@ class _Search:
             yield {**seeds[0], ours[0]: singles[0]}, {**seeds[1], candidate: singles[0]}
 
 
-def _smallest_tie(colours: Colours) -> int | None:
+def _smallest_tie(colours: dict[int, int]) -> int | None:
     """The colour that the fewest occurrences share, the first of equals; None when none does."""
     counts = Counter(colours.values())
-    return min((c for c in counts if counts[c] > 1), key=lambda c: (counts[c], c), default=None)
+    return min((c for c in counts if counts[c] > 1), key=lambda c: counts[c], default=None)
