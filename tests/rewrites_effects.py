@@ -399,119 +399,43 @@ right(
     ("body=same", "body=noisy"),
 )
 
-# ---- control dependencies
-
-ORDER = """\
+ALONE = """\
 HloModule m
 
-inner { x = f32[8]{0} parameter(0) n = f32[8]{0} negate(x) c = f32[8]{0} cosine(x), control-predecessors={n} ROOT r = f32[8]{0} add(c, n) }
-noisy { p = f32[8]{0} parameter(0) z = f32[] constant(0) o = f32[] constant(1) d = f32[8]{0} rng(z, o), distribution=rng_uniform ROOT r = f32[8]{0} negate(p) }
-
 ENTRY e {
-  p = f32[8]{0} parameter(0)
-  q = f32[8]{0} parameter(1)
-  k = f32[8]{0} call(p), to_apply=inner
-  s = f32[8]{0} sine(q), control-predecessors={k}
-  t = f32[8]{0} tanh(q), control-predecessors={s}
-  u = f32[8]{0} custom-call(q), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={t}
-  v = f32[8]{0} call(u), to_apply=noisy
-  w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={v}
-  x = f32[8]{0} abs(q), control-predecessors={u}
-  y = f32[8]{0} add(s, t)
-  z = f32[8]{0} add(w, x)
-  ROOT r = (f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(y, z, k)
+  p = f32[4]{0} parameter(0)
+  z = f32[] constant(0)
+  t = token[] after-all()
+  d = f32[4]{0} rng(z, z), distribution=rng_uniform, metadata={op_name="a"}, backend_config="a", statistics={visualizing_index=0,a=1}, origin={{"a"}}
+  ROOT r = f32[4]{0} negate(p), origin={{"a"}}
 }
 """
 wrong(
-    "an order between values lost", ORDER, ("t = f32[8]{0} tanh(q), control-predecessors={s}", "t = f32[8]{0} tanh(q)")
-)
-wrong(
-    "an order between values turned",
-    ORDER,
+    "the only side effect lost",
+    ALONE,
+    ("  d = ", "  e = "),
     (
-        "s = f32[8]{0} sine(q), control-predecessors={k}\n  t = f32[8]{0} tanh(q), control-predecessors={s}",
-        "t = f32[8]{0} tanh(q), control-predecessors={k}\n  s = f32[8]{0} sine(q), control-predecessors={t}",
+        'e = f32[4]{0} rng(z, z), distribution=rng_uniform, metadata={op_name="a"}, backend_config="a", statistics={visualizing_index=0,a=1}, origin={{"a"}}',
+        "e = f32[4]{0} broadcast(z), dimensions={}",
     ),
 )
-wrong("an order behind a call lost", ORDER, (", control-predecessors={k}", ""))
-wrong("an order before a side effect lost", ORDER, (", control-predecessors={t}", ""))
-wrong("an order behind a side effect lost", ORDER, (", control-predecessors={u}", ""))
-wrong("an order behind what a call does lost", ORDER, (", control-predecessors={v}", ""))
-wrong("an order in a callee lost", ORDER, (", control-predecessors={n}", ""))
-wrong(
-    "an order in a callee turned",
-    ORDER,
-    (
-        "n = f32[8]{0} negate(x) c = f32[8]{0} cosine(x), control-predecessors={n}",
-        "c = f32[8]{0} cosine(x) n = f32[8]{0} negate(x), control-predecessors={c}",
-    ),
-)
-wrong(
-    "only the result of a call waited for",
-    ORDER,
-    (
-        'w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={v}',
-        'h = f32[8]{0} negate(u)\n  w = f32[8]{0} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true, control-predecessors={h}',
-    ),
-)
-wrong(
-    "an order that nobody asked for",
-    ORDER,
-    ("y = f32[8]{0} add(s, t)", "y = f32[8]{0} add(s, t), control-predecessors={x}"),
-)
-wrong(
-    "a later value waited for",
-    ORDER,
-    ("x = f32[8]{0} abs(q), control-predecessors={u}", "x = f32[8]{0} abs(q), control-predecessors={w}"),
-)
-wrong(
-    "an earlier value waited for",
-    ORDER,
-    ("x = f32[8]{0} abs(q), control-predecessors={u}", "x = f32[8]{0} abs(q), control-predecessors={t}"),
-)
-wrong(
-    "what waits merged with what does not",
-    edited(ORDER, ("  y = f32[8]{0} add(s, t)", "  l = f32[8]{0} sine(q)\n  y = f32[8]{0} add(s, l)")),
-    ("add(s, l)", "add(l, l)"),
-)
-right(
-    "an order that operands imply",
-    ORDER,
-    ("z = f32[8]{0} add(w, x)", "z = f32[8]{0} add(w, x), control-predecessors={w, u}"),
-)
-right("an order said twice", ORDER, ("control-predecessors={u}", "control-predecessors={u, t}"))
-right("an order said through another", ORDER, ("control-predecessors={t}", "control-predecessors={s, t, k}"))
-right(
-    "a call that orders its members put in",
-    edited(ORDER, (", control-predecessors={k}", "")),
-    (
-        "k = f32[8]{0} call(p), to_apply=inner",
-        "n = f32[8]{0} negate(p)\n  c = f32[8]{0} cosine(p), control-predecessors={n}\n  k = f32[8]{0} add(c, n)",
-    ),
-)
-right(
-    "a call that draws put in, all of it waited for",
-    ORDER,
-    (
-        "v = f32[8]{0} call(u), to_apply=noisy",
-        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = f32[8]{0} negate(u)",
-    ),
-    ("control-predecessors={v}", "control-predecessors={v, j}"),
-)
-wrong(
-    "a call that draws put in, its draw not waited for",
-    ORDER,
-    (
-        "v = f32[8]{0} call(u), to_apply=noisy",
-        "h = f32[] constant(0)\n  i = f32[] constant(1)\n  j = f32[8]{0} rng(h, i), distribution=rng_uniform\n  v = f32[8]{0} negate(u)",
-    ),
-)
-wrong(
-    "a call that waits put in, its draw not held back",
-    edited(
-        ORDER,
-        ("call(u), to_apply=noisy", "call(u), to_apply=noisy, control-predecessors={t}"),
-        ("control-predecessors={v}", "control-predecessors={u}"),
-    ),
-    ("call(u), to_apply=noisy, control-predecessors={t}", "call(u), to_apply=noisy"),
-)
+wrong("the only side effect of all, with another result", ALONE, ("negate(p)", "abs(p)"))
+right("metadata of a side effect", ALONE, ('op_name="a"', 'op_name="b"'))
+right("a configuration of a side effect that reads none", ALONE, ('backend_config="a"', 'backend_config="b"'))
+right("statistics of a side effect", ALONE, ("visualizing_index=0,a=1", "visualizing_index=0,a=2"))
+right("the origin of a value", ALONE, ('negate(p), origin={{"a"}}', 'negate(p), origin={{"b"}}'))
+right("the origin of a side effect", ALONE, ('a=1}, origin={{"a"}}', 'a=1}, origin={{"b"}}'))
+
+ELSEWHERE = """\
+HloModule m
+
+there { p = f32[8]{0} parameter(0) ROOT r = f32[8]{0} negate(p) }, execution_thread="a"
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  s = ((f32[8]{0}), f32[8]{0}, s32[]) async-start(p), async_execution_thread="a", calls=there
+  ROOT d = f32[8]{0} async-done(s), async_execution_thread="a", calls=there
+}
+"""
+wrong("a computation on another thread", ELSEWHERE, ('}, execution_thread="a"', '}, execution_thread="b"'))
+wrong("what is computed on another thread", ELSEWHERE, ("negate(p)", "abs(p)"))

@@ -133,3 +133,19 @@ right(
     ("negate(n)", 'fusion(n), kind=kCustom, calls=minus, backend_config={"fusion_backend_config":{"kind":"__triton"}}'),
     ("update {", "minus { a = f32[8,8]{1,0} parameter(0) ROOT r = f32[8,8]{1,0} negate(a) }\nupdate {"),
 )
+right(
+    "metadata of a kernel of a library",
+    LIBRARY,
+    (
+        "calls=gemm",
+        'calls=gemm, metadata={op_name="x"}, frontend_attributes={a="b"}, sharding={replicated}, origin={{"a"}}, statistics={visualizing_index=0,a=1}',
+    ),
+)
+right(
+    "metadata of a custom call",
+    edited(LIBRARY, ("negate(n)", 'custom-call(n), custom_call_target="f"')),
+    (
+        'custom_call_target="f"',
+        'custom_call_target="f", metadata={op_name="x"}, origin={{"a"}}, statistics={visualizing_index=0,a=1}',
+    ),
+)

@@ -28,9 +28,7 @@ Value = int | tuple["Value", ...]
 WORK_LIMIT = 20_000_000
 """Instructions that numbering may visit: calls nested n deep, each twice, are 2^n."""
 
-IGNORED = frozenset(
-    {"metadata", "frontend_attributes", "sharding", "origin", "statistics", "control-predecessors", "backend_config"}
-)
+IGNORED = frozenset({"metadata", "frontend_attributes", "sharding", "origin", "statistics", "backend_config"})
 """Attributes that do not change a value."""
 
 _IGNORED_OF_EFFECTS = IGNORED - {"frontend_attributes", "sharding"}

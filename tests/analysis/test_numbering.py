@@ -159,3 +159,29 @@ def test_exponential_calls_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hlo_opt.analysis.inlining.GROWTH_LIMIT", 10_000)
     inline_calls(module)
     assert sum(len(c.instructions) for c in module.computations) < 30_000
+
+
+def test_orders_that_are_too_far_apart_to_be_compared_count(monkeypatch: pytest.MonkeyPatch):
+    chain = entry(
+        "a = f32[8]{0} sine(p)\n b = f32[8]{0} cosine(a)\n c = f32[8]{0} tan(b), control-predecessors={a}\n ROOT r = f32[8]{0} add(c, q)"
+    )
+    free = chain.replace(", control-predecessors={a}", "")
+    assert same(chain, free)
+    monkeypatch.setattr(numbering, "_REACH_LIMIT", 2)
+    assert not same(chain, free)
+    monkeypatch.setattr(numbering, "_REACH_LIMIT", 3)
+    assert same(chain, free)
+
+
+def test_what_is_visited_is_counted():
+    """Bodies once for what they are given; those that draw each time."""
+    inner = "f {\n a = f32[8]{0} parameter(0)\n z = f32[] constant(0)\n LINE\n ROOT b = f32[8]{0} negate(a)\n}\n\n"
+    calls = entry(
+        "x = f32[8]{0} call(p), to_apply=f\n y = f32[8]{0} call(p), to_apply=f\n w = f32[8]{0} call(q), to_apply=f\n h = f32[8]{0} add(x, y)\n ROOT r = f32[8]{0} add(h, w)"
+    )
+    counts = []
+    for line in ("", "d = f32[] rng(z, z), distribution=rng_uniform"):
+        one = Numbering(hlo_opt.parse("HloModule m\n\n" + inner.replace("LINE", line) + calls), Table())
+        one.entry()
+        counts.append(one.visited)
+    assert counts == [7 + 2 * 3, 7 + 3 * 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import rewrites_library  # noqa: F401 - adds rows
+import rewrites_order  # noqa: F401 - adds rows
 from rewrites import ELIDED, RIGHT, WRONG, Rewrite
 from rewrites_effects import SHUFFLED, SIX, TRIANGLES
 
