@@ -6,7 +6,7 @@ import json
 
 import click
 
-from hlo_opt.cli import files
+from hlo_opt.cli import completion, files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
 from hlo_opt.cli.options import backend_option, elided_option, fuse_options, inputs_option, memory_option, seed_option
@@ -14,7 +14,7 @@ from hlo_opt.diag import UsageError
 
 
 @click.command("bench")
-@click.argument("file")
+@click.argument("file", shell_complete=completion.file)
 @fuse_options
 @backend_option
 @inputs_option

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from hlo_opt.cli import completion
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
 from hlo_opt.cli.options import (
@@ -18,8 +19,8 @@ from hlo_opt.cli.options import (
 
 
 @click.command("check")
-@click.argument("file")
-@click.argument("other", required=False)
+@click.argument("file", shell_complete=completion.file)
+@click.argument("other", shell_complete=completion.file, required=False)
 @fuse_options
 @backend_option
 @inputs_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hlo_opt import __version__
+from hlo_opt.cli import completion
 from hlo_opt.cli.console import show
 from hlo_opt.cli.failure import told
 from hlo_opt.cli.module import read_module
@@ -26,7 +27,7 @@ FORMATS = ("text", "json", "github", "sarif")
 
 
 @click.command("explain")
-@click.argument("file", metavar="FILE|CODE")
+@click.argument("file", shell_complete=completion.file, metavar="FILE|CODE")
 @click.argument("instruction", metavar="[INSTRUCTION|PRODUCER:CONSUMER|CODE]...", nargs=-1)
 @fuse_options
 @click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the first of them.")

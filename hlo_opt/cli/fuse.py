@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hlo_opt.cli import files
+from hlo_opt.cli import completion, files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.failure import told
 from hlo_opt.cli.module import read_module, read_parts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command("fuse")
-@click.argument("file")
+@click.argument("file", shell_complete=completion.file)
 @click.option("-o", "output", metavar="OUT", default="-", help="Write the fused HLO to OUT instead of stdout.")
 @fuse_options
 @rule_options

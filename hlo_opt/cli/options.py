@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hlo_opt.cli import completion
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -34,12 +36,18 @@ class Size(SizeType):
 
 backend_option = click.option(
     "--backend",
+    shell_complete=completion.backends,
     metavar="NAME",
     default="auto",
     show_default=True,
     help="numpy, host (the CUDA text built with the C++ compiler), cupy (a GPU), or auto: the best that there is.",
 )
-inputs_option = click.option("--inputs", metavar="IN.npz", help="Inputs as in0, in1, ...; without it they are drawn.")
+inputs_option = click.option(
+    "--inputs",
+    shell_complete=completion.file,
+    metavar="IN.npz",
+    help="Inputs as in0, in1, ...; without it they are drawn.",
+)
 seed_option = click.option(
     "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True, help="Draw the inputs with it."
 )
@@ -75,6 +83,7 @@ split_option = click.option(
 )
 target_option = click.option(
     "--target",
+    shell_complete=completion.targets,
     metavar="NAME|FILE",
     default="h100_sxm",
     show_default=True,
@@ -83,18 +92,35 @@ target_option = click.option(
 
 _FUSING = (
     click.option(
-        "--preset", metavar="NAME", help="The passes to run, by the name of a list of them.  [default: default]"
+        "--preset",
+        shell_complete=completion.presets,
+        metavar="NAME",
+        help="The passes to run, by the name of a list of them.  [default: default]",
     ),
-    click.option("--passes", metavar="SPEC", help="The passes to run: 'instruction-fusion{may-duplicate=false},dce'."),
     click.option(
-        "--config", metavar="FILE.toml", help="Read these options from a file; the command line overrides it."
+        "--passes",
+        shell_complete=completion.passes,
+        metavar="SPEC",
+        help="The passes to run: 'instruction-fusion{may-duplicate=false},dce'.",
+    ),
+    click.option(
+        "--config",
+        shell_complete=completion.file,
+        metavar="FILE.toml",
+        help="Read these options from a file; the command line overrides it.",
     ),
     click.option(
         "--target",
+        shell_complete=completion.targets,
         metavar="NAME|FILE",
         help="The device whose costs count; hlo-opt targets lists them.  [default: h100_sxm]",
     ),
-    click.option("--simplify", metavar="WHEN", help="Simplify first: auto, always or never.  [default: auto]"),
+    click.option(
+        "--simplify",
+        shell_complete=completion.simplify,
+        metavar="WHEN",
+        help="Simplify first: auto, always or never.  [default: auto]",
+    ),
     click.option(
         "--stop-after-step", metavar="N", type=click.IntRange(min=0), help="Stop after N rewrites, to bisect."
     ),
@@ -108,7 +134,11 @@ _FUSING = (
 
 _RULES = (
     click.option(
-        "--what-if", metavar="CODE", multiple=True, help="Decide as if this refusal did not exist; may be repeated."
+        "--what-if",
+        shell_complete=completion.codes,
+        metavar="CODE",
+        multiple=True,
+        help="Decide as if this refusal did not exist; may be repeated.",
     ),
     click.option(
         "--force", metavar="PRODUCER:CONSUMER", multiple=True, help="Fuse this edge if it is legal; may be repeated."
@@ -130,6 +160,7 @@ _BUDGET = (
     ),
     click.option(
         "--fail-on",
+        shell_complete=completion.codes,
         metavar="CODE",
         multiple=True,
         help="Exit with 1 when an edge is refused under this code; may be repeated.",

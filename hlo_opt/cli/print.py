@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from hlo_opt.cli import files
+from hlo_opt.cli import completion, files
 from hlo_opt.cli.module import read_module, read_parts
 from hlo_opt.cli.options import read_options, split_option
 
 
 @click.command("print")
-@click.argument("file")
+@click.argument("file", shell_complete=completion.file)
 @click.option("-o", "output", metavar="OUT", default="-", help="Write to OUT instead of stdout.")
 @click.option(
     "--style",

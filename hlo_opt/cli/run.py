@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hlo_opt.cli import files
+from hlo_opt.cli import completion, files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
 from hlo_opt.cli.options import backend_option, elided_option, memory_option, sanitize_option, seed_option
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("file")
+@click.argument("file", shell_complete=completion.file)
 @backend_option
 @click.option(
     "--inputs",

@@ -6,13 +6,14 @@ import json
 
 import click
 
+from hlo_opt.cli import completion
 from hlo_opt.cli.console import show
 from hlo_opt.cli.module import read_module
 from hlo_opt.cli.options import read_options, target_option
 
 
 @click.command("stats")
-@click.argument("file")
+@click.argument("file", shell_complete=completion.file)
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @read_options
