@@ -23,7 +23,6 @@ from hlo_opt.evaluate.interpreter import Interpreter, Stopped
 from hlo_opt.evaluate.memory import check_memory, inputs_bytes
 from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.program import error
-from hlo_opt.evaluate.reference import CALLS
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Instruction, Module
@@ -196,7 +195,7 @@ def evaluate_devices(
     *,
     watch: Watcher | None = None,
     check_nans: bool = False,
-    call_limit: int | None = CALLS,
+    call_limit: int | None = None,
     max_steps: int | None = None,
     memory_limit: int | None = None,
     effects: Effects | None = None,

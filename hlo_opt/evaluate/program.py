@@ -9,7 +9,7 @@ from typing import Any
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.direct import direct
 from hlo_opt.evaluate.effects import Acting
-from hlo_opt.ir import Called, Computation, Instruction
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
@@ -65,7 +65,7 @@ def compile_computation(computation: Computation, *, whole: bool = False, acting
     """The steps of a computation in its own order. What does not lead to the root is left out, but for what is `acting` where somebody answers for
     effects: without him evaluation has none.
 
-    `whole` keeps tuples and loops that could be looked through, for those who watch every value.
+    `whole` keeps tuples that could be looked through, for those who watch every value.
     """
     sources, taken = _sources(computation, whole, acting)
     order = [i for i in computation.instructions if i in sources]
@@ -183,31 +183,11 @@ def _sources(
 
 
 def _origin(element: Instruction) -> tuple[Instruction, bool]:
-    """Where an element comes from, looking through tuples and through loops that hand the element on as it is: its value itself (True), or a
-    tuple that holds it.
-
-    A loop of which nothing else is used need not run: XLA removes it, whether it ends or not (xla/service/while_loop_simplifier.cc).
-    """
+    """Where an element comes from: its value itself (True), or a tuple that holds it."""
     source, index = element.operands[0], element.value("index", -1)
-    while source.opcode == "while" and _hands_on(source, index):
-        source = source.operands[0]
     if source.opcode == "tuple" and isinstance(index, int) and 0 <= index < len(source.operands):
         return source.operands[index], True
     return source, False
-
-
-def _hands_on(loop: Instruction, index: object) -> bool:
-    """Whether a loop's body returns this element of its state unchanged."""
-    body = loop.attributes.get("body")
-    root = body.computations[0].root if isinstance(body, Called) else None
-    if root is None or root.opcode != "tuple" or not isinstance(index, int) or not 0 <= index < len(root.operands):
-        return False
-    made = root.operands[index]
-    return (
-        made.opcode == "get-tuple-element"
-        and made.value("index", -1) == index
-        and made.operands[0].parameter_number is not None
-    )
 
 
 _SAME = frozenset({"broadcast", "reshape", "copy", "transpose", "reverse"})

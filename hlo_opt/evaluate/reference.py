@@ -18,9 +18,6 @@ from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Module
 from hlo_opt.ops.module_devices import warn_of_one_device
 
-CALLS = 100_000_000
-"""How many computations may be run by default: some minutes of the shortest ones. A loop that never ends becomes an error."""
-
 
 @bounded_libraries()
 def evaluate(
@@ -30,7 +27,7 @@ def evaluate(
     observe: Observer | None = None,
     watch: Watcher | None = None,
     check_nans: bool = False,
-    call_limit: int | None = CALLS,
+    call_limit: int | None = None,
     max_steps: int | None = None,
     memory_limit: int | None = None,
     effects: Effects | None = None,

@@ -173,9 +173,6 @@ class CupyDevice:
         with self._told(None, "copying"):
             return memory.copy()
 
-    def same(self, left: Any, right: Any) -> bool:
-        return bool((left.view("uint8") == right.view("uint8")).all())
-
     def view(self, memory: Any, shape: Shape) -> Any:
         return memory.view(raw_dtype(held_dtype(shape)))
 

@@ -4,7 +4,7 @@ The state that the body changes lies in two fixed sets of buffers; one graph run
 which both use. Each half runs kernel by kernel the first time, and is captured the second time.
 
 Where the number of iterations is known, they are all launched without the condition, whose predicate is read once, at the end. Else each half ends with the condition, and one
-byte is read per iteration. Iterations count, and a state that stands still ends the loop, as where it runs step by step: as a loop does that cannot be captured.
+byte is read per iteration. Iterations count as where a loop runs step by step, because it cannot be captured.
 """
 
 from __future__ import annotations
@@ -220,8 +220,6 @@ class _Loop:
             launches += self._start(half)
             predicate = self._predicate(half) if half.tests else None
             current, unread, done = 1 - current, unread - 1, done + 1
-            if unread <= 0 and not done & (done - 1) and self._stands_still():
-                break
         results = list(state)
         for k, memory in self._changed(current):
             results[k] = memory.copy()  # the sets belong to the graphs
@@ -245,10 +243,6 @@ class _Loop:
         for launch in half.launches or ():
             launch_one(self.device, launch)
         return half.kernels
-
-    def _stands_still(self) -> bool:
-        """Whether the last iteration has made the state that it got; it cannot be told where it updates the state in place."""
-        return not self.updated and all(self.device.same(a, b) for a, b in zip(*self.sets, strict=True))
 
     def _changed(self, number: int) -> list[tuple[int, Any]]:
         found = self._state(number)

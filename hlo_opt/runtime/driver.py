@@ -246,9 +246,6 @@ class _Writer:
                 for name, b in zip(outputs, step.outputs, strict=True):
                     if _shares_bytes(shapes[b]):
                         yield f"{name} = {_packed(name, shapes[b])}"
-            case WhileStep(is_idle=True):
-                if outputs:
-                    yield f"{_tuple(outputs)} = {_tuple(inputs)}"
             case WhileStep():
                 state = names[-1 - step.outputs[0]] if step.outputs else "state"
                 for k in self.schedule.routines[step.body].donated:  # the body updates these in place

@@ -51,10 +51,6 @@ class Device(Protocol):
         """Another buffer with the same elements."""
         ...
 
-    def same(self, left: Memory, right: Memory) -> bool:
-        """Whether two buffers of one shape hold the same bits."""
-        ...
-
     def view(self, memory: Memory, shape: Shape) -> Memory:
         """The same memory as a buffer of another shape of the same size."""
         ...
@@ -275,9 +271,6 @@ class Executor:
                 memory[target] = self.device.relayout(memory[source], shapes[source], shapes[target])
             case LibraryStep():
                 self._library(step, memory, shapes)
-            case WhileStep(is_idle=True):
-                for b, source in zip(step.outputs, step.inputs, strict=True):
-                    memory[b] = memory[source]
             case WhileStep():
                 state = [memory[b] for b in step.inputs]
                 trips = self._trips(step)
@@ -310,11 +303,9 @@ class Executor:
         if isinstance(step, WhileStep):
             assert frame.state is not None
             if not frame.in_condition:
-                idle = self._stands_still(step, frame, results)
                 frame.state = results
-                if not idle:
-                    return self._again(step, frame, results)
-            elif bool(self._scalar(results[0], callee.shapes[callee.results[0]])):
+                return self._again(step, frame, results)
+            if bool(self._scalar(results[0], callee.shapes[callee.results[0]])):
                 self._count(step, frame.iterations)
                 frame.iterations += 1
                 frame.in_condition = False
@@ -326,16 +317,6 @@ class Executor:
         frame.waiting = frame.state = None
         self._finish(frame)
         return None
-
-    def _stands_still(self, step: WhileStep, frame: _Frame, made: Sequence[Memory]) -> bool:
-        """Whether the body has made the state that it got: such a loop would never end, and ends here, as where XLA finds that it does nothing. Looked at after
-        1, 2, 4, ... iterations."""
-        if frame.unread > 0 or frame.iterations & (frame.iterations - 1):
-            return False
-        if any(made[k] is not None for k in self.schedule.routines[step.body].donated):
-            return False
-        assert frame.state is not None
-        return all(a is b or self.device.same(a, b) for a, b in zip(frame.state, made, strict=True))
 
     def _owned(self, step: WhileStep, state: Sequence[Memory]) -> list[Memory]:
         """What a loop begins with. What its body updates in place has to be the loop's own."""

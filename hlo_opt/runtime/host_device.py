@@ -38,9 +38,6 @@ class HostDevice:
         made[:] = memory
         return made
 
-    def same(self, left: Array, right: Array) -> bool:
-        return np.array_equal(left.view(np.uint8), right.view(np.uint8))
-
     def view(self, memory: Array, shape: Shape) -> Array:
         return memory.view(held_dtype(shape))
 

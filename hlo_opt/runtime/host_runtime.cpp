@@ -243,19 +243,6 @@ static void call_body(const Program* program, Frame* top, const Word* w) {
   begin(program, callee);
 }
 
-// Whether the body has made the state that it got: such a loop would never end, and ends here, as where XLA finds that it does nothing. Looked at after
-// 1, 2, 4, ... iterations.
-static bool stands_still(const Frame* top, const Frame* body, const Word* w) {
-  if (top->iterations & (top->iterations - 1)) return false;
-  const Word* leaf = w + w_leaves;
-  for (Word k = 0; k < w[w_count]; ++k, leaf += l_words) {
-    if (leaf[l_mode] == mode_same || !leaf[l_bytes]) continue;
-    if (leaf[l_mode] != mode_swap) return false;
-    if (memcmp(top->slots[leaf[l_current]], body->slots[body->routine->buffers + k], (size_t)leaf[l_bytes])) return false;
-  }
-  return true;
-}
-
 static Word selected(const void* from, Word width, bool is_signed) {
   unsigned long long bits = 0;
   memcpy(&bits, from, (size_t)width);
@@ -375,16 +362,13 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         const Word* leaf = w + w_leaves;
         void** const own = top->slots;
         if (!top->in_condition) {
-          const bool idle = stands_still(top, callee, w);
           for (Word k = 0; k < w[w_count]; ++k, leaf += l_words)
             if (leaf[l_mode] == mode_swap) own[leaf[l_current]] = callee->slots[callee->routine->buffers + k];
-          if (!idle) {
-            call_condition(program, top, w);
-            ++top;
-            break;
-          }
-          leaf = w + w_leaves;
-        } else if (*(const unsigned char*)own[w[w_predicate]]) {
+          call_condition(program, top, w);
+          ++top;
+          break;
+        }
+        if (*(const unsigned char*)own[w[w_predicate]]) {
           if (program->most_steps >= 0 && program->steps >= program->most_steps) {
             program->at_instruction = w[w_instruction];
             program->at_iterations = top->iterations;

@@ -227,10 +227,7 @@ class _Writer:
                 continue
             for b in step.outputs:
                 self.place(b)
-            if isinstance(step, WhileStep) and step.is_idle:
-                self.skip(step)
-            else:
-                self.step(step)
+            self.step(step)
             for offset in self.borrowed:
                 self.arena.give_back(offset)
             for b in frees:
@@ -324,11 +321,6 @@ class _Writer:
                 self.known.append((spare, self.scratch(size)))
             words += [source, target, spare, self.slot(), mode, size]
         self.words += [Operation.WHILE, *words]
-
-    def skip(self, step: WhileStep) -> None:
-        """An idle loop: its outputs are what it began with."""
-        for k in self.unchanged[step.body]:
-            self.words += [Operation.VIEW, step.outputs[k], step.inputs[k]]
 
     def branch(self, step: BranchStep) -> None:
         base = self.callees_base(step)

@@ -171,9 +171,6 @@ class TimedDevice:
     def copy(self, memory: Any) -> Any:
         return self._device.copy(memory)
 
-    def same(self, left: Any, right: Any) -> bool:
-        return self._device.same(left, right)
-
     def view(self, memory: Any, shape: Shape) -> Any:
         return self._device.view(memory, shape)
 

@@ -29,8 +29,8 @@ from hlo_opt.ops.module_devices import WHICH_DEVICE
 from hlo_opt.runtime.branches_inside import with_selects
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.calls_library import is_alone
+from hlo_opt.runtime.dead_loops import without_dead_loops
 from hlo_opt.runtime.donation import with_donations
-from hlo_opt.runtime.idle_loops import with_idle_loops
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.static_sizes import with_static_sizes
@@ -89,7 +89,7 @@ def build_schedule(module: Module) -> Schedule:
         if key not in routines:
             routines[key] = RoutineBuilder(key, kernels).build()
             todo.extend(reversed([k for step in routines[key].steps for k in callees(step)]))
-    return Schedule(module, with_idle_loops(with_donations(routines)), kernels.distinct())
+    return Schedule(module, without_dead_loops(with_donations(routines)), kernels.distinct())
 
 
 _FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})

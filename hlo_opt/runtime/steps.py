@@ -87,16 +87,12 @@ class RoutineKey:
 
 @dataclass(frozen=True, eq=False)
 class WhileStep(Step):
-    """Run `body` on the state as long as `condition`, given the state, returns true. `takes` and `donated` as for kernels.
-
-    Where `is_idle`, nothing reads what the body changes, and the loop does not run: each output is what the loop began with.
-    """
+    """Run `body` on the state as long as `condition`, given the state, returns true. `takes` and `donated` as for kernels."""
 
     condition: RoutineKey
     body: RoutineKey
     takes: tuple[tuple[int, int], ...] = ()
     donated: tuple[tuple[int, int], ...] = ()
-    is_idle: bool = False
 
     @property
     def in_place(self) -> Mapping[int, int]:

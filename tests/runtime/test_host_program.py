@@ -107,14 +107,6 @@ def test_steps_are_limited_and_counted() -> None:
     assert caught.value.code == "HLO402" and caught.value.line == 29
 
 
-def test_a_loop_that_only_hands_on_does_not_run() -> None:
-    text = LOOP.replace("LAST", "2147483647").replace("tuple(j, b, c, u)", "tuple(i, b, c, u)")
-    root = "  ROOT r = (f32[4], f32[4], f32[4], f32[4]) tuple(a, b, u, x)"
-    module = hlo_opt.parse(text.replace(root, "  ROOT r = f32[4] negate(u)"))
-    x, t = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)
-    np.testing.assert_array_equal(compile(module)(x, t)[0], -t)
-
-
 BRANCH = """HloModule m
 
 half { p = (f32[3], TYPE[]) parameter(0)
@@ -271,23 +263,6 @@ ENTRY e {{
     want = (x.T if t else x).astype(np.float64) @ (y.T if t else y).astype(np.float64)
     got = compile(hlo_opt.parse(text))(x, y)[0]
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.sqrt(k))
-
-
-def test_constants_that_the_text_leaves_out_are_the_interpreter_s() -> None:
-    module = hlo_opt.parse("""HloModule m
-ENTRY e {
-  x = f32[4] parameter(0)
-  c = (f32[4], s32[2]) constant({...})
-  a = f32[4] get-tuple-element(c), index=0
-  b = s32[2] get-tuple-element(c), index=1
-  d = pred[3] constant({...})
-  s = f32[4] add(x, a)
-  ROOT t = (f32[4], s32[2], pred[3]) tuple(s, b, d)
-}
-""")
-    x = np.zeros(4, np.float32)
-    for got, want in zip(compile(module)(x), hlo_opt.evaluate(module, [x]), strict=True):
-        np.testing.assert_array_equal(got, want)
 
 
 def test_a_call_that_nobody_knows_is_shown_in_the_text() -> None:
