@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jaxlib._hlo as hlo
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scripts import frames
 from scripts.programs import all_cases
 from scripts.programs.case import Arg, Case, Form
 
+jax.config.update("jax_num_cpu_devices", 4)
 ROOT = Path(__file__).resolve().parent.parent
 DUMPS = ROOT / "testdata" / "dumps"
 OURS = "scripts/programs/"
@@ -53,13 +59,34 @@ def settings(case: Case) -> Iterator[None]:
 
 
 def lower(case: Case) -> hlo.HloModule:
-    """The module that JAX makes of a case."""
+    """The module that JAX makes of a case; of one for several devices, what XLA's partitioner makes of that."""
     with settings(case):
         args = jax.tree.map(Arg.struct, case.args, is_leaf=lambda x: isinstance(x, Arg))
+        if case.mesh is not None:
+            return partitioned(case, args)
         jitted = jax.jit(case.function, donate_argnums=case.donate, keep_unused=True)
         computation = jitted.trace(*args).lower(lowering_platforms=(case.platform,)).compiler_ir("hlo")
         assert computation is not None
         return computation.get_hlo_module()
+
+
+def partitioned(case: Case, args: Any) -> hlo.HloModule:
+    """The module of each device of a case for several."""
+    assert case.mesh is not None
+    sizes = tuple(case.mesh.values())
+    mesh = Mesh(np.array(jax.devices("cpu")[: math.prod(sizes)]).reshape(sizes), tuple(case.mesh))
+
+    def on_mesh(specifications: Any) -> Any:
+        return jax.tree.map(
+            lambda p: NamedSharding(mesh, p), specifications, is_leaf=lambda p: isinstance(p, PartitionSpec)
+        )
+
+    jitted = jax.jit(case.function, in_shardings=on_mesh(case.shardings), out_shardings=on_mesh(case.results))
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True, "xla_dump_hlo_pass_re": ".*spmd.*"}
+        jitted.trace(*args).lower().compile(compiler_options=options)
+        (found,) = Path(folder).glob("*.after_spmd-partitioning.*")
+        return hlo.hlo_module_from_text(found.read_text(encoding="utf-8"))
 
 
 def with_op_types(text: str) -> str:

@@ -44,6 +44,12 @@ def given_or_drawn(name: str | None, module: Module, seed: int) -> list[list[Arr
     return load_device_inputs(name, module, check_devices(module))
 
 
+def load_for_check(name: str, module: Module) -> list[Any]:
+    """The inputs in an npz file as `check` takes them: of a module for several devices a list for each. Raises as `load_device_inputs`."""
+    found = load_device_inputs(name, module, check_devices(module))
+    return found if len(found) > 1 else found[0]
+
+
 def load_device_inputs(name: str, module: Module, devices: int) -> list[list[Array]]:
     """The inputs in an npz file for each of the module's devices, in the types of the entry's parameters. Arrays that several of them get are there once; global ones are cut.
 

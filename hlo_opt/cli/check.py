@@ -52,9 +52,12 @@ def command(
     second = Fusing.of(fusing).run(module).outcome.module if other is None else read_module(other)
     from hlo_opt.cli import arrays
     from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.compare import check
+    from hlo_opt.runtime.compare import check, on_named_devices
 
-    given = None if inputs is None else arrays.load_device_inputs(inputs, module, 1)[0]
+    given = None
+    if inputs is not None:
+        module, second = on_named_devices(module, second)
+        given = arrays.load_for_check(inputs, module)
     result = check(
         module,
         second,

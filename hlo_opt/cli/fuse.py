@@ -146,8 +146,11 @@ def _compared(module: Module, report: ExplainReport, inputs: str | None, **how: 
     """The lines of `--check`, and whether original and result agree."""
     from hlo_opt.cli import arrays
     from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.compare import check
+    from hlo_opt.runtime.compare import check, on_named_devices
 
-    given = None if inputs is None else arrays.load_device_inputs(inputs, module, 1)[0]
-    result = check(module, report.outcome.module, inputs=given, **how)
+    second, given = report.outcome.module, None
+    if inputs is not None:
+        module, second = on_named_devices(module, second)
+        given = arrays.load_for_check(inputs, module)
+    result = check(module, second, inputs=given, **how)
     return check_page(result), result.ok

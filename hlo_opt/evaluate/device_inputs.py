@@ -1,7 +1,7 @@
 """Inputs of several simulated devices: drawn, or cut from arrays for all.
 
-What a module says about its parameters decides which devices get the same numbers: scalars are the same everywhere, as loop bounds and steps must be; a parameter
-that is sharded or replicated over partitions (`sharding`) is the same where the partitions hold the same tile; one that is replicated over replicas
+What a module says about its parameters decides which devices get the same numbers. In a module with loops or branches, scalars are the same everywhere, as bounds and
+steps must be; a parameter that is sharded or replicated over partitions (`sharding`) is the same where the partitions hold the same tile; one that is replicated over replicas
 (`parameter_replication`) is the same in all of these. Otherwise each device gets its own.
 
 Source of the forms: xla/hlo/parser/hlo_parser.cc (ParseParameterReplication).
@@ -29,13 +29,14 @@ def device_inputs(module: Module, seed: int = 0, *, style: Style = PLAIN) -> lis
     replicas, partitions = counts(module)
     drawn: dict[int, list[Array]] = {}
     found: list[list[Array]] = [[] for _ in range(replicas * partitions)]
+    chooses = any(i.opcode in ("while", "conditional") for c in module.computations for i in c.instructions)
     for device, own in enumerate(found):
         number = 0
         for parameter in module.entry.parameters:
             for place, leaf in enumerate(parameter.shape.leaves()):
                 if not leaf.is_array:
                     continue
-                leader = 0 if not leaf.rank else _leader(parameter, place, leaf, device, partitions)
+                leader = 0 if chooses and not leaf.rank else _leader(parameter, place, leaf, device, partitions)
                 if leader not in drawn:
                     drawn[leader] = module_inputs(module, seed, device=leader, style=style)
                 own.append(drawn[leader][number])

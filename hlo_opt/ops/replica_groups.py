@@ -6,6 +6,7 @@ A device is (replica, partition); its number is replica * partitions + partition
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any
@@ -15,8 +16,10 @@ import numpy as np
 from hlo_opt.ir import Instruction
 
 _IOTA = re.compile(r"\[([\d,\s]+)\]\s*<=\s*\[([\d,\s]+)\]\s*(?:T\(([\d,\s]+)\))?")
-_MESH = re.compile(r"mesh\[([^\]]*)\]\s*\{([^}]*)\}")
-_AXIS = re.compile(r"'([^']*)'\s*(?:=\s*(\d+))?")
+_MESH = re.compile(r"mesh\s*\[([^\]]*)\]\s*(?:,\s*device_ids=\s*\(([^()]*(?:\([^()]*\))?[^()]*)\))?\s*\{([^}]*)\}")
+_AXIS = re.compile(r"'([^']*)'\s*=\s*(\d+)")
+_PART = re.compile(r"'([^']*)'\s*(?::\s*\((\d+)\)\s*(\d+))?")
+_TRANSPOSED = re.compile(r"\[([\d,\s]+)\]\s*(?:T\(([\d,\s]+)\))?")
 _GROUP = re.compile(r"\{([\d\s,]*)\}")
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
@@ -43,17 +46,46 @@ def groups(text: str) -> list[list[int]]:
         return _listed(np.arange(math.prod(reshape)).reshape(reshape).transpose(order), count[0])
     mesh = _MESH.match(text)
     if mesh is not None:
-        sizes = {name: int(size) for name, size in _AXIS.findall(mesh[1]) if size}
-        chosen = [name for name, _ in _AXIS.findall(mesh[2])]
-        if not set(chosen) <= set(sizes):
-            raise ValueError(f"replica_groups={text[:100]} names axes that the mesh has not")
-        _bounded(math.prod(sizes.values()))
-        names = list(sizes)
-        kept = [name for name in names if name not in chosen]
-        devices = np.arange(math.prod(sizes.values())).reshape([*sizes.values()])
-        order = [names.index(name) for name in [*kept, *chosen]]
-        return _listed(devices.transpose(order), math.prod(sizes[name] for name in kept))
+        return _of_mesh(mesh[1], mesh[2], mesh[3], text)
     raise ValueError(f"replica_groups={text[:100]} is in no known form")
+
+
+def _of_mesh(axes: str, order: str | None, chosen: str, text: str) -> list[list[int]]:
+    """Groups along axes of a mesh, or along parts of axes: `'x':(2)4` is of size 4, and lies behind a part of size 2. `order` says which device is where."""
+    sizes = {name: int(size) for name, size in _AXIS.findall(axes)}
+    parts = [(name, int(before or 1), int(size or sizes.get(name, 0))) for name, before, size in _PART.findall(chosen)]
+    _bounded(math.prod(sizes.values()))
+    cuts = {name: sorted({1, size}) for name, size in sizes.items()}
+    for name, before, size in parts:
+        if name not in sizes or not size or sizes[name] % (before * size):
+            raise ValueError(f"replica_groups={text[:100]} names axes that the mesh has not")
+        cuts[name] = sorted({*cuts[name], before, before * size})
+    pieces = [(name, low, high) for name, own in cuts.items() for low, high in itertools.pairwise(own)]
+    if any(high % low for _, low, high in pieces):
+        raise ValueError(f"replica_groups={text[:100]} cuts an axis in parts that do not fit")
+    group = [
+        pieces.index((name, low, high))
+        for name, before, size in parts
+        for own, low, high in pieces
+        if own == name and before <= low < before * size
+    ]
+    if len(set(group)) < len(group):
+        raise ValueError(f"replica_groups={text[:100]} names an axis twice")
+    kept = [k for k in range(len(pieces)) if k not in group]
+    devices = _placed(order, math.prod(sizes.values())).reshape([high // low for _, low, high in pieces])
+    return _listed(devices.transpose([*kept, *group]), math.prod(devices.shape[k] for k in kept))
+
+
+def _placed(order: str | None, count: int) -> Any:
+    """The devices of a mesh in the order of its places: in their own, as a transposed iota `[2,2]T(1,0)`, or as they are listed."""
+    if order is None:
+        return np.arange(count)
+    iota = _TRANSPOSED.fullmatch(order.strip())
+    if iota is None:
+        return np.array(_numbers(order))
+    shape = _numbers(iota[1])
+    _bounded(math.prod(shape))
+    return np.arange(math.prod(shape)).reshape(shape).transpose(_numbers(iota[2]) if iota[2] else None).reshape(-1)
 
 
 def _numbers(text: str) -> list[int]:
@@ -80,6 +112,25 @@ def by_partition(instruction: Instruction) -> bool:
     return "channel_id" in instruction.attributes
 
 
+def counted_by(instruction: Instruction) -> str:
+    """What the numbers in a collective's groups or pairs count: `replicas`, `partitions` or `devices`."""
+    if instruction.opcode not in FLAGGED:
+        return "partitions" if by_partition(instruction) else "replicas"
+    return "devices" if _is_global(instruction) else "replicas"
+
+
+def largest_named(instruction: Instruction) -> int:
+    """The largest number in a collective's groups or pairs; -1 where they name none. Raises ValueError for a text that is in no known form."""
+    if "source_target_pairs" in instruction.attributes:
+        return max((number for pair in source_target_pairs(instruction) for number in pair), default=-1)
+    written = instruction.attributes.get("replica_groups")
+    return max((n for group in groups(written.text) for n in group), default=-1) if written is not None else -1
+
+
+def _is_global(instruction: Instruction) -> bool:
+    return str(instruction.value("use_global_device_ids", False)) in ("True", "true")
+
+
 def participants(instruction: Instruction, replica: int, partition: int, replicas: int, partitions: int) -> list[int]:
     """The numbers of the devices in the group of a device, in the order of the group. Empty when the device is in none.
 
@@ -89,7 +140,7 @@ def participants(instruction: Instruction, replica: int, partition: int, replica
     found = groups(written.text) if written is not None else []
     has_channel = by_partition(instruction)
     if instruction.opcode in FLAGGED:
-        if str(instruction.value("use_global_device_ids", False)) in ("True", "true"):
+        if _is_global(instruction):
             if not has_channel:
                 raise ValueError("use_global_device_ids takes a channel_id")
             return _mine(found, replica * partitions + partition, replicas * partitions)

@@ -85,6 +85,8 @@ def check_page(result: CheckReport) -> Page:
         page.add(
             "  notice: only the NumPy interpreter ran, no kernel did: install a C++ compiler (g++ or clang++) or use a GPU"
         )
+    if result.note:
+        page.add(f"  notice: {result.note}")
     if result.rewritten:
         page.add("  notice: the two modules compute in different ways; roundings at other places are allowed")
     shown = [o for o in result.outputs if not o.ok or o.weak or o.rounded]
@@ -96,7 +98,7 @@ def check_page(result: CheckReport) -> Page:
 
 
 def _output_words(output: OutputReport) -> list[str | Word]:
-    total = int(np.prod(output.dimensions, dtype=np.int64))
+    total = output.elements
     if not output.ok:
         first = "" if output.first is None else f"; first {output.first}"
         return [f"{count(output.differing)} of {count(total)} elements are off{first}"]

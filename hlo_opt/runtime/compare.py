@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hlo_opt.diag import CheckError, HloOptError, UsageError
+from hlo_opt.diag import CheckError, EvaluationError, HloOptError, UsageError
+from hlo_opt.evaluate.device_inputs import device_inputs, spread
+from hlo_opt.evaluate.devices import evaluate_devices
 from hlo_opt.evaluate.elided import Elided, all_with_values
 from hlo_opt.evaluate.footprint import bytes_of
 from hlo_opt.evaluate.memory import check_memory, peak_of
 from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
-from hlo_opt.runtime.differences import Difference, OutputReport
+from hlo_opt.ops.control_numpy import same_bits
+from hlo_opt.ops.module_devices import (
+    check_devices,
+    counts,
+    depends_on_devices,
+    for_devices,
+    named,
+    tells_devices_apart,
+)
+from hlo_opt.runtime.differences import Difference, OutputReport, over_devices
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
-from hlo_opt.runtime.inputs import sample_inputs
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -31,6 +42,8 @@ class CheckReport:
     inputs        what they were run on: `seed 0` or `given`
     first         the first element beyond its bound, in the order of outputs; None when all is well
     rewritten     whether the second module computes otherwise than the original, so that roundings at other places were allowed
+    devices       replicas and partitions that both ran on
+    note          what else to know about the run
     """
 
     ok: bool
@@ -41,6 +54,8 @@ class CheckReport:
     first: Difference | None
     report: dict[str, Any]
     rewritten: bool = False
+    devices: tuple[int, int] = (1, 1)
+    note: str = ""
 
     @property
     def max_ulp(self) -> float:
@@ -58,8 +73,9 @@ class CheckReport:
 
     def __str__(self) -> str:
         if self.ok:
-            number = len(self.outputs)
-            verdict = f"agrees on {self.backend} ({self.why}), {number} output{'' if number == 1 else 's'}"
+            number, devices = len(self.outputs), math.prod(self.devices)
+            times = f" on {devices} devices" if devices > 1 else ""
+            verdict = f"agrees on {self.backend} ({self.why}), {number} output{'' if number == 1 else 's'}{times}"
             weak = f", weak in {len(self.weak)} of them" if self.weak else ""
             return f"{verdict}, {self._closeness()}{weak}"
         where = f"differs on {self.backend} ({self.why})"
@@ -87,46 +103,105 @@ def how_they_differ(number: int, ulp: float) -> str:
 def check(
     original: Module,
     fused: Module,
-    inputs: Sequence[Any] | None = None,
+    inputs: Sequence[Any] | Sequence[Sequence[Any]] | None = None,
     seed: int = 0,
     backend: str = "auto",
     sanitize: bool = False,
     memory_limit: int | None = None,
     elided: Elided = None,
 ) -> CheckReport:
-    """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare the outputs.
+    """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs and on all devices that they are for, and compare the outputs.
 
-    inputs  one array per entry parameter, tuples flattened; drawn with the seed where none are given
+    inputs  one array per entry parameter, tuples flattened; for modules whose header asks for several devices such a list for each, or one for all; drawn with the seed where none
+            are given
     seed    of the drawn inputs and of the analysis's moved values
     sanitize  as for `compile`
     memory_limit  bytes that may be held at once, both modules' outputs included; None: any number. What the analysis of rounding takes more is looked at when it is needed
     elided  as for `evaluate`: both modules take the same values for constants of the same name
 
-    Raises what `compile` raises, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, UsageError when they do not take the same arrays, CheckError when they do not return as many
-    arrays.
+    Raises what `compile` and `run_devices` raise, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, UsageError when they do not take the same
+    arrays or are not for the same devices, CheckError when they do not return as many arrays.
     """
     original, fused = all_with_values([original, fused], elided)
     _same_inputs(original, fused)
-    beside = 2 * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
-    check_memory(original, memory_limit, beside=beside, drawn=inputs is None)
+    given = [inputs] if inputs is not None and counts(original) == (1, 1) else inputs
+    both = on_named_devices(original, fused)
+    how: dict[str, Any] = {"seed": seed, "backend": backend, "sanitize": sanitize, "memory_limit": memory_limit}
+    try:
+        return _checked(*both, given, **how)
+    except EvaluationError as error:  # only what the header says is sure
+        if both[0] is original or not (error.code == "HLO402" or _gets_stuck(both[0], given, seed)):
+            raise
+        told = f"its collectives name {math.prod(counts(both[0]))} devices, which cannot be simulated together ({error.code})"
+        return replace(_checked(original, fused, given, **how), note=f"only on one device: {told}")
+
+
+def _gets_stuck(module: Module, given: Sequence[Sequence[Any]] | None, seed: int) -> bool:
+    """Whether devices of a module wait for each other for ever."""
+    try:
+        evaluate_devices(module, device_inputs(module, seed) if given is None else given)
+    except EvaluationError as error:
+        return error.code == "HLO405"
+    return False
+
+
+def _checked(
+    original: Module,
+    fused: Module,
+    given: Sequence[Sequence[Any]] | None,
+    *,
+    seed: int,
+    backend: str,
+    sanitize: bool,
+    memory_limit: int | None,
+) -> CheckReport:
+    devices = check_devices(original)
+    beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
+    check_memory(original, memory_limit, devices=devices, beside=beside, drawn=given is None)
     executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit)
-    arrays = sample_inputs(original, seed) if inputs is None else entry_inputs(original, inputs)
-    expected = Reference(original).run(arrays)
-    actual = executable(*arrays)
-    if len(expected) != len(actual):
-        raise CheckError(f"{original.name} returns {len(expected)} arrays, {fused.name} {len(actual)}", code="HLO701")
-    (reports,), rewritten = compare_outputs(original, fused, [arrays], [expected], [actual], seed, memory_limit)
+    lists = device_inputs(original, seed) if given is None else spread(original, given)
+    arrays = [entry_inputs(original, own) for own in lists]
+    expected = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]
+    actual = executable.run_devices(arrays)
+    if len(expected[0]) != len(actual[0]):
+        raise CheckError(
+            f"{original.name} returns {len(expected[0])} arrays, {fused.name} {len(actual[0])}", code="HLO701"
+        )
+    by_device, rewritten = compare_outputs(original, fused, arrays, expected, actual, seed, memory_limit)
+    reports = tuple(over_devices(own) for own in zip(*by_device, strict=True))
+    if devices > 1 and _tells_nothing(original, arrays):
+        reports = tuple(replace(r, weak=r.weak or "all devices have the same inputs") for r in reports)
     first = next((r.first for r in reports if not r.ok), None)
     return CheckReport(
         all(r.ok for r in reports),
         executable.backend,
         executable.why,
-        f"seed {seed}" if inputs is None else "given",
-        tuple(reports),
+        f"seed {seed}" if given is None else "given",
+        reports,
         first,
         executable.report(),
         rewritten,
+        counts(original),
     )
+
+
+def on_named_devices(original: Module, fused: Module) -> tuple[Module, Module]:
+    """Both modules for the devices that they are checked on: those in their headers or, where these say one, those that their collectives name; copies, where that is
+    another number. Raises UsageError (HLO702) for headers that differ."""
+    wanted, other = counts(original), counts(fused)
+    if wanted != other:
+        sizes = [f"{r} x {p} devices" for r, p in (wanted, other)]
+        raise UsageError(f"{original.name} is for {sizes[0]}, {fused.name} for {sizes[1]}", code="HLO702")
+    found = [named(module) for module in (original, fused)]
+    devices = max(r for r, _ in found), max(p for _, p in found)
+    return for_devices(original, devices), for_devices(fused, devices)
+
+
+def _tells_nothing(module: Module, inputs: Sequence[Sequence[Array]]) -> bool:
+    """Whether nothing tells the devices of a module with collectives apart, so that no output shows who sent what."""
+    if any(not same_bits(a, b) for own in inputs[1:] for a, b in zip(inputs[0], own, strict=True)):
+        return False
+    return depends_on_devices(module) is not None and not tells_devices_apart(module)
 
 
 def _same_inputs(original: Module, fused: Module) -> None:

@@ -7,7 +7,9 @@ have no bound, and their share is told.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ class Enclosure:
 
 @dataclass(frozen=True)
 class Difference:
-    """An element that is off. `index` has one entry per dimension; `ulp` is infinite where only one value is NaN, and 0 for integers."""
+    """An element that is off. `index` has one entry per dimension; `ulp` is infinite where only one value is NaN, and 0 for integers; `device` is None where there is one only."""
 
     output: int
     index: tuple[int, ...]
@@ -70,9 +72,11 @@ class Difference:
     actual: str
     ulp: float
     bound: float
+    device: int | None = None
 
     def __str__(self) -> str:
-        place = f"out{self.output}[{', '.join(map(str, self.index))}]"
+        own = "" if self.device is None else f".d{self.device}"
+        place = f"out{self.output}{own}[{', '.join(map(str, self.index))}]"
         if self.bound == 0:
             return f"{place}: expected {self.expected}, got {self.actual} (must be equal)"
         return f"{place}: expected {self.expected}, got {self.actual}, {self.ulp:.4g} ULP apart (bound {self.bound:.4g} ULP)"
@@ -90,6 +94,7 @@ class OutputReport:
     loose        the part of the output, by magnitude, whose bound is above 5 % of the value; 0 where all is equal
     weak         why agreement says little here; None where it does not
     first        the first element beyond its bound
+    devices      how many devices it is the output of, all together
     """
 
     output: int
@@ -105,10 +110,37 @@ class OutputReport:
     loose: float
     weak: str | None
     first: Difference | None
+    devices: int = 1
+
+    @property
+    def elements(self) -> int:
+        """How many elements the output has on all devices."""
+        return self.devices * math.prod(self.dimensions)
 
     @property
     def ok(self) -> bool:
         return not self.differing
+
+
+def over_devices(reports: Sequence[OutputReport]) -> OutputReport:
+    """The reports on one output of every device as one: the worst of each, and what says little only where it does on all."""
+    if len(reports) == 1:
+        return reports[0]
+    off = next(((device, r.first) for device, r in enumerate(reports) if r.first is not None), None)
+    return replace(
+        reports[0],
+        max_ulp=max(r.max_ulp for r in reports),
+        max_error=max(r.max_error for r in reports),
+        max_relative=max(r.max_relative for r in reports),
+        share=max(r.share for r in reports),
+        rounded=sum(r.rounded for r in reports),
+        differing=sum(r.differing for r in reports),
+        set_aside=sum(r.set_aside for r in reports),
+        loose=max(r.loose for r in reports),
+        weak=reports[0].weak if all(r.weak for r in reports) else None,
+        first=None if off is None else replace(off[1], device=off[0]),
+        devices=len(reports),
+    )
 
 
 def _same(a: Array, b: Array) -> Mask:

@@ -447,6 +447,10 @@ class Reader:
             position, finish = found.end(), found.end(1)
             if entry is not None:
                 name = entry[0]
+                if name == "device_ids" and isinstance(groups := into.get("replica_groups"), Attribute):
+                    # the order of a mesh's devices, no attribute of its own: mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}
+                    into["replica_groups"] = Attribute(f"{groups.text}, {found[1]}", decoder("replica_groups"))
+                    continue
                 if name in into:
                     self.fail(f"attribute {name} is given twice", found.start(1), found.start(1) + len(name))
                 into[name] = entry[1]

@@ -11,12 +11,25 @@ from scripts.programs import (
     mlp,
     monte_carlo,
     normalization,
+    sharded,
     softmax,
     transformer,
 )
 from scripts.programs.case import Case
 
-MODULES = (cartpole, adam, control, elementwise, indexing, mlp, monte_carlo, normalization, softmax, transformer)
+MODULES = (
+    cartpole,
+    adam,
+    control,
+    elementwise,
+    indexing,
+    mlp,
+    monte_carlo,
+    normalization,
+    sharded,
+    softmax,
+    transformer,
+)
 
 
 def all_cases() -> dict[str, Case]:

@@ -79,6 +79,12 @@ class Case:
     skip: str | None = None
     """Why no expected outputs are made for this case."""
 
+    mesh: Mapping[str, int] | None = None
+    """Axes and sizes of the devices that the program is cut for by `shardings` and `results`; its dump is what XLA's partitioner makes of it."""
+    shardings: Any = None
+    results: Any = None
+    """Partition specifications of the arguments and the results."""
+
     def leaves(self) -> list[Arg]:
         """The parameters of the entry computation, in order."""
         return jax.tree.leaves(self.args, is_leaf=lambda x: isinstance(x, Arg))

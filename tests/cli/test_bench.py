@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hlo_opt.cli.group import run as main
@@ -41,3 +42,16 @@ def test_run_profiles(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert any(e["ph"] == "X" for e in json.loads(trace.read_text())["traceEvents"])
     assert main(["run", DUMP, "--backend", "numpy", "--profile", str(trace)]) == 2
     assert "HLO342" in capfd.readouterr().err
+
+
+def test_all_devices_run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    dump = str(Path(DUMP).with_name("sharded_step.hlo"))
+    weights = np.zeros((32, 10), np.float32)
+    given = {"in0": weights, "in1": weights[0], "in2": np.ones((64, 32), np.float32), "in3": np.zeros(64, np.int32)}
+    np.savez(tmp_path / "in.npz", **given)
+    command = ["bench", dump, "--backend", "host", "--rounds", "1", "--inputs", str(tmp_path / "in.npz")]
+    assert main(command) == 0
+    assert "4 simulated devices take turns" in capfd.readouterr().out
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["devices"] == 4 and found["variants"][0]["launches"] % 4 == 0

@@ -44,6 +44,24 @@ def row(device: int) -> np.ndarray:
             4,
             [[0, 2], [1, 3], [0, 2], [1, 3]],
         ),
+        (
+            "replica_groups=mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}, channel_id=1, use_global_device_ids=true",
+            1,
+            4,
+            [[0, 1], [0, 1], [2, 3], [2, 3]],
+        ),
+        (
+            "replica_groups=mesh['x'=4], device_ids=(0,3,1,2) {'x':(1)2}, channel_id=1, use_global_device_ids=true",
+            1,
+            4,
+            [[0, 1], [0, 1], [3, 2], [3, 2]],
+        ),
+        (
+            "replica_groups=mesh['x'=1,'y'=4] {'x','y':(2)2}, channel_id=1, use_global_device_ids=true",
+            1,
+            4,
+            [[0, 1], [0, 1], [2, 3], [2, 3]],
+        ),
     ],
 )
 def test_groups_of_an_all_reduce(attributes: str, replicas: int, partitions: int, groups: list[list[int]]) -> None:
@@ -145,3 +163,9 @@ def test_groups_and_inputs_that_do_not_fit() -> None:
     with pytest.raises(EvaluationError, match="2 devices, inputs for 3"):
         evaluate_devices(module, [[row(0)]] * 3)
     assert len(evaluate_devices(module, [[row(0)]])) == 2
+
+
+def test_axes_that_a_mesh_has_not() -> None:
+    for axes in ("'z'", "'x':(1)3", "'x','x'"):
+        with pytest.raises(EvaluationError, match=r"HLO400 .*replica_groups=mesh"):
+            run(f"ROOT r = f32[4] all-reduce(p), replica_groups=mesh['x'=4] {{{axes}}}, to_apply=add", replicas=4)

@@ -81,3 +81,15 @@ def test_xla_thinks_the_same(case: tuple[str, str]) -> None:
         message = str(error)
     refused = any(word in message for word in ("hlo verifier", "error: loc"))
     assert refused == (case not in RIGHT), message[:300]
+
+
+def test_the_order_of_a_meshs_devices_belongs_to_the_groups() -> None:
+    groups = "mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}"
+    text = (
+        "HloModule m, num_partitions=4\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n"
+        f"  ROOT g = f32[8]{{0}} all-gather(p), replica_groups={groups}, dimensions={{0}}, channel_id=1, use_global_device_ids=true\n}}\n"
+    )
+    module = hlo_opt.parse(text)
+    hlo_opt.verify(module)
+    assert list(module.entry.root.attributes) == ["replica_groups", "dimensions", "channel_id", "use_global_device_ids"]
+    assert f"replica_groups={groups}, dimensions" in str(module)
