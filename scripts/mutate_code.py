@@ -39,7 +39,7 @@ from scripts.code_test_runs import KILLED_BY, record, run_chosen
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.toml")
-SECONDS = 120.0  # for all tests of one mutant
+SECONDS = 120.0  # for all tests of one mutant, on a machine that does nothing else
 MEMORY = 8 << 30  # bytes of data of one process
 # Where a mistake makes a wrong program: files, and what a statement there must hold to count.
 PLACES = {
@@ -282,7 +282,7 @@ def _run_all(
         for child, (mutant, tree, start) in list(working.items()):
             ended, status = os.waitpid(child, os.WNOHANG)
             seconds = time.monotonic() - start
-            if not ended and seconds < SECONDS:
+            if not ended and seconds < _limit():
                 continue
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
@@ -292,6 +292,11 @@ def _run_all(
             free.append(tree)
             shutil.copy2(ROOT / mutant.file, tree / mutant.file)
             yield _told(_judged(mutant, tree, status if ended else None, seconds))
+
+
+def _limit() -> float:
+    """Seconds for all tests of one mutant; longer where others use the processors, too."""
+    return SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _start(mutant: Mutant, tests: list[str], seconds: dict[str, float], tree: Path) -> int:
