@@ -139,7 +139,7 @@ class Table:
 
     def occurrence(self, head: Hashable, instruction: Instruction, operands: tuple[int, ...]) -> int:
         """A number that nothing else has."""
-        return self.add((_OCCURRENCE, len(self.made_by), head, *operands), instruction, operands)
+        return self.add((_OCCURRENCE, len(self.made_by), head), instruction, operands)
 
     def head(self, number: int) -> int:
         """What a value is but for its operands, and an occurrence but for its number."""
@@ -153,8 +153,7 @@ class Table:
 
     def commutes(self, number: int) -> bool:
         """Whether the order of the value's operands does not count."""
-        opcode = self.keys[number][0]
-        return len(self.operands[number]) == 2 and isinstance(opcode, str) and is_commutative(opcode)
+        return is_commutative(str(self.keys[number][0]))
 
     def flat(self, value: Value) -> int:
         """One number for a value, a tuple's elements included."""

@@ -185,3 +185,22 @@ def test_what_is_visited_is_counted():
         one.entry()
         counts.append(one.visited)
     assert counts == [7 + 2 * 3, 7 + 3 * 4]
+
+
+def test_heads_are_numbers_of_what_values_are_but_for_their_operands():
+    table = Table()
+    module = hlo_opt.parse(
+        "HloModule m\n\n"
+        + entry(
+            "z = f32[] constant(0)\n a = f32[8]{0} add(p, q)\n b = f32[8]{0} add(a, q)\n c = f32[8]{0} subtract(a, b)\n d = f32[8]{0} abs(c), control-predecessors={z}\n"
+            " e = f32[8]{0} rng(z, z), distribution=rng_uniform, control-predecessors={d}\n f = f32[8]{0} add(d, e)\n ROOT r = f32[8]{0} add(c, f)"
+        )
+    )
+    values = Numbering(module, table).entry().values
+    number = {i.name: v for i, v in values.items() if isinstance(v, int)}
+    heads = {name: table.head(n) for name, n in number.items()}
+    assert heads["a"] == heads["b"] == heads["f"] == heads["r"]
+    assert len({heads[name] for name in "acdez"}) == 5
+    assert all(isinstance(head, int) and head < len(number) for head in heads.values())
+    assert [name for name in "acde" if table.commutes(number[name])] == ["a"]
+    assert table.only_waits(number["d"]) and not table.only_waits(number["e"])

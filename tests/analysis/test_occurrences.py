@@ -124,8 +124,9 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_what_is_the_same(one: str, other: str):
-    assert matched(one, other)[0].pairs is not None
-    assert matched(other, one)[0].pairs is not None
+    for found in (matched(one, other)[0], matched(other, one)[0]):
+        assert found.pairs is not None and not found.is_open
+        assert not found.one and not found.other
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)

@@ -152,3 +152,94 @@ def test_an_element_stands_where_its_tuple_does() -> None:
     assert element in order.below(pair, order.place(later))
     assert order.depends(user, pair)
     assert not order.depends(later, pair)
+
+
+def near(instruction: Instruction, computation: Computation, *, down: bool) -> list[Instruction]:
+    """What is directly below or above, control dependencies included."""
+    if not down:
+        return [*instruction.operands, *instruction.control_predecessors]
+    waiting = [i for i in computation.instructions if instruction in i.control_predecessors]
+    return [*instruction.users, *waiting]
+
+
+def reached(
+    start: Instruction, computation: Computation, stop: set[Instruction], kept: set[Instruction], *, down: bool
+) -> set[Instruction]:
+    """What is reached through what is kept, without going on from where it stops."""
+    found, todo = {start}, [start]
+    while todo:
+        for other in near(todo.pop(), computation, down=down):
+            if other in kept and other not in found and other not in stop:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_below_and_above_stay_between_places(seed: int) -> None:
+    """With control dependencies, up to every place, and not behind what was seen before."""
+    computation = graph(seed, 14)
+    choice = random.Random(seed)
+    members = list(computation.instructions)
+    for _ in range(4):
+        first, second = sorted(choice.sample(range(len(members)), 2))
+        members[second].control_predecessors.append(members[first])
+    order = Order(computation, members)
+    for start in members:
+        for place in range(len(members)):
+            for stop in (set(), {choice.choice(members)} - {start}):
+                lower = {i for i in members if order.place(i) <= place}
+                upper = {i for i in members if order.place(i) >= place}
+                below = reached(start, computation, stop, lower, down=True)
+                above = reached(start, computation, stop, upper, down=False)
+                assert order.below(start, place, set(stop)) == below | stop
+                assert order.above(start, place, set(stop)) == above | stop
+        assert order.below(start, len(members)) == reached(start, computation, set(), set(members), down=True)
+        assert order.above(start, 0) == reached(start, computation, set(), set(members), down=False)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_control_dependencies_are_another_way(seed: int) -> None:
+    computation = graph(seed, 14)
+    choice = random.Random(seed)
+    members = list(computation.instructions)
+    for _ in range(6):
+        first, second = sorted(choice.sample(range(len(members)), 2))
+        members[second].control_predecessors.append(members[first])
+    order = Order(computation, members)
+    truth = Reachability(computation, members)
+    for user in members:
+        assert not order.depends(user, user)
+        for other in members:
+            if other is not user:
+                assert order.depends(user, other) == truth.reaches(other, user)
+                assert order.connected(user, other) == truth.connected(user, other)
+        for operand in user.operands:
+            others = [o for o in (*user.operands, *user.control_predecessors) if o is not operand]
+            assert order.depends_otherwise(user, operand) == any(truth.reaches(operand, o) for o in others)
+
+
+def test_a_group_looks_between_its_candidates() -> None:
+    computation = graph(1, 12)
+    members = list(computation.instructions)
+    order = Order(computation, members)
+    group = Group(order, members[5], [members[4], members[7]])
+    assert [group.knows(i) for i in members] == [4 <= k <= 7 for k in range(len(members))]
+    truth = Reachability(computation, members)
+    assert [group.connected(i) for i in members[4:8] if i is not members[5]] == [
+        truth.connected(members[5], i) for i in members[4:8] if i is not members[5]
+    ]
+    nobody = Group(order, members[5], [])
+    assert not nobody.knows(members[5]) and nobody.knows(members[0])
+    order.rename(members[5], members[5])
+    assert order.place(members[5]) == 5
+
+
+def test_what_takes_the_place_of_an_old_instruction_is_there_once() -> None:
+    computation = graph(0, 3)
+    old = computation.root
+    order = Order(computation, list(computation.instructions))
+    new = edit.create(computation, "new", "add", old.shape, old.operands)
+    order.rename(old, new)
+    with pytest.raises(KeyError):
+        order.place(old)

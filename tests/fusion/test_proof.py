@@ -147,3 +147,116 @@ def test_two_draws_are_two_values():
     with pytest.raises(ProofError, match="equal side effects"):
         prove_same_graph(hlo_opt.parse(DRAWS), hlo_opt.parse(DRAWS.replace("negate(b)", "negate(a)")))
     prove_same_graph(hlo_opt.parse(DRAWS), hlo_opt.parse(DRAWS.replace("(x, y)", "(y, x)")))
+
+
+def refusal(before: str, after: str) -> str:
+    """What the proof says."""
+    with pytest.raises(ProofError) as caught:
+        prove_same_graph(hlo_opt.parse(before), hlo_opt.parse(after))
+    return str(caught.value).removeprefix("HLO600 ")
+
+
+def lines(*body: str) -> str:
+    """A module of p, q and z = 0."""
+    given = ("p = f32[4]{0} parameter(0)", "q = f32[4]{0} parameter(1)", "z = f32[] constant(0)")
+    return "HloModule m\n\nENTRY e {\n" + "".join(f"  {line}\n" for line in (*given, *body)) + "}\n"
+
+
+DRAW = "d = f32[4]{0} rng(z, z), distribution=rng_uniform"
+ROOT = "ROOT r = f32[4]{0} negate(p)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (lines(DRAW, ROOT), lines(ROOT), "side effects differ: lost d = f32[4]{0} rng(z, z)"),
+        (lines(ROOT), lines(DRAW, ROOT), "side effects differ: added d = f32[4]{0} rng(z, z)"),
+        (
+            lines(DRAW, DRAW.replace("d =", "e ="), ROOT),
+            lines(DRAW, ROOT),
+            "side effects differ: lost d = f32[4]{0} rng(z, z)",
+        ),
+        (
+            lines(DRAW, "e = f32[4]{0} abs(p), control-predecessors={q}", ROOT),
+            lines(DRAW, ROOT),
+            "control dependencies differ: lost e = f32[4]{0} abs(p)",
+        ),
+        (
+            lines(DRAW, ROOT),
+            lines(DRAW, "e = f32[4]{0} abs(p), control-predecessors={q}", ROOT),
+            "control dependencies differ: added e = f32[4]{0} abs(p)",
+        ),
+        (
+            lines(ROOT),
+            lines("n = f32[4]{0} abs(p)", "ROOT r = f32[4]{0} negate(n)"),
+            "output 0 of the result is another value: r = f32[4]{0} negate(p) became r = f32[4]{0} negate(n)",
+        ),
+        (
+            lines("s = f32[4]{0} sine(p)", "ROOT r = f32[4]{0} negate(s)"),
+            lines("s = f32[4]{0} sine(q)", "ROOT r = f32[4]{0} negate(s)"),
+            "output 0 of the result is another value: p = f32[4]{0} parameter() became q = f32[4]{0} parameter()",
+        ),
+        (
+            lines("s = f32[4]{0} subtract(p, q)", "ROOT r = f32[4]{0} negate(s)"),
+            lines("s = f32[4]{0} subtract(q, p)", "ROOT r = f32[4]{0} negate(s)"),
+            "output 0 of the result is another value: s = f32[4]{0} subtract(p, q) became s = f32[4]{0} subtract(q, p)",
+        ),
+        (
+            lines(DRAW, "ROOT t = (f32[4]{0}, f32[4]{0}) tuple(p, d)"),
+            lines(DRAW, "ROOT t = (f32[4]{0}, f32[4]{0}) tuple(p, q)"),
+            "output 1 of the result is another value: d = f32[4]{0} rng(z, z) became q = f32[4]{0} parameter()",
+        ),
+        (
+            lines(DRAW, "e = f32[4]{0} rng(z, z), distribution=rng_uniform", "ROOT r = f32[4]{0} subtract(d, e)"),
+            lines(DRAW, "e = f32[4]{0} rng(z, z), distribution=rng_uniform", "ROOT r = f32[4]{0} subtract(d, d)"),
+            "equal side effects are shared or told apart in another way than in the original",
+        ),
+    ],
+)
+def test_a_refusal_names_what_differs(before: str, after: str, message: str):
+    assert refusal(before, after) == message
+
+
+def test_a_search_that_ends_too_soon_says_so(monkeypatch: pytest.MonkeyPatch):
+    from rewrites_effects import SHUFFLED, SIX
+
+    from hlo_opt.analysis import occurrences
+
+    monkeypatch.setattr(occurrences.Budget, "__init__", lambda self: setattr(self, "left", 5))
+    assert refusal(SIX, SHUFFLED) == "too many equal side effects to find out which is which"
+
+
+HEADED = "HloModule m, num_partitions=2\n\nENTRY e {\n  p = f32[4]{0} parameter(0), sharding={replicated}\n  q = f32[4]{0} parameter(1)\n  ROOT r = f32[4]{0} negate(p)\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("num_partitions=2", "num_partitions=2, replica_count=1", "the module header changed: replica_count"),
+        (", num_partitions=2", ", replica_count=2", "the module header changed: num_partitions, replica_count"),
+        ("num_partitions=2", "num_partitions=4", "the module header changed: num_partitions"),
+        ("  q = f32[4]{0} parameter(1)\n", "", "the entry's parameters changed"),
+        (", sharding={replicated}", "", "the entry's parameter 0 is cut or copied in another way"),
+        (
+            "parameter(1)",
+            "parameter(1), parameter_replication={true}",
+            "the entry's parameter 1 is cut or copied in another way",
+        ),
+        ("r = f32[4]{0} negate", "r = f32[4]{0:S(5)} negate", "the entry's result is f32[4]{0:S(5)}, not f32[4]{0}"),
+    ],
+)
+def test_a_refusal_names_what_the_caller_sees(old: str, new: str, message: str):
+    assert refusal(HEADED, HEADED.replace(old, new)) == message
+
+
+def test_a_refusal_names_what_takes_another_shape():
+    calls = "f { a = f32[4]{0} parameter(0) ROOT r = f32[4]{0} negate(a) }\n\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  ROOT c = f32[4]{0} call(p), to_apply=f\n}\n"
+    before = f"HloModule m\n\n{calls}"
+    after = before.replace("a = f32[4]{0}", "a = f32[4]{0:S(5)}")
+    assert refusal(before, after) == "c takes or gives other shapes or layouts than its computation f"
+    prove_same_graph(hlo_opt.parse(after), hlo_opt.parse(after))
+    tuples = lines(
+        "t = (f32[4]{0}) tuple(p)", "g = f32[4]{0} get-tuple-element(t), index=0", "ROOT r = f32[4]{0} negate(g)"
+    )
+    other = tuples.replace("g = f32[4]{0}", "g = f32[4]{0:S(5)}")
+    assert refusal(tuples, other) == "g takes or gives other shapes or layouts than what it is made of"
