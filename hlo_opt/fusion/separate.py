@@ -19,7 +19,7 @@ def separate(module: Module) -> None:
     """
     _inline_mismatched(module)
     _separate_names(module)
-    _separate_bodies(module)
+    separate_bodies(module)
 
 
 def _inline_mismatched(module: Module) -> None:
@@ -41,7 +41,8 @@ def _separate_names(module: Module) -> None:
         instruction.name = module.unique_name(instruction.name)
 
 
-def _separate_bodies(module: Module) -> None:
+def separate_bodies(module: Module) -> None:
+    """Copy computations that several launched fusions call. Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions."""
     seen: set[Computation] = set()
     made = 0
     for computation in list(executed_computations(module)):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.inlining import inline_calls, inline_fusions
+from hlo_opt.fusion.separate import separate_bodies
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
 
@@ -21,4 +22,6 @@ class Inline(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = inline_calls(module, context.step)
+        if changed:
+            separate_bodies(module)  # a fusion in a callee that was copied
         return (inline_fusions(module, context.step) if self.fusions else False) or changed

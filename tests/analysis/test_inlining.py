@@ -46,3 +46,42 @@ def test_each_start_has_a_computation_of_its_own() -> None:
     x, y = hlo_opt.evaluate(hlo_opt.parse(text), [np.float32([1, 2, 3, 4])])
     assert x.tolist() == [-1, -2, -3, -4] and y.tolist() == [1, 2, 3, 4]
     hlo_opt.fuse(hlo_opt.parse(TWICE))
+
+
+FUSED = """HloModule fused
+
+body {
+  a = f32[64] parameter(0)
+  b = f32[64] parameter(1)
+  ROOT s = f32[64] subtract(a, b)
+}
+
+called {
+  a = f32[64] parameter(0)
+  b = f32[64] parameter(1)
+  ROOT f = f32[64] fusion(a, b), kind=kLoop, calls=body
+}
+
+ENTRY e {
+  p = f32[64] parameter(0)
+  q = f32[64] parameter(1)
+  n = f32[64] negate(p)
+  m = f32[64] abs(q)
+  x = f32[64] call(n, q), to_apply=called
+  c = f32[64] reverse(x), dimensions={0}
+  y = f32[64] call(c, m), to_apply=called
+  ROOT t = (f32[64], f32[64]) tuple(c, y)
+}
+"""
+
+
+def test_a_fusion_in_a_callee_that_is_called_twice_becomes_two() -> None:
+    given = [np.arange(64, dtype=np.float32), np.arange(64, dtype=np.float32) ** 2 - 1000]
+    module = hlo_opt.parse(FUSED)
+    want = hlo_opt.evaluate(module, given)
+    for passes in (None, "inline,instruction-fusion", "inline,priority-fusion,dce"):
+        fused = hlo_opt.fuse(module, passes=passes)[0]
+        read = hlo_opt.parse(str(fused))
+        hlo_opt.verify(read)
+        for got, wanted in zip(hlo_opt.evaluate(read, given), want, strict=True):
+            np.testing.assert_array_equal(got, wanted)

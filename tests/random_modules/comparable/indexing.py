@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from hlo_opt.ir import Called, Instruction, Shape
-from random_modules.comparable.known import Known
+from random_modules.comparable.known import Known, limits
+from random_modules.comparable.movement import reads
 from random_modules.comparable.reducers import reducer
 from random_modules.comparable.writer import FLOATS, INTEGERS, MOVED, Writer, arr, family
 
@@ -80,6 +81,8 @@ def _scatter(w: Writer, opcode: str) -> None:
     s = _Windows(w, shape.dimensions, is_scatter=True)
     combine = reducer(w, element_type)
     target, updates = w.take(shape, *combine.interval), w.take(arr(element_type, *s.result), *combine.interval)
+    if reads(updates, target):
+        updates = w.fresh(updates.shape, *combine.interval)
     count = math.prod(s.batch)
     made = w.emit(
         opcode, shape, [target, s.indices(w, shape.dimensions), updates],
@@ -97,6 +100,8 @@ def _scatter_set(w: Writer, shape: Shape) -> None:
     order = np.random.default_rng(w.number(0, 99)).permutation(rows)[:count]
     indices = w.constant(arr("s32", count, 1), order.reshape(count, 1))
     target, updates = w.take(shape), w.take(arr(shape.type, count, *rest))
+    if reads(updates, target):
+        updates = w.fresh(updates.shape, *limits(shape.type))
     scalar = Shape(shape.type)
     with w.computation([scalar, scalar], [Known(0, 0, False)] * 2) as parameters:
         second: Called = w.finish(parameters[1])

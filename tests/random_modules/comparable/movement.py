@@ -129,11 +129,11 @@ def _dynamic_slice(w: Writer, opcode: str) -> None:
         w.moved(made, source)
         return
     update = w.take(arr(source.shape.type, *sizes))
-    given = w.emit("opt-barrier", update.shape, [update]) if _reads(update, source) else update
+    given = w.emit("opt-barrier", update.shape, [update]) if reads(update, source) else update
     w.moved(w.emit(opcode, source.shape, [source, given, *starts]), source, update)
 
 
-def _reads(value: Instruction, source: Instruction) -> bool:
+def reads(value: Instruction, source: Instruction) -> bool:
     """Whether a value is computed from another one: XLA:CPU then may overwrite the target while it still reads it for the update."""
     seen, todo = {value}, [value]
     while todo:
