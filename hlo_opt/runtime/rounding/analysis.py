@@ -83,7 +83,7 @@ _HANDED = frozenset(
 _HELD = 12
 """Elementwise operations in a row after which bounds are held against the moved values."""
 
-_POOL = 1 << 16
+_POOL = (1 << 16) + 1  # odd, so that it does not come again at the same place of rows
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,8 @@ class Analyst(Interpreter):
 
     def noise(self, shape: tuple[int, ...]) -> Array:
         count = int(np.prod(shape, dtype=np.int64))
-        if count > _POOL // 2:
-            far = self._generator.uniform(0.5, 1.0, shape)
-            return np.where(self._generator.random(shape) < 0.5, -far, far)
+        if count > _POOL // 2:  # the numbers come again, from another place each time
+            return np.resize(np.roll(self._pool, int(self._generator.integers(_POOL))), shape)
         start = int(self._generator.integers(_POOL - count))
         return self._pool[start : start + count].reshape(shape)
 

@@ -50,7 +50,7 @@ from hlo_opt.runtime.rounding.spread import (
 Array = Any
 Value = Any
 
-_PIECES = 8
+_PIECES = 4
 """Into so many pieces a long sum is cut to see how large it gets on the way."""
 _ALIKE = 1.2
 """Terms count as nearly the same up to this ratio of their mean square to their squared mean."""
@@ -109,6 +109,26 @@ def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType
     if is_narrow(dtype):
         force(analyst, rows, open_)
     return Spread(rows)
+
+
+_PIECE = 1 << 20
+"""Elements of a large sum whose rows are made at once."""
+
+
+def around(
+    analyst: Analyst, value: Array, far: Array, moved: Sequence[Array], own: Array, element_type: ElementType
+) -> Value:
+    """As `rounded`, for values in a wide type, how far their operands' bounds let them be off, and moved values; large ones piece by piece."""
+    if value.size <= _PIECE:
+        centre = value.astype(np.float64)
+        rows = np.stack([centre, centre - far, centre + far, *(m.astype(np.float64) for m in moved)])
+        return rounded(analyst, rows, own, element_type)
+    made = np.empty((ROWS, value.size), element_type.dtype)
+    flat = [a.reshape(-1) for a in (value, far, own, *moved)]
+    for start in range(0, value.size, _PIECE):
+        part, wide, error, *others = (a[start : start + _PIECE] for a in flat)
+        made[:, start : start + _PIECE] = full(rows_of(around(analyst, part, wide, others, error, element_type)))
+    return settled(made.reshape(ROWS, *value.shape))
 
 
 def _mantissa(dtype: np.dtype[Any]) -> int:
@@ -177,6 +197,15 @@ def on_the_way(a: Array, b: Array, product: Callable[[Array, Array], Array], alo
     return most
 
 
+def _squares(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Array:
+    """The sums of the squares of products of magnitudes, which may be beyond f32 themselves."""
+    most = [float(x.max(initial=0.0)) for x in (a, b)]
+    if not all(0 < m < np.inf for m in most):
+        return product(a * a, b * b)
+    small = [x / x.dtype.type(m) for x, m in zip((a, b), most, strict=True)]
+    return product(small[0] * small[0], small[1] * small[1]) * (most[0] * most[1]) ** 2
+
+
 def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction, Evaluate], Evaluate]:
     """The face of an operation that sums products of two operands, so many for each result; `along` is the first dimension of each that is summed."""
 
@@ -202,26 +231,23 @@ def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction
                 ]
 
             def product(a: Array, b: Array) -> Array:
-                made = np.asarray(run_sizes(analyst, sizes, [a, b, *rest]))
-                return made.astype(np.float64)
+                return np.asarray(run_sizes(analyst, sizes, [a, b, *rest]))
 
             a, b = (rows_of(v) for v in values[:2])
             size_a, size_b = (np.abs(r[VALUE].astype(dtype)) for r in (a, b))
             with np.errstate(all="ignore"):
-                own = np.zeros(value.shape)
+                own = np.zeros(value.shape, dtype)
                 if element_type.is_float and terms > 1:
-                    squares = product(size_a * size_a, size_b * size_b)
+                    squares = _squares(size_a, size_b, product)
                     partial = on_the_way(a[VALUE].astype(dtype), b[VALUE].astype(dtype), product, along)
-                    own = open_order(terms, element_type, value.astype(np.float64), squares, partial)
-                far = np.zeros(value.shape)
+                    own = open_order(terms, element_type, value.astype(dtype), squares, partial)
+                far = np.zeros(value.shape, dtype)
                 if spread[1]:
                     far = far + product(size_a, radius(b, dtype))
                 if spread[0]:
                     far = far + product(radius(a, dtype), sized(b, dtype))
                 far *= 1 + 4 * terms * unit(wide)
-            centre = value.astype(np.float64)
-            rows = np.stack([centre, centre - far, centre + far, *(m.astype(np.float64) for m in moved)])
-            return rounded(analyst, rows, own, element_type)
+            return around(analyst, value, far, moved, own, element_type)
 
         return run
 

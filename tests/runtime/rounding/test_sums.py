@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from hlo_opt.runtime.rounding import sums
 from hlo_opt.runtime.rounding.spread import HIGH, LOW, Spread
 
 from .spreads import DTYPES, holds, parsed, run
@@ -104,3 +105,25 @@ def test_whole_numbers_are_added_up_exactly() -> None:
     assert isinstance(made, np.ndarray)
     (made,) = run(parsed(body), [a + np.float32(0.3)])
     assert isinstance(made, Spread)
+
+
+def test_large_sums_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "  a = f32[20,90]{1,0} parameter(0)\n  b = f32[90,30]{1,0} parameter(1)\n  ROOT c = f32[20,30]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    a, b = normal(20, 90), normal(90, 30)
+    (whole,) = run(parsed(body), [a, b])
+    monkeypatch.setattr(sums, "_PIECE", 64)
+    (pieces,) = run(parsed(body), [a, b])
+    assert isinstance(whole, Spread) and isinstance(pieces, Spread)
+    assert np.array_equal(whole.rows[: HIGH + 1], pieces.rows[: HIGH + 1])
+
+
+@pytest.mark.parametrize("size", [1e-15, 1e15])
+def test_sums_of_very_small_and_very_large_products_have_the_bounds_of_others(size: float) -> None:
+    body = "  a = f32[20,90]{1,0} parameter(0)\n  b = f32[90,30]{1,0} parameter(1)\n  ROOT c = f32[20,30]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    a, b = normal(20, 90), normal(90, 30)
+    widths = []
+    for scale in (1.0, size):
+        (made,) = run(parsed(body), [a * np.float32(scale), b * np.float32(scale)])
+        assert isinstance(made, Spread)
+        widths.append(np.median((made.rows[HIGH] - made.rows[LOW]) / np.abs(made.rows[0])))
+    assert 0.5 < widths[1] / widths[0] < 2
