@@ -203,7 +203,7 @@ def _squares(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Ar
     if not all(0 < m < np.inf for m in most):
         return product(a * a, b * b)
     small = [x / x.dtype.type(m) for x, m in zip((a, b), most, strict=True)]
-    return product(small[0] * small[0], small[1] * small[1]) * (most[0] * most[1]) ** 2
+    return product(small[0] * small[0], small[1] * small[1]).astype(np.float64) * (most[0] * most[1]) ** 2
 
 
 def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction, Evaluate], Evaluate]:
