@@ -240,7 +240,7 @@ def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction
                 if element_type.is_float and terms > 1:
                     squares = _squares(size_a, size_b, product)
                     partial = on_the_way(a[VALUE].astype(dtype), b[VALUE].astype(dtype), product, along)
-                    own = open_order(terms, element_type, value.astype(dtype), squares, partial)
+                    own = open_order(terms, element_type, value.astype(np.float64), squares, partial)
                 far = np.zeros(value.shape, dtype)
                 if spread[1]:
                     far = far + product(size_a, radius(b, dtype))
