@@ -12,7 +12,17 @@ from hlo_opt.diag.errors import CheckError, HloOptError, printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-_DEPENDENCIES = ("click", "lark", "ml_dtypes", "numpy", "rich", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x", "jaxlib")
+_DEPENDENCIES = (
+    "click",
+    "lark",
+    "ml_dtypes",
+    "numpy",
+    "rich",
+    "threadpoolctl",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "jaxlib",
+)
 
 
 def say(message: str) -> None:

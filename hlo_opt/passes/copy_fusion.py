@@ -95,7 +95,6 @@ def _paths(fusion: Instruction) -> list[Path]:
 
 def _write_copies(fusion: Instruction, paths: list[Path], engine: Engine) -> None:
     body = fusion.called_by("calls")
-    body.index_users()
     old = body.root
     outputs = _roots(body)
     count = len(outputs)

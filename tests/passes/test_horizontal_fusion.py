@@ -51,10 +51,25 @@ def test_large_kernels_share_only_with_their_like() -> None:
     ) == ["fusion"]
 
 
+def test_the_largest_kernels_that_share() -> None:
+    for size, is_joined in ((8192 * 8192, True), (8192 * 8192 + 1, False)):
+        assert (launched(fuse(updates([size, size]))[0]) == ["fusion"]) is is_joined
+    for size, is_joined in ((128 * 2048, True), (128 * 2048 + 1, False)):
+        assert (launched(fuse(updates([size, 64]))[0]) == ["fusion"]) is is_joined
+
+
 def test_a_launch_has_a_limited_number_of_outputs() -> None:
     fused, decisions = fuse(updates([8] * 70))
     assert [sum(1 for _ in i.shape.leaves()) for i in fused.entry.instructions if i.opcode == "fusion"] == [64, 6]
     assert "FUS241" in reasons(decisions)
+
+
+def test_a_launch_has_a_limited_number_of_pointers() -> None:
+    """Each negation reads one buffer and writes one: 16 bytes of pointers."""
+    for limit, launches in ((65, 1), (64, 2), (33, 2)):
+        fused, decisions = fuse(updates([8] * 4), f"horizontal-loop-fusion{{max-argument-bytes={limit}}}")
+        assert len(launched(fused)) == launches
+        assert ("FUS242" in reasons(decisions)) is (launches > 1)
 
 
 def test_types_do_not_mix_unless_told_so() -> None:

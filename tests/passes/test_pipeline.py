@@ -83,7 +83,7 @@ def test_wrong_arguments_of_a_run():
     module = hlo_opt.parse(TEXT)
     for arguments, message in (
         ({"simplify": "allways"}, "did you mean always"),
-        ({"target": "h100"}, "no target"),
+        ({"target": "x100"}, "no target"),
         ({"what_if": ["FUS999"]}, "no reason"),
         ({"force": [("s", "nn")]}, "did you mean n"),
         ({"stop_after_step": -1}, "negative"),
@@ -231,3 +231,16 @@ def test_of_several_pipelines_only_the_one_that_is_kept_is_proved(monkeypatch: p
     assert "proof" in outcome.seconds
     run(hlo_opt.parse(TEXT), passes="best(cse | instruction-fusion)", simplify="never", observer=lambda p, m, c: None)
     assert len(proved) == 2
+
+
+def test_presets() -> None:
+    assert preset_names() == ["default", "xla-2023", "xla-2026"]
+    ran = {name: [p.name for p in parse_pipeline(preset(name)).passes()] for name in preset_names()}
+    assert ran["xla-2023"] == [
+        "instruction-fusion", "instruction-fusion", "fusion-merger", "multi-output-fusion", "cse", "dce",
+        "horizontal-loop-fusion", "horizontal-input-fusion", "cse", "dce",
+    ]  # fmt: skip
+    assert ran["xla-2026"] == [
+        "variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "cse", "dce", "multi-output-fusion", "cse", "dce",
+    ]  # fmt: skip
+    assert ran["default"][:5] == ran["xla-2026"][:5]

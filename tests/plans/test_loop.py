@@ -47,6 +47,14 @@ def test_vector_width_follows_the_device() -> None:
     assert loop("508", Small()).segments[0].vector == 1
 
 
+def test_elements_that_share_bytes_are_written_by_whole_bytes() -> None:
+    for name, count, vector in (("s4", 6, 2), ("s4", 5, 1), ("s2", 8, 4), ("s2", 6, 1)):
+        text = f"HloModule m\nENTRY e {{\n  p = {name}[{count}]{{0}} parameter(0)\n  ROOT r = {name}[{count}]{{0}} negate(p)\n}}\n"
+        module = parse(text)
+        found = plan(region_of(module, module.entry.root))
+        assert isinstance(found, Plan) and found.segments[0].vector == vector
+
+
 def test_launch_covers_every_element() -> None:
     assert (loop("129").launch.grid, loop("129").launch.block) == (2, 128)
     assert (loop("5").launch.grid, loop("5").launch.block) == (1, 5)
