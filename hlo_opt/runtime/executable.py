@@ -19,6 +19,7 @@ from hlo_opt.runtime.executor import Device, Executor
 from hlo_opt.runtime.footprint import check_schedule
 from hlo_opt.runtime.host import Form
 from hlo_opt.runtime.host_program import HostProgram
+from hlo_opt.runtime.host_routines import host_routines
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.sanitize import SanitizedProgram
@@ -127,6 +128,7 @@ class Executable:
         kernels    the distinct kernels: symbol, kind, grid, block, shared_bytes
         library    instructions that a library computes, by what is called
         fallbacks  instructions that have neither kernel nor library and are evaluated in NumPy; empty when all is well
+        routines   on the host, which routine computes each of `library` and `fallbacks`: `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
         graphs     on a GPU: loops and straight stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
@@ -144,10 +146,12 @@ class Executable:
             }
             for k in self.schedule.kernels
         ]
-        memory = {"memory": self._executor.memory} if isinstance(self._executor, HostProgram) else {}
+        of_host: dict[str, Any] = {}
+        if isinstance(self._executor, HostProgram):
+            of_host = {"memory": self._executor.memory, "routines": host_routines(self.schedule)}
         graphs = {"graphs": self._graphs.report()} if self._graphs is not None else {}
         return {
-            **memory,
+            **of_host,
             **graphs,
             "backend": self.backend,
             "devices": self.devices,

@@ -121,7 +121,7 @@ def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
     return program
 
 
-def _product(step: LibraryStep, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def product_of(step: LibraryStep, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """Rows, columns, terms, and strides in elements of a product of two f32 matrices: left by row and by term, right by term and by column, result by row and by
     column. None for other steps."""
     i = step.instruction
@@ -257,7 +257,7 @@ class _Writer:
             case RelayoutStep():
                 self.call(step)
             case LibraryStep():
-                product = _product(step, self.shapes)
+                product = product_of(step, self.shapes)
                 if product is not None:
                     self.words += [Operation.PRODUCT, *step.inputs, *step.outputs, *product]
                 elif step.kind != "empty":
