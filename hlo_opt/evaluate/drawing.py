@@ -167,6 +167,10 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     x = _within(generator, low, high, sizes)
     if not sizes and wish.form is Form.INDEX and high - low < FEW_CHOICES:
         return _in_turn(x, (low, high), (least, most), style.number)
+    if wish.gap is not None:
+        x = _out_of(x, low, wish.gap, style.number)
+    if not sizes and wish.form is Form.INDEX and style.number in (2, 3):  # an end of the range
+        return np.asarray(high if style.number == 3 else max(low, min(0, high)))
     if wish.form is Form.UNIQUE and x.size and high - low + 1 >= x.size:
         x = low + generator.permutation(high - low + 1)[: x.size].reshape(sizes) if high - low < 1 << 24 else x
     if wish.form is Form.SORTED:
@@ -176,6 +180,13 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     if style.beyond and wish.form in (Form.INDEX, Form.SORTED):
         x = _put_beyond(generator, x, (low, high), (least, most), style.beyond)
     return x
+
+
+def _out_of(x: Array, low: int, gap: tuple[float, float], number: int) -> Array:
+    """What lies in the gap goes to the range below it; so does a single value in every other draw."""
+    last = int(gap[0])
+    is_moved = (x > last) & (x < gap[1]) if x.shape else np.asarray(number % 2 == 1 and x > last)
+    return np.asarray(np.where(is_moved, low + (x - low) % max(last - low + 1, 1), x))
 
 
 def _in_turn(first: Array, range_: tuple[int, int], type_: tuple[int, int], number: int) -> Array:
@@ -218,5 +229,5 @@ def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: 
     above = high + 1 + generator.integers(0, 2, x.shape) * generator.integers(0, far + 1, x.shape)
     outside = np.clip(np.where(generator.integers(0, 2, x.shape) == 0, below, above), least, most).astype(x.dtype)
     if not x.shape:
-        share = 0.5
+        share = 0.25
     return np.asarray(np.where(generator.random(x.shape) < share, outside, x))

@@ -11,7 +11,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.device_inputs import device_inputs
 from hlo_opt.evaluate.devices import evaluate_devices
 from hlo_opt.evaluate.drawing import PLAIN, Style
-from hlo_opt.evaluate.inputs import Array
+from hlo_opt.evaluate.inputs import Array, input_shapes
 from hlo_opt.evaluate.reference import evaluate
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.evaluate.ways import TooMuchError, Watch, Way, ways_of
@@ -24,6 +24,10 @@ MOST_TRIED = 12
 """Draws that are tried, of a module that takes next to no time."""
 WORK = 100_000_000
 """How much all draws together may have to do, counted as in `Watch`; of a module where one draw has more to do, two are tried."""
+CHOSEN_WORK = 30_000_000
+"""How much the chosen draws may have to do together; one draw is always chosen."""
+LARGEST = 1 << 30
+"""Bytes of inputs, above which one draw is made only."""
 VAIN = 5
 """Draws one after another that reach nothing new, after which no more are tried."""
 
@@ -36,12 +40,12 @@ class Draw:
 
     inputs   for each device, one array per array of the entry's parameters
     outputs  what the module makes of them on each device, tuples flattened in order: HLO's meaning, by the interpreter
-    style    how they were drawn
+    style    how they were drawn, if they were
     """
 
     inputs: list[list[Array]]
     outputs: list[list[Array]]
-    style: Style
+    style: Style = PLAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,8 @@ def reaching_inputs(
     tried: list[_Tried] = []
     missing = {(instruction, way) for instruction, own in ways.items() for way in own}
     limit, vain = None, 0
+    if sum(shape.byte_size for shape in input_shapes(module)) > LARGEST:
+        most = 1
     for style in styles():
         if tried and (not missing or vain >= VAIN or most < 2):
             break
@@ -147,9 +153,9 @@ def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most
     chosen = [first]
     left.remove(first)
     gone = set(first.gone)
-    while left and len(chosen) < most and sum(t.work for t in chosen) <= max(WORK, first.work):
+    while left and len(chosen) < most:
         best = max(left, key=lambda t: len(t.gone - gone) * (0.2 + t.finite))
-        if best.gone <= gone:
+        if best.gone <= gone or sum(t.work for t in chosen) + best.work > CHOSEN_WORK:
             break
         chosen.append(best)
         gone |= best.gone

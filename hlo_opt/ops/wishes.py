@@ -44,6 +44,7 @@ class Wish:
     small      magnitudes down to this one matter, where a constant is added to it later; 0: no such thing
     near       values that decide something: draw them, and some to their left and right
     apart      it divides: not too near to 0
+    gap        of indices of which some are counted from the end: between these numbers, both left out, none is asked for
     """
 
     low: float = -math.inf
@@ -53,6 +54,7 @@ class Wish:
     near: tuple[float, ...] = ()
     apart: bool = False
     form: Form = Form.ANY
+    gap: Bounds | None = None
 
     def __and__(self, other: Wish) -> Wish:
         """What serves both. Where their ranges have nothing in common (two branches of a select read it), what serves either."""
@@ -61,7 +63,9 @@ class Wish:
         if other is NONE:
             return self
         low, high = max(self.low, other.low), min(self.high, other.high)
+        gap = self.gap or other.gap
         if low > high:
+            gap = (high, low) if self.form is other.form is Form.INDEX else gap
             low, high = min(self.low, other.low), max(self.high, other.high)
         scales = [s for s in (self.scale, other.scale) if s is not None]
         smalls = [s for s in (self.small, other.small) if s > 0]
@@ -73,6 +77,7 @@ class Wish:
             tuple(dict.fromkeys((*self.near, *other.near)))[:MOST_NEAR],
             self.apart or other.apart,
             other.form if self.form is Form.ANY else self.form,
+            gap,
         )
 
     def through(self, back: Callable[[float], float | None]) -> Wish:
@@ -88,7 +93,7 @@ class Wish:
         ends = [e for e in (inverse(self.low), inverse(self.high)) if e is not None]
         low, high = (min(ends), max(ends)) if len(ends) == 2 else ANYTHING
         near = tuple(n for n in map(inverse, self.near) if n is not None and math.isfinite(n))
-        return replace(self, low=low, high=high, near=near)
+        return replace(self, low=low, high=high, near=near, gap=None)
 
     @property
     def is_bounded(self) -> bool:

@@ -89,12 +89,28 @@ def check_page(result: CheckReport) -> Page:
         page.add(f"  notice: {result.note}")
     if result.rewritten:
         page.add("  notice: the two modules compute in different ways; roundings at other places are allowed")
+    if result.ok:
+        _add_unreached(page, result)
     shown = [o for o in result.outputs if not o.ok or o.weak or o.rounded]
     for output in shown[:MOST_LINES]:
         page.add(f"  out{output.output}: ", *_output_words(output))
     if len(shown) > MOST_LINES:
         page.add(f"  and {counted(len(shown) - MOST_LINES, 'output')} more")
     return page
+
+
+MOST_NAMES = 6
+"""Instructions that are named of those that no inputs drove one way."""
+
+
+def _add_unreached(page: Page, result: CheckReport) -> None:
+    """What the drawn inputs did not make the program do, instruction by instruction."""
+    by_words: dict[str, list[str]] = {}
+    for way in result.unreached:
+        by_words.setdefault(way.words, []).append(way.place())
+    for words, places in by_words.items():
+        more = f" and {count(len(places) - MOST_NAMES)} more" if len(places) > MOST_NAMES else ""
+        page.add(f"  not reached, {words}: {', '.join(places[:MOST_NAMES])}{more}")
 
 
 def _output_words(output: OutputReport) -> list[str | Word]:

@@ -25,8 +25,9 @@ from hlo_opt.ops.module_devices import (
     named,
     tells_devices_apart,
 )
-from hlo_opt.runtime.differences import Difference, OutputReport, over_devices
+from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
+from hlo_opt.runtime.inputs import MOST_DRAWS, Draw, Reached, Way, reaching_inputs
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -44,6 +45,8 @@ class CheckReport:
     rewritten     whether the second module computes otherwise than the original, so that roundings at other places were allowed
     devices       replicas and partitions that both ran on
     note          what else to know about the run
+    draws         how many sets of inputs they were run on
+    unreached     the ways that the original can go and went with none of the drawn inputs: which operand a select takes, which branch runs
     """
 
     ok: bool
@@ -56,6 +59,8 @@ class CheckReport:
     rewritten: bool = False
     devices: tuple[int, int] = (1, 1)
     note: str = ""
+    draws: int = 1
+    unreached: tuple[Way, ...] = ()
 
     @property
     def max_ulp(self) -> float:
@@ -112,8 +117,8 @@ def check(
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs and on all devices that they are for, and compare the outputs.
 
-    inputs  one array per entry parameter, tuples flattened; for modules whose header asks for several devices such a list for each, or one for all; drawn with the seed where none
-            are given
+    inputs  one array per entry parameter, tuples flattened; for modules whose header asks for several devices such a list for each, or one for all; where none are given,
+            some sets are drawn with the seed, which reach what the original can do: see `reaching_inputs`
     seed    of the drawn inputs and of the analysis's moved values
     sanitize  as for `compile`
     memory_limit  bytes that may be held at once, both modules' outputs included; None: any number. What the analysis of rounding takes more is looked at when it is needed
@@ -159,17 +164,23 @@ def _checked(
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=given is None)
     executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit)
-    lists = device_inputs(original, seed) if given is None else spread(original, given)
-    arrays = [entry_inputs(original, own) for own in lists]
-    expected = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]
-    actual = executable.run_devices(arrays)
-    if len(expected[0]) != len(actual[0]):
-        raise CheckError(
-            f"{original.name} returns {len(expected[0])} arrays, {fused.name} {len(actual[0])}", code="HLO701"
-        )
-    by_device, rewritten = compare_outputs(original, fused, arrays, expected, actual, seed, memory_limit)
-    reports = tuple(over_devices(own) for own in zip(*by_device, strict=True))
-    if devices > 1 and _tells_nothing(original, arrays):
+    reached = _reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
+    by_draw: list[list[OutputReport]] = []
+    rewritten = False
+    for draw in reached.draws:
+        actual = executable.run_devices(draw.inputs)
+        expected = draw.outputs
+        if len(expected[0]) != len(actual[0]):
+            raise CheckError(
+                f"{original.name} returns {len(expected[0])} arrays, {fused.name} {len(actual[0])}", code="HLO701"
+            )
+        by_device, moved = compare_outputs(original, fused, draw.inputs, expected, actual, seed, memory_limit)
+        by_draw.append([over_devices(own) for own in zip(*by_device, strict=True)])
+        rewritten = rewritten or moved
+        if not _all_ok(by_device):
+            break
+    reports = tuple(over_draws(own) for own in zip(*by_draw, strict=True))
+    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in reached.draws):
         reports = tuple(replace(r, weak=r.weak or "all devices have the same inputs") for r in reports)
     first = next((r.first for r in reports if not r.ok), None)
     return CheckReport(
@@ -182,7 +193,21 @@ def _checked(
         executable.report(),
         rewritten,
         counts(original),
+        draws=len(by_draw),
+        unreached=reached.unreached,
     )
+
+
+def _reached(original: Module, seed: int, memory_limit: int | None) -> Reached:
+    """Inputs that go all ways, as far as they are found; where memory is limited, one set."""
+    return reaching_inputs(original, seed, most=MOST_DRAWS if memory_limit is None else 1)
+
+
+def _given(original: Module, given: Sequence[Sequence[Any]], devices: int) -> Reached:
+    """The inputs of the caller, with what the original makes of them."""
+    arrays = [entry_inputs(original, own) for own in spread(original, given)]
+    outputs = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]
+    return Reached((Draw(arrays, outputs),), (), 1)
 
 
 def on_named_devices(original: Module, fused: Module) -> tuple[Module, Module]:

@@ -85,3 +85,11 @@ def test_narrow_types_and_single_values_can_be_drawn() -> None:
             for sizes in ((), (1,), (0,), (3, 4)):
                 wish = Wish(near=(0.0, 300.0), small=1e-5)
                 assert drawn(name, sizes, wish, style).shape == sizes
+
+
+def test_indices_from_the_end_leave_the_gap_out() -> None:
+    wish = Wish(-50.0, 40.0, form=Form.INDEX, gap=(-10.0, 0.0))
+    found = drawn("s32", (500,), wish)
+    assert ((found >= 0) | (found <= -10)).all() and (found < 0).any() and found.min() >= -50 and found.max() <= 40
+    scalars = [int(drawn("s32", (), wish, Style(n), seed=3)) for n in range(8)]
+    assert scalars[2] == 0 and scalars[3] == 40 and any(-50 <= s <= -10 for s in scalars)

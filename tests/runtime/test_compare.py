@@ -9,6 +9,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.evaluate.memory import peak_of
 from hlo_opt.evaluate.program import compile_computation
+from hlo_opt.report.runs import check_page
 from hlo_opt.runtime import kernels
 from hlo_opt.runtime.compare import check, compare_outputs
 from hlo_opt.runtime.inputs import sample_inputs
@@ -215,3 +216,22 @@ def test_modules_that_take_other_arrays_are_not_run(parameters: list[str], messa
 
     with pytest.raises(UsageError, match=f"HLO702 {message}"):
         check(taking("a", ["f32[4]{0}", "f32[4]{0}"]), taking("b", parameters), backend="numpy")
+
+
+def test_drawn_inputs_show_an_epsilon_ten_times_too_large() -> None:
+    text = (DUMPS / "layer_norm.hlo").read_text()
+    other = hlo_opt.parse(text.replace("constant(1e-05)", "constant(1e-04)"))
+    assert str(other) != str(hlo_opt.parse(text))
+    result = check(hlo_opt.parse(text), other, backend="numpy")
+    assert not result.ok
+
+
+def test_all_branches_are_checked_and_what_is_not_reached_is_told() -> None:
+    text = (DUMPS / "choose.hlo").read_text()
+    assert check(hlo_opt.parse(text), hlo_opt.parse(text), backend="numpy").draws >= 4
+    wrong = hlo_opt.parse(text.replace("negate(square.1)", "abs(square.1)"))  # in the third of four branches
+    assert not check(hlo_opt.parse(text), wrong, backend="numpy").ok
+    text = (DUMPS / "quantize.hlo").read_text()
+    result = check(hlo_opt.parse(text), hlo_opt.parse(text), backend="numpy")
+    assert result.ok and "max.3 (line 22) never takes its first choice" in map(str, result.unreached)
+    assert "not reached, never takes its first choice: max.3 (line 22), min.3 (line 23)\n" in str(check_page(result))
