@@ -179,7 +179,7 @@ def _changes(statement: ast.stmt) -> Iterator[tuple[ast.stmt | ast.expr, ast.AST
 
 def _dropped(statement: ast.stmt) -> Iterator[tuple[ast.stmt, ast.AST]]:
     if isinstance(statement, ast.Return) and statement.value is not None:
-        if not (isinstance(statement.value, ast.Constant) and statement.value.value is None):
+        if not (isinstance(statement.value, ast.Constant) and statement.value.value in (None, False)):
             yield statement, ast.Return(ast.Constant(None))
         yield statement, ast.Pass()
     elif isinstance(statement, ast.Assign):

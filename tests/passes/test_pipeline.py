@@ -233,7 +233,7 @@ def test_of_several_pipelines_only_the_one_that_is_kept_is_proved(monkeypatch: p
     assert len(proved) == 2
 
 
-def test_presets() -> None:
+def test_what_presets_run() -> None:
     assert preset_names() == ["default", "xla-2023", "xla-2026"]
     ran = {name: [p.name for p in parse_pipeline(preset(name)).passes()] for name in preset_names()}
     assert ran["xla-2023"] == [
