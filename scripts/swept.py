@@ -349,7 +349,8 @@ def sweep(
                     if keep is not None:
                         keep.mkdir(parents=True, exist_ok=True)
                         (keep / f"{failure.seed}.{failure.number}.hlo").write_text(failure.text, encoding="utf-8")
-            print(f"{sum(counts.kinds.values())} modules: {_listed(counts.outcomes)}", file=sys.stderr, flush=True)
+            told = f"{sum(counts.kinds.values())} modules: {_listed(counts.outcomes)}"
+            print(f"{told}; fused something {counts.fused['any preset']}", file=sys.stderr, flush=True)
 
 
 def _listed(counter: collections.Counter[str]) -> str:
