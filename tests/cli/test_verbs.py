@@ -77,6 +77,17 @@ def test_a_difference_is_exit_status_1_and_nothing_is_written(file, tmp_path, ca
     assert re.search(r"check: differs on .*out0\[0\]: expected", capfd.readouterr().out)
 
 
+def test_strict_takes_no_agreement_that_says_little(file, tmp_path, capfd):
+    assert run(["check", file, "--strict"]) == 0
+    capfd.readouterr()
+    (tmp_path / "zero.hlo").write_text(TEXT.replace("tanh(a)", "subtract(a, a)"))
+    assert run(["check", "zero.hlo"]) == 0
+    said = capfd.readouterr().out
+    assert run(["check", "zero.hlo", "--strict"]) == 1
+    assert re.search(r"^check: agrees on .*, weak in 1 of them$", said, re.MULTILINE)
+    assert re.search(r"^  out0: equal; weak: all elements are 0.0$", said, re.MULTILINE)
+
+
 def test_a_failed_check_of_fuse_writes_nothing(file, tmp_path, monkeypatch, capfd):
     from hlo_opt.runtime import compare
 
