@@ -157,3 +157,10 @@ ENTRY e {
 def test_pages(number: int) -> None:
     spec = reason_spec(f"FUS{number}")
     assert spec.page and spec.hint and spec.fields
+
+
+def test_an_elided_tuple_is_refused_by_its_kind() -> None:
+    text = "HloModule m\nENTRY e {\n  ROOT c = (f32[2], f32[2]) constant({...})\n}\n"
+    module = parse(text)
+    found = plan(region_of(module, module.entry.root))
+    assert isinstance(found, Reason) and found.code == "FUS301" and "tuple" in found.message
