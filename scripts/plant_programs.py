@@ -25,7 +25,7 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.diag import HloOptError, ProofError
-from hlo_opt.evaluate import evaluate, module_inputs
+from hlo_opt.evaluate import device_inputs, evaluate_devices
 from hlo_opt.evaluate.drawing import Array, Style
 from hlo_opt.evaluate.reach import Reached, reaching_inputs
 from hlo_opt.evaluate.ways import Way
@@ -65,14 +65,15 @@ def judged(path: Path, found: Plant, draws: int, quick: bool) -> Found:
     weak = ""
     try:
         for draw in reached.draws:
-            got = evaluate(found.module, draw.inputs[0], max_steps=STEPS)
-            wants = draw.outputs[0]
-            if all(same_bits(a, b) for a, b in zip(wants, got, strict=True)):
+            got = evaluate_devices(found.module, draw.inputs, max_steps=STEPS)
+            wants = draw.outputs
+            if all(same_bits(a, b) for w, g in zip(wants, got, strict=True) for a, b in zip(w, g, strict=True)):
                 continue
             if quick:
-                seen = differs(wants, got)
+                seen = any(differs(w, g) for w, g in zip(wants, got, strict=True))
             else:
-                (reports,), _ = compare_outputs(module, found.module, draw.inputs, [wants], [got], 0)
+                by_device, _ = compare_outputs(module, found.module, draw.inputs, wants, got, 0)
+                reports = [r for own in by_device for r in own]
                 seen = not all(r.ok for r in reports)
                 weak = weak or next((f"out{r.output} is weak: {r.weak}" for r in reports if r.weak), "")
             if seen:
@@ -130,9 +131,9 @@ def neutral(module: Module, other: Module, draws: int) -> str:
             beyond=0.2 * (number % 3 == 0),
             special=0.01 * (number % 5 == 4),
         )
-        inputs = module_inputs(wide[0], number, style=style)
+        inputs = device_inputs(wide[0], number, style=style)
         try:
-            a, b = (evaluate(m, inputs, max_steps=STEPS) for m in wide)
+            a, b = ([o for own in evaluate_devices(m, inputs, max_steps=STEPS) for o in own] for m in wide)
         except HloOptError:
             return ""
         if not all(close(x, y) for x, y in zip(a, b, strict=True)):
