@@ -56,7 +56,8 @@ _QUIET_FUNCTIONS = frozenset({"__repr__"})
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake in one file. `function` is the qualified name that holds it, "" at the top of the file."""
+    """One mistake in one file. `function` is the qualified name that holds it, "" at the top of the file. `at_import`: importing the file runs it (in a class, too,
+    and the defaults of a function), whichever test that happens in."""
 
     file: str
     line: int
@@ -65,6 +66,7 @@ class Mutant:
     after: str
     source: str = field(repr=False, compare=False)
     lines: range = field(repr=False, compare=False)
+    at_import: bool = field(default=False, repr=False, compare=False)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -77,7 +79,7 @@ def mutants(file: str, source: str) -> list[Mutant]:
     tree = ast.parse(source)
     found = []
     seen: set[tuple[object, ...]] = set()
-    for function, statement in _statements(tree.body, ""):
+    for function, statement, at_import in _statements(tree.body, "", True):
         before = _header(statement)
         for node, replacement in _changes(statement):
             text = _planted(source, node, replacement)
@@ -86,26 +88,27 @@ def mutants(file: str, source: str) -> list[Mutant]:
                 continue
             seen.add((function, statement.lineno, after))
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            found.append(Mutant(file, node.lineno, function, before, after, text, lines))
+            found.append(Mutant(file, node.lineno, function, before, after, text, lines, at_import))
     return sorted(found, key=lambda m: m.line)
 
 
-def _statements(body: list[ast.stmt], function: str) -> Iterator[tuple[str, ast.stmt]]:
+def _statements(body: list[ast.stmt], function: str, at_import: bool) -> Iterator[tuple[str, ast.stmt, bool]]:
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             inside = f"{function}.{statement.name}".lstrip(".")
             if statement.name not in _QUIET_FUNCTIONS:
-                if not isinstance(statement, ast.ClassDef):
-                    yield inside, statement
-                yield from _statements(statement.body, inside)
+                is_class = isinstance(statement, ast.ClassDef)
+                if not is_class:
+                    yield inside, statement, at_import
+                yield from _statements(statement.body, inside, at_import and is_class)
         elif isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
             continue
         elif not isinstance(statement, (ast.Import, ast.ImportFrom, ast.Assert, ast.Global, ast.Nonlocal)):
-            yield function, statement
+            yield function, statement, at_import
             for name in ("body", "orelse", "finalbody"):
-                yield from _statements(getattr(statement, name, []), function)
+                yield from _statements(getattr(statement, name, []), function, at_import)
             for part in [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]:
-                yield from _statements(part.body, function)
+                yield from _statements(part.body, function, at_import)
 
 
 def _header(statement: ast.stmt) -> str:

@@ -48,7 +48,7 @@ class _Recorder:
 def record(tree: Path, tests: list[str], kept: Path) -> int:
     """Run `tests` in the copy `tree` and write what was seen to `kept`: seconds of each test, those that failed or were skipped, tests by file and line.
 
-    Line 0 of a file stands for any line; a line that importing executes is there once more with its number negated.
+    Line 0 of a file stands for any line.
     """
     import coverage
 
@@ -70,8 +70,6 @@ def record(tree: Path, tests: list[str], kept: Path) -> int:
             of_line = {numbers[t] for c in contexts for t in _tests(c, good)}
             lines[line] = of_line
             lines[0] |= of_line
-            if any(not c.startswith(("test ", "file ")) for c in contexts):
-                lines[-line] = set()
         name = Path(path).resolve().relative_to(tree.resolve()).as_posix()
         executed[name] = {line: sorted(found) for line, found in lines.items()}
     seen = {"seconds": {t: recorder.seconds[t] for t in good}, "failed": sorted(recorder.failed), "executed": executed}

@@ -62,17 +62,12 @@ class Run:
     executed: dict[str, dict[int, list[str]]]
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The tests that execute the mutant's line, quickest first; for a line that only importing executes, those that touch the file."""
+        """The tests that execute the mutant's line, quickest first; where importing the file executes it, those that touch the file."""
         lines = self.executed.get(mutant.file, {})
-        found = {test for line in mutant.lines for test in lines.get(line, [])} or set(lines.get(mutant.line, []))
-        if not found and self.at_import(mutant):
-            found = set(lines.get(0, []))
+        wanted = [0] if mutant.at_import else [*mutant.lines, mutant.line]
+        found = {test for line in wanted for test in lines.get(line, [])}
         own = f"test_{Path(mutant.file).stem}"
         return sorted(found, key=lambda test: (self.seconds[test] * (0.2 if own in test else 1), test))
-
-    def at_import(self, mutant: Mutant) -> bool:
-        """Whether importing the file executes the line: at its top, in a class, and the defaults of functions."""
-        return any(-line in self.executed.get(mutant.file, {}) for line in (mutant.line, *mutant.lines))
 
 
 @dataclass(frozen=True)

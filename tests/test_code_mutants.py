@@ -72,6 +72,11 @@ def test_a_mistake_is_planted_where_it_is_and_nowhere_else() -> None:
         assert [k for k, (a, b) in enumerate(zip(original, planted, strict=True), 1) if a != b] == [mutant.line]
 
 
+def test_what_importing_runs_is_known() -> None:
+    source = "LIMIT = 1\n\n\nclass A:\n    x = 2\n\n    def f(self, y=3):\n        return y + 4\n"
+    assert {m.line: m.at_import for m in mutants("m.py", source)} == {1: True, 5: True, 7: True, 8: False}
+
+
 def test_each_mutant_called_equivalent_is_there_and_has_a_reason() -> None:
     root = Path(__file__).resolve().parent.parent
     found = {m.key for file in {key[0] for key in equivalents()} for m in mutants(file, (root / file).read_text())}

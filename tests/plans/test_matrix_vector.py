@@ -49,6 +49,7 @@ def test_threads_lie_along_the_memory_of_the_large_operand() -> None:
         assert found.ways * found.columns == made.launch.block
         assert made.launch.grid == -(-4096 // found.columns)
         assert made.launch.shared_bytes == found.cells * 4
+        assert found.cells == found.columns * found.space.sizes[1] * (found.ways + 1)
 
 
 @pytest.mark.parametrize(
