@@ -164,3 +164,14 @@ def test_an_elided_tuple_is_refused_by_its_kind() -> None:
     module = parse(text)
     found = plan(region_of(module, module.entry.root))
     assert isinstance(found, Reason) and found.code == "FUS301" and "tuple" in found.message
+
+
+def test_long_sorts_have_a_plan_where_they_are_asked_for() -> None:
+    text = """HloModule m
+less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY e { p = f32[1000000]{0} parameter(0) ROOT s = f32[1000000]{0} sort(p), dimensions={0}, to_apply=less }
+"""
+    module = parse(text)
+    region = region_of(module, module.entry.root)
+    assert isinstance(plan(region), Reason)
+    assert isinstance(plan(region, long_sorts=True), Plan)
