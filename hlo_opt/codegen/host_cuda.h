@@ -33,6 +33,7 @@ int snprintf(char*, __SIZE_TYPE__, const char*, ...) noexcept;
 int sched_yield(void) noexcept;
 }
 
+typedef __SIZE_TYPE__ size_t;
 struct uint3 { unsigned int x, y, z; };
 struct dim3 { unsigned int x, y, z; };
 inline uint3 threadIdx, blockIdx;
@@ -141,10 +142,6 @@ static inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
-static inline long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return (unsigned long long)((unsigned __int128)a * b >> 64);
-}
 
 // ---- atomics, for the types that CUDA has them for (CUDA C++ Programming Guide, "Atomic Functions"). Threads take turns, so plain updates are whole.
 

@@ -1,0 +1,480 @@
+"""Faults planted in the CUDA text of kernels: each must be caught by `check --backend host` or by `--sanitize`.
+
+    python -m scripts.mutate_kernels [FILE|DIR...] [--count 300] [--seed 0] [--only WORD] [--jobs 2] [--limit 60] [--survivors FILE] [--functions]
+
+FILE and DIR are modules, `testdata/kernels` and `testdata/dumps` where none are given. Each is fused, and a map says which function of an emitter (`hlo_opt/codegen`), of a lowering
+(`hlo_opt/ops`) or which device function (a name of `PRELUDE`) wrote each line of its kernels. Functions come in turn, in an order that the seed draws; for each one a kernel that it
+wrote a part of, a token of that part, and another text for that token are drawn: a bound, an offset, a mask or another number, a comparison (and with it the rule of ties), an operator, a type,
+the thread's or block's number, a direction of a shuffle, an atomic function or a plain update in its place, a barrier or fence left out, a statement or a guard left out, the branches of a
+choice swapped, a returned value lost. `--only` takes functions whose name holds a word. The same seed plants the same faults.
+
+Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). What neither way catches is built for speed: where the compiler makes the same
+machine code of it as of the kernel, it is no fault, and another one is drawn. The table counts faults by function; `--survivors` writes the texts of those that nothing caught. Exit code 1
+where less than 97 % are caught, or a function that writes kernels writes none of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import contextlib
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import hlo_opt
+from hlo_opt.codegen import emit
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.host_plain import plain_unit
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import HloOptError
+from hlo_opt.ir import Module
+from hlo_opt.ops.elementwise_cuda import PRELUDE
+from hlo_opt.plans.plan import Plan
+from hlo_opt.runtime import kernels
+from hlo_opt.runtime.compare import check
+from hlo_opt.runtime.compiler import find_compiler
+from hlo_opt.runtime.schedule import build_schedule
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("testdata/kernels", "testdata/dumps")
+MOST_ELEMENTS = 1 << 21
+"""Of all arrays of a kernel that faults are planted in."""
+_CODEGEN = ROOT / "hlo_opt" / "codegen"
+_BUILDER = str(_CODEGEN / "builder.py")
+_LOW = frozenset(
+    [
+        "line",
+        "pragma",
+        "block",
+        "loop",
+        "branch",
+        "otherwise",
+        "assign",
+        "bind",
+        "bind_exact",
+        "put",
+        "store",
+        "declare_index",
+        "text",
+        "declare",
+    ]
+)
+"""Functions of the builder that write what others say."""
+_WRITERS = frozenset({"line", "block", "branch", "assign", "put", "store", "bind", "bind_exact"})
+
+_SWAPS = {
+    "<": ("<=", ">"), "<=": ("<", ">="), ">": (">=", "<"), ">=": (">", "<="), "==": ("!=",), "!=": ("==",),
+    "+": ("-",), "-": ("+",), "*": ("+",), "/": ("%", "*"), "%": ("/",), "&": ("|",), "|": ("&",), "^": ("&",),
+    "<<": (">>",), ">>": ("<<",), "&&": ("||",), "||": ("&&",), "+=": ("-=",), "-=": ("+=",), "*=": ("/=",), "/=": ("*=",),
+}  # fmt: skip
+_TYPES = {
+    "unsigned int": ("int", "unsigned short"), "int": ("short", "unsigned char"), "long long": ("int",),
+    "unsigned long long": ("unsigned int",), "float": ("int",), "double": ("float",), "unsigned char": ("signed char",),
+    "signed char": ("unsigned char",), "unsigned short": ("short", "unsigned char"), "short": ("unsigned short",),
+}  # fmt: skip
+_WORDS = {
+    "threadIdx.x": ("blockIdx.x", "(threadIdx.x ^ 1)"), "blockIdx.x": ("threadIdx.x", "(blockIdx.x + 1)"),
+    "__shfl_down_sync": ("__shfl_up_sync", "__shfl_xor_sync"), "__shfl_sync": ("__shfl_down_sync",),
+    "atomicAdd": ("atomicMax", "atomicExch"), "atomicMax": ("atomicMin",), "atomicMin": ("atomicMax",),
+    "atomicAnd": ("atomicOr",), "atomicOr": ("atomicXor",), "atomicXor": ("atomicOr",), "true": ("false",), "false": ("true",),
+    "0xffffffffu": ("0x7fffffffu", "0x1u"),
+}  # fmt: skip
+_OPERATOR = re.compile(r"(?<= )(?:<<|>>|&&|\|\||[<>=!]=|[-+*/]=|[-+*/%&|^<>])(?= )")
+_TYPE = re.compile(
+    r"\b(?:unsigned long long|unsigned int|unsigned char|signed char|unsigned short|long long|(?<!unsigned )int|float|double|(?<!unsigned )short)\b"
+)
+_WORD = re.compile("|".join(rf"(?<![\w.]){re.escape(word)}(?!\w)" for word in _WORDS))
+_NUMBER = re.compile(r"(?<![\w.])(\d+)(u|ull|LL|ll)?(?![\w.])")
+_REAL = re.compile(r"(?<![\w.])(\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)f?(?![\w.])")
+_BARRIER = re.compile(r"\b__(?:syncthreads|syncwarp|threadfence)\(\);")
+_GUARD = re.compile(r"\bif \((?:[^()]|\([^()]*\))*\)(?= return;| \{$)")
+_STORE = re.compile(r"^\s*[\w\[\]. +*/%()-]+ = [^;]*;$")
+_CHOICE = re.compile(r"\? ([^?:;]+) : ([^?:;]+)(?=[;)])")
+_RETURN = re.compile(r"\breturn [^;]+;")
+_PLAIN = re.compile(r"\batomic(?P<name>\w+)\((?P<to>[^,;]*), (?P<value>[^;]*)\)(?=;)")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A text at a place of a line, and the texts that may stand there instead."""
+
+    line: int
+    start: int
+    end: int
+    kind: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kernel with a fault, and where it was planted."""
+
+    function: str
+    module: str
+    kernel: Kernel
+    line: int
+    kind: str
+    text: str
+    source: str
+
+
+def sites(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Site]:
+    """Where faults can be planted in these lines of a text."""
+    for n in numbers:
+        line = lines[n]
+        code = line.split("//")[0].rstrip()
+        if code.lstrip().startswith("#") or "__builtin_assume_aligned" in code or not code.strip():
+            continue
+        for found in _OPERATOR.finditer(code):
+            yield Site(n, *found.span(), "operator", _SWAPS[found[0]])
+        for found in _TYPE.finditer(code):
+            yield Site(n, *found.span(), "type", _TYPES[found[0]])
+        for found in _WORD.finditer(code):
+            yield Site(n, *found.span(), "atomic" if "atomic" in found[0] else "lane", _WORDS[found[0]])
+        for found in _NUMBER.finditer(code):
+            value, end = int(found[1]), found[2] or ""
+            others = {value + 1, max(0, value - 1), 2 * value, value // 2} - {value}
+            yield Site(n, *found.span(), "number", tuple(f"{other}{end}" for other in sorted(others)))
+        for found in _REAL.finditer(code):
+            yield Site(n, *found.span(), "constant", ("(1.0f)",) if not float(found[1]) else (f"({found[0]} * 1.5f)",))
+        for found in _BARRIER.finditer(code):
+            yield Site(n, *found.span(), "barrier", (";",))
+        for found in _GUARD.finditer(code):
+            yield Site(n, *found.span(), "guard", ("if (true)" if code.endswith("{") else "if (false)",))
+        if _STORE.match(code):
+            yield Site(n, len(code) - len(code.lstrip()), len(code), "statement", (";",))
+        for found in _CHOICE.finditer(code):
+            yield Site(n, *found.span(), "choice", (f"? {found[2]} : {found[1]}",))
+        for found in _RETURN.finditer(code):
+            yield Site(n, *found.span(), "return", ("return {};",))
+        for found in _PLAIN.finditer(code):
+            yield Site(
+                n, *found.span(), "atomic", (f"*({found['to']}) {'+' * (found['name'] == 'Add')}= {found['value']}",)
+            )
+
+
+class Tracer:
+    """Notes which function writes each line of the kernels that are emitted meanwhile."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, list[str]] = {}
+        self.maps: dict[str, dict[str, list[int]]] = {}
+        self._line, self._emit = Builder.line, emit.emit_kernel
+
+    def __enter__(self) -> Tracer:
+        def line(builder: Builder, text: str) -> None:
+            self.written.setdefault(text.strip(), []).append(_writer())
+            self._line(builder, text)
+
+        def emitted(plan: Plan) -> Kernel:
+            self.written = {}
+            made = self._emit(plan)
+            self.maps.setdefault(made.symbol, self._map(made))
+            return made
+
+        Builder.line = line  # type: ignore[method-assign]
+        kernels.emit_kernel = emitted  # type: ignore[attr-defined]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Builder.line = self._line  # type: ignore[method-assign]
+        kernels.emit_kernel = self._emit  # type: ignore[attr-defined]
+
+    def _map(self, kernel: Kernel) -> dict[str, list[int]]:
+        lines = kernel.source.split("\n")
+        found: dict[str, list[int]] = collections.defaultdict(list)
+        for name, definition in PRELUDE.items():
+            at = kernel.source.find(f"{definition}\n")
+            if at >= 0:
+                first = kernel.source.count("\n", 0, at)
+                found[name] += range(first, first + definition.count("\n") + 1)
+        start = next(n for n, text in enumerate(lines) if text.startswith('extern "C"'))
+        start = next(n for n in range(start, len(lines)) if lines[n].endswith(") {"))
+        taken = {n for numbers in found.values() for n in numbers}
+        for n, text in enumerate(lines):
+            if n > start and text.strip():
+                by = self.written.get(text.strip(), ["codegen/vectors.py:store_all"])
+                found[by.pop(0) if len(by) > 1 else by[0]].append(
+                    n
+                )  # equal lines come in the order in which they were written
+            elif n < start and n not in taken and text.startswith("static __device__"):
+                found["codegen/parts.py:meeting"].append(n)
+        return dict(found)
+
+
+def _writer() -> str:
+    """The innermost function that says what is written."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        if (
+            file.startswith(str(ROOT / "hlo_opt"))
+            and not (file == _BUILDER and name in _LOW)
+            and not name.startswith("<")
+        ):
+            return f"{Path(file).relative_to(ROOT / 'hlo_opt')}:{name}"
+        frame = frame.f_back
+    return "?"
+
+
+def writers() -> set[str]:
+    """Every function of an emitter or a lowering that writes lines of kernels, and every device function."""
+    found = set(PRELUDE) - {"HLO_PTX"}
+    for file in (*sorted(_CODEGEN.glob("*.py")), *sorted((ROOT / "hlo_opt/ops").glob("*.py"))):
+        if file.name.startswith("host_"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.FunctionDef)
+                and not (file.name == "builder.py" and node.name in _LOW)
+                and _writes(node)
+            ):
+                found.add(f"{file.relative_to(ROOT / 'hlo_opt')}:{node.name}")
+    return found
+
+
+def _writes(function: ast.FunctionDef) -> bool:
+    inner = {
+        child
+        for node in ast.walk(function)
+        if isinstance(node, ast.FunctionDef) and node is not function
+        for child in ast.walk(node)
+    }
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _WRITERS
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("builder", "self", "b")
+        for node in ast.walk(function)
+        if node not in inner
+    )
+
+
+class Modules:
+    """The modules, fused, their kernels, and which functions wrote them."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.of: dict[str, tuple[Module, Module]] = {}
+        self.reached: dict[str, list[tuple[int, str, Kernel]]] = collections.defaultdict(list)
+        self.maps: dict[str, dict[str, list[int]]] = {}
+        for file in files:
+            module = hlo_opt.parse(file.read_text(encoding="utf-8"), filename=str(file))
+            fused, _ = hlo_opt.fuse(module)
+            self.of[file.name] = module, fused
+            with Tracer() as tracer:
+                found = build_schedule(fused).kernels
+            self.maps.update(tracer.maps)
+            size = sum(len(kernel.source) for kernel in found)
+            for kernel in found:
+                if sum(s.element_count for s in (*kernel.inputs, *kernel.outputs)) > MOST_ELEMENTS:
+                    continue
+                for function in tracer.maps[kernel.symbol]:
+                    self.reached[function].append((size, file.name, kernel))
+        for found_at in self.reached.values():
+            found_at.sort(key=lambda at: (at[0], at[1], at[2].symbol))
+
+    def draw(self, chance: random.Random, function: str) -> Fault | None:
+        """A fault in what a function wrote; None where there is no place for one."""
+        _, module, kernel = chance.choice(self.reached[function][:6])
+        lines = kernel.source.split("\n")
+        places = list(sites(lines, self.maps[kernel.symbol][function]))
+        kinds = sorted({place.kind for place in places})
+        if not kinds:
+            return None
+        kind = chance.choice(kinds)
+        place = chance.choice([p for p in places if p.kind == kind])
+        old = lines[place.line]
+        lines[place.line] = f"{old[: place.start]}{chance.choice(place.others)}{old[place.end :]}"
+        text = f"{old.strip()}  ->  {lines[place.line].strip()}"
+        return Fault(function, module, kernel, place.line, kind, text, "\n".join(lines))
+
+
+def outcome(modules: Modules, fault: Fault, limit: float) -> str:
+    """`check`, `sanitize`, `same` or `survives`."""
+    for way in ("check", "sanitize"):
+        if _child(lambda way=way: _says(modules, fault, sanitize=way == "sanitize"), limit) != "agrees":  # type: ignore[misc]
+            return way
+    return (
+        "same"
+        if _machine_code(fault.kernel) == _machine_code(replace(fault.kernel, source=fault.source))
+        else "survives"
+    )
+
+
+def _says(modules: Modules, fault: Fault, *, sanitize: bool) -> str:
+    emitted = kernels.emit_kernel
+
+    def planted(plan: Plan) -> Kernel:
+        made = emitted(plan)
+        return replace(made, source=fault.source) if made.symbol == fault.kernel.symbol else made
+
+    kernels.emit_kernel = planted  # type: ignore[attr-defined]
+    module, fused = modules.of[fault.module]
+    try:
+        return "agrees" if check(module, fused, backend="host", sanitize=sanitize).ok else "differs"
+    except HloOptError:
+        return "fails"
+
+
+def _child(look: Callable[[], str], limit: float) -> str:
+    """What a function says in a process of its own; nothing where that ends early or takes too long."""
+    reader, child = _start(look)
+    ready, _, _ = select.select([reader], [], [], limit)
+    answer = _answer(reader) if ready else ""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if answer == "?":
+        raise RuntimeError("a fault's own process failed")
+    return answer
+
+
+def _start(look: Callable[[], str]) -> tuple[int, int]:
+    """A process of its own for a function: where its answer is to be read, and its number."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setsid()
+        answer = "?"
+        try:
+            os.close(reader)
+            answer = look()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os.write(writer, answer.encode())
+            os._exit(0)
+    os.close(writer)
+    os.set_inheritable(reader, False)
+    return reader, child
+
+
+def _answer(reader: int) -> str:
+    found = os.read(reader, 100).decode()
+    os.close(reader)
+    return found
+
+
+def _outcomes(modules: Modules, faults: Sequence[Fault], jobs: int, limit: float) -> Iterator[tuple[Fault, str]]:
+    """What becomes of faults, several at a time, in their order."""
+    answers: dict[int, str] = {}
+    running: dict[int, tuple[int, int]] = {}
+    todo = list(enumerate(faults))
+    while todo or running:
+        while todo and len(running) < jobs:
+            number, fault = todo.pop(0)
+            reader, child = _start(lambda fault=fault: outcome(modules, fault, limit))  # type: ignore[misc]
+            running[reader] = number, child
+        for reader in select.select(list(running), [], [])[0]:
+            number, child = running.pop(reader)
+            answers[number] = _answer(reader)
+            os.waitpid(child, 0)
+    for number, fault in enumerate(faults):
+        if answers[number] in ("", "?"):
+            raise RuntimeError(f"no outcome of {fault}")
+        yield fault, answers[number]
+
+
+def _machine_code(kernel: Kernel) -> str:
+    command = [*find_compiler(), "-x", "c++", "-std=c++17", "-O2", "-fwrapv", "-w", "-S", "-o", "-", "-"]
+    done = subprocess.run(command, input=plain_unit([kernel]), capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--survivors", type=Path)
+    parser.add_argument("--functions", action="store_true", help="only say which functions write which kernels")
+    given = parser.parse_args(arguments)
+    paths = given.paths or [ROOT / folder for folder in FOLDERS]
+    files = [file for path in paths for file in (sorted(path.glob("*.hlo")) if path.is_dir() else [path])]
+    begun = time.monotonic()
+    modules = Modules([file for file in files if ".frames." not in file.name and ".classic." not in file.name])
+    unreached = sorted(name for name in writers() - set(modules.reached) if given.only in name)
+    print(f"{len(modules.of)} modules, {len(modules.maps)} kernels, {len(modules.reached)} functions that write them")
+    for name in unreached:
+        print(f"no module reaches {name}")
+    if given.functions:
+        for name, found in sorted(modules.reached.items()):
+            print(f"{name:60} {len(found):5} {found[0][1]}")
+        return 1 if unreached else 0
+    functions = sorted(name for name in modules.reached if given.only in name)
+    with tempfile.TemporaryDirectory(prefix="mutate-") as cache:
+        os.environ.update(HLO_OPT_CACHE=cache, OPENBLAS_NUM_THREADS="1", HLO_OPT_THREADS="1")
+        table, survivors, same = _run(modules, functions, given)
+    for name, counts in sorted(table.items()):
+        print(f"{name:60} {sum(counts.values()):5} {counts['check']:6} {counts['sanitize']:9} {counts['survives']:9}")
+    total = sum(table.values(), collections.Counter[str]())
+    planted, missed = sum(total.values()), total["survives"]
+    print(f"{'function':60} {'planted':>5} {'check':>6} {'sanitize':>9} {'survivors':>9}")
+    share = 1 - missed / max(1, planted)
+    print(f"{'all':60} {planted:5} {total['check']:6} {total['sanitize']:9} {missed:9}")
+    print(f"{share:.1%} caught; {same} more were the same machine code; {time.monotonic() - begun:.0f} s")
+    for fault in survivors:
+        print(
+            f"survives: {fault.module} {fault.kernel.symbol} {fault.function} line {fault.line + 1}, {fault.kind}: {fault.text}"
+        )
+    if given.survivors:
+        given.survivors.write_text("\n".join(f.source for f in survivors), encoding="utf-8")
+    return 1 if unreached or share < 0.97 else 0
+
+
+def _run(
+    modules: Modules, functions: Sequence[str], given: argparse.Namespace
+) -> tuple[dict[str, collections.Counter[str]], list[Fault], int]:
+    """Counts by function, what survives, and how many drawn texts were no faults."""
+    chance = random.Random(given.seed)
+    order = list(functions)
+    chance.shuffle(order)
+    table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    survivors: list[Fault] = []
+    seen: set[str] = set()
+    same = 0
+    turn = 0
+    if True:
+        while sum(sum(c.values()) for c in table.values()) < given.count and turn < 20 * given.count:
+            batch: list[Fault] = []
+            left = given.count - sum(sum(c.values()) for c in table.values())
+            while len(batch) < min(left, 4 * given.jobs) and turn < 20 * given.count:
+                fault = modules.draw(chance, order[turn % len(order)])
+                turn += 1
+                if fault is not None and fault.source not in seen:
+                    seen.add(fault.source)
+                    batch.append(fault)
+            for fault, found in _outcomes(modules, batch, given.jobs, given.limit):
+                if found == "same":
+                    same += 1
+                    continue
+                table[fault.function][found] += 1
+                print(
+                    f"{found:9} {fault.module:32} {fault.function:44} {fault.kind:9} {fault.text[:140]}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                if found == "survives":
+                    survivors.append(fault)
+    return table, survivors, same
+
+
+if __name__ == "__main__":
+    sys.exit(main())
