@@ -185,7 +185,7 @@ class Tracer:
             self.maps.setdefault(made.symbol, self._map(made))
             return made
 
-        Builder.line = line  # type: ignore[method-assign]
+        Builder.line = line  # type: ignore[method-assign,assignment]
         kernels.emit_kernel = emitted  # type: ignore[attr-defined]
         return self
 
@@ -316,7 +316,7 @@ def outcome(modules: Modules, fault: Fault, limit: float) -> str:
 
 
 def _says(modules: Modules, fault: Fault, *, sanitize: bool) -> str:
-    emitted = kernels.emit_kernel
+    emitted = kernels.emit_kernel  # type: ignore[attr-defined]
 
     def planted(plan: Plan) -> Kernel:
         made = emitted(plan)
