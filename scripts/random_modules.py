@@ -48,6 +48,7 @@ from scripts.xla_judge import NUDGES, Array, difference, nudged
 
 CHUNK = 25  # modules that Hypothesis draws in one go; a disagreement ends its chunk
 WAYS_OF_A_CHUNK = 4  # ways to fuse its modules, drawn
+MOST_STEPS = 10_000  # iterations of all loops of a run: what a wrong kernel makes endless ends
 SHRINKING = 30.0  # seconds spent on making a disagreement smaller
 
 
@@ -139,7 +140,7 @@ class Tally:
 def against_fused(ways: Sequence[Way], program: Any, tally: Tally) -> str | None:
     """Evaluate a program, what each way of fusing makes of it, and what the next way makes of that; returns how they disagree."""
     module, inputs = program.module, program.inputs()
-    want = hlo_opt.evaluate(module, inputs)
+    want = hlo_opt.evaluate(module, inputs, max_steps=MOST_STEPS)
     done: set[str] = set()
     why: str | None = None
     before: Way | None = None
@@ -189,7 +190,7 @@ def against_host(presets: Sequence[str], program: Any, tally: Tally, backend: st
             if text in done:
                 continue
             done.add(text)
-            executable = hlo_opt.compile(hlo_opt.parse(text), backend=backend)
+            executable = hlo_opt.compile(hlo_opt.parse(text), backend=backend, max_steps=MOST_STEPS)
             why = difference(executable(*inputs), want)
             fallbacks = executable.report()["fallbacks"]
         except hlo_opt.HloOptError as error:

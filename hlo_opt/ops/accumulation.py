@@ -20,8 +20,6 @@ A reducer that looks at the bits of a narrow float (`bitcast-convert`), or does 
 
 from __future__ import annotations
 
-import numpy as np
-
 from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction, Literal, Shape, edit
 from hlo_opt.ir.element_type import F32
 from hlo_opt.ops.spec import OpKind, find
@@ -127,4 +125,6 @@ def _attribute(value: Attribute | Called) -> Attribute | Called:
 def _literal(literal: Literal) -> Literal:
     if not literal.shape.is_array or not literal.shape.type.is_narrow_float:
         return literal
+    import numpy as np
+
     return Literal(_wide(literal.shape), value=np.asarray(literal.value).astype(F32.dtype))

@@ -117,6 +117,28 @@ template <> INLINE double hlo_minimum<double>(double a, double b) {
   return a == b ? same : (a < b || a != a ? a : b);
 }
 """,
+        "hlo_multiply_high": """
+// the upper half of the double-width product
+template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_multiply_high(T a, T b) {
+  return (T)(((long long)a * (long long)b) >> width);
+}
+template <> INLINE unsigned int hlo_multiply_high<unsigned int>(unsigned int a, unsigned int b) {
+  return (unsigned int)(((unsigned long long)a * b) >> 32);
+}
+#ifdef __CUDA_ARCH__
+template <> INLINE long long hlo_multiply_high<long long>(long long a, long long b) { return __mul64hi(a, b); }
+template <> INLINE unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+  return __umul64hi(a, b);
+}
+#else
+template <> INLINE long long hlo_multiply_high<long long>(long long a, long long b) {
+  return (long long)(((__int128)a * b) >> 64);
+}
+template <> INLINE unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+#endif
+""",
         "hlo_population_count": """
 template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_population_count(T a) {
   const unsigned long long bits = (unsigned long long)a & ~0ull >> (64 - width);

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.diag import BackendError
 from hlo_opt.runtime import device_collectives
 from hlo_opt.runtime.calls_collective import driver_call, exchange_of
 from hlo_opt.runtime.memory import raw_dtype
@@ -240,6 +239,13 @@ ENTRY e {
   ROOT r = (f32[3]{0}, f32[3]{0}, u32[3]{0}) tuple(t0, t1, k)
 }
 """
+INSIDE = WHOLE.replace(
+    "ENTRY", "inside { n = u32[] replica-id() ROOT k = u32[3]{0} broadcast(n), dimensions={} }\nENTRY"
+).replace(
+    "  n = u32[] replica-id()\n  k = u32[3]{0} broadcast(n), dimensions={}\n",
+    "  k = u32[3]{0} fusion(), kind=kLoop, calls=inside\n",
+)
+"""A fusion that asks which device it is on: no kernel can tell."""
 STARTED = """HloModule m, replica_count=2
 fold { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }
 alone { a = f32[3]{0} parameter(0) ROOT c = f32[3]{0} all-reduce(a), replica_groups={{0,1}}, to_apply=fold }
@@ -263,7 +269,7 @@ ENTRY e {
 """
 
 
-@pytest.mark.parametrize("text", [WHOLE, STARTED], ids=["whole", "started"])
+@pytest.mark.parametrize("text", [WHOLE, INSIDE, STARTED], ids=["whole", "inside", "started"])
 def test_two_drivers_give_what_two_devices_give(text: str, tmp_path: Path, fake: Any) -> None:
     made = hlo_opt.parse(text)
     inputs = [[np.arange(3, dtype=np.float32) + 10 * n] for n in range(2)]
@@ -301,19 +307,3 @@ def test_the_driver_asks_for_a_communicator(tmp_path: Path) -> None:
         assert call is not None
         with pytest.raises(RuntimeError, match=r"init_process_group\(2, rank\)"):
             call.run(np, [np.zeros(24, np.float32)])
-
-
-def test_a_kernel_that_asks_which_device_it_is_on_has_no_driver(tmp_path: Path) -> None:
-    inside = """inside {
-  n = u32[] replica-id()
-  ROOT k = u32[3]{0} broadcast(n), dimensions={}
-}
-ENTRY"""
-    text = WHOLE.replace("ENTRY", inside).replace(
-        "  n = u32[] replica-id()\n  k = u32[3]{0} broadcast(n), dimensions={}\n  t",
-        "  k = u32[3]{0} fusion(), kind=kLoop, calls=inside\n  t",
-    )
-    made = hlo_opt.parse(text)
-    assert any(i.opcode == "fusion" for i in made.entry.instructions)
-    with pytest.raises(BackendError, match=r"HLO530.*replica-id"):
-        hlo_opt.emit(made, tmp_path / "out")
