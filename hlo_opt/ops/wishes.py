@@ -512,7 +512,7 @@ _HANDS_ON = [
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_HANDS_ON, _first),
     **dict.fromkeys(("concatenate", "pad", "complex"), _same),
-    **dict.fromkeys(("and", "or", "xor", "not", "popcnt", "count-leading-zeros", "bitcast-convert"), _bits),
+    **dict.fromkeys(("and", "or", "xor", "not", "mulhi", "popcnt", "count-leading-zeros", "bitcast-convert"), _bits),
     **dict.fromkeys(("rng-bit-generator",), _bits),
     **dict.fromkeys(("shift-left", "shift-right-logical", "shift-right-arithmetic"), _shift),
     **dict.fromkeys(("maximum", "minimum"), _extreme),

@@ -79,6 +79,11 @@ def test_weights_are_scaled_by_their_fan_in() -> None:
     assert x == NONE and w.scale == 0.125
 
 
+@pytest.mark.parametrize("opcode", ["mulhi", "xor"])
+def test_words_are_drawn_in_full_where_their_upper_bits_count(opcode: str) -> None:
+    assert [w.form for w in asked(f"ROOT r = s64[9] {opcode}(p0, p1)", "s64[9]", "s64[9]")] == [Form.BITS, Form.BITS]
+
+
 def test_two_wishes_are_joined_or_serve_either() -> None:
     assert Wish(low=0.0) & Wish(high=1.0) == Wish(0.0, 1.0)
     assert Wish(0.0, 7.0) & Wish(-8.0, -1.0) == Wish(-8.0, 7.0)
