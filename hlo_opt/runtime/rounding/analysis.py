@@ -138,6 +138,8 @@ class Analyst(Interpreter):
         super().__init__(**options)
         self.rewritten = rewritten
         self._generator = generator
+        self.plain = Interpreter(**options)
+        """Runs what takes no spreads."""
         pool = generator.uniform(0.5, 1.0, _POOL)
         self._pool = np.where(generator.random(_POOL) < 0.5, -pool, pool)
         self._ties: dict[Instruction, int] = {}
@@ -383,14 +385,14 @@ def opaque(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         if exact and not is_spread(tuple(values)):
-            return evaluate(analyst, instruction, values)
-        value = evaluate(analyst, instruction, [picked(v, VALUE) for v in values])
+            return evaluate(analyst.plain, instruction, values)
+        value = evaluate(analyst.plain, instruction, [picked(v, VALUE) for v in values])
         moved = []
         for k in range(MOVED, ROWS):
             given = [picked(v, k) for v in values]
             if not exact:
                 given = [_nudged(analyst, v) for v in given]
-            moved.append(evaluate(analyst, instruction, given))
+            moved.append(evaluate(analyst.plain, instruction, given))
         made = stacked([value, value, value, *moved], look=False)
         return _sampled(made, 0.0 if exact else _FORWARD)
 

@@ -123,3 +123,25 @@ def test_devices_exchange_what_may_be_open() -> None:
         (value,) = analysis.outputs
         assert isinstance(value, Spread) and np.allclose(value.rows[VALUE], array, rtol=1e-5)
         assert ((value.rows[LOW] < array) & (array < value.rows[HIGH])).all()
+
+
+def test_a_custom_call_that_runs_operations_is_moved_as_a_whole() -> None:
+    config = '{"cudnn_conv_backend_config":{"activation_mode":"kNone","conv_result_scale":1,"side_input_scale":0,"leakyrelu_alpha":0}}'
+    module = hlo_opt.parse(
+        f"""HloModule m
+
+ENTRY e {{
+  p = f32[2,6,6,3] parameter(0)
+  k = f32[4,3,3,3] parameter(1)
+  x = f32[2,6,6,3] exponential(p)
+  c = (f32[2,6,6,4], u8[0]) custom-call(x, k), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convForward", backend_config={config}
+  ROOT y = f32[2,6,6,4] get-tuple-element(c), index=0
+}}
+"""
+    )
+    inputs = sample_inputs(module, 0)
+    (value,) = analyse(module, inputs).outputs[:1]
+    (expected,) = Reference(module).run(inputs)
+    assert isinstance(value, Spread) and np.array_equal(value.rows[VALUE], expected)
+    bound = enclosures(analyse(module, inputs), [expected])[0]
+    assert not compare_output(0, expected, expected * np.float32(1.01), bound).ok
