@@ -8,8 +8,8 @@ wrote a part of, a token of that part, and another text for that token are drawn
 the thread's or block's number, a direction of a shuffle, an atomic function or a plain update in its place, a barrier or fence left out, a statement or a guard left out, the branches of a
 choice swapped, a returned value lost. `--only` takes functions whose name holds a word. The same seed plants the same faults.
 
-Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). What neither way catches is built for speed: where the compiler makes the same
-machine code of it as of the kernel, it is no fault, and another one is drawn. The table counts faults by function; `--survivors` writes the texts of those that nothing caught. Exit code 1
+Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). A text that the compiler refuses is no fault, and another one is drawn. So is what
+neither way catches and the compiler, asked for speed, makes the same machine code of. Before faults are planted in a module, it must agree as it is, both ways: else it is named and left out. The table counts faults by function; `--survivors` writes the texts of those that nothing caught. Exit code 1
 where less than 97 % are caught, or a function that writes kernels writes none of these.
 """
 
@@ -104,6 +104,8 @@ _GUARD = re.compile(r"\bif \((?:[^()]|\([^()]*\))*\)(?= return;| \{$)")
 _STORE = re.compile(r"^\s*[\w\[\]. +*/%()-]+ = [^;]*;$")
 _CHOICE = re.compile(r"\? ([^?:;]+) : ([^?:;]+)(?=[;)])")
 _RETURN = re.compile(r"\breturn [^;]+;")
+_REFUSED = "HLO511"
+"""The code where the compiler refuses a kernel."""
 _PLAIN = re.compile(r"\batomic(?P<name>\w+)\((?P<to>[^,;]*), (?P<value>[^;]*)\)(?=;)")
 
 
@@ -303,11 +305,15 @@ class Modules:
         return Fault(function, module, kernel, place.line, kind, text, "\n".join(lines))
 
 
+WAYS = ("check", "sanitize")
+
+
 def outcome(modules: Modules, fault: Fault, limit: float) -> str:
-    """`check`, `sanitize`, `same` or `survives`."""
-    for way in ("check", "sanitize"):
-        if _child(lambda way=way: _says(modules, fault, sanitize=way == "sanitize"), limit) != "agrees":  # type: ignore[misc]
-            return way
+    """`check`, `sanitize`, `refused` by the compiler, `same` or `survives`."""
+    for way in WAYS:
+        answer = _child(lambda way=way: _says(modules, fault, sanitize=way == "sanitize"), limit)  # type: ignore[misc]
+        if answer != "agrees":
+            return "refused" if answer == "refused" else way
     return (
         "same"
         if _machine_code(fault.kernel) == _machine_code(replace(fault.kernel, source=fault.source))
@@ -326,8 +332,18 @@ def _says(modules: Modules, fault: Fault, *, sanitize: bool) -> str:
     module, fused = modules.of[fault.module]
     try:
         return "agrees" if check(module, fused, backend="host", sanitize=sanitize).ok else "differs"
-    except HloOptError:
-        return "fails"
+    except HloOptError as error:
+        return "refused" if error.code == _REFUSED else "fails"
+
+
+def as_it_is(modules: Modules, fault: Fault, limit: float) -> str:
+    """What each way says of a fault's module with nothing planted: `agrees` where all is well."""
+    none = replace(fault, source=fault.kernel.source)
+    answers = [
+        _child(lambda way=way: _says(modules, none, sanitize=way == "sanitize"), limit)  # type: ignore[misc]
+        for way in WAYS
+    ]
+    return next((f"{way}: {a or 'no answer'}" for way, a in zip(WAYS, answers, strict=True) if a != "agrees"), "agrees")
 
 
 def _child(look: Callable[[], str], limit: float) -> str:
@@ -369,7 +385,9 @@ def _answer(reader: int) -> str:
     return found
 
 
-def _outcomes(modules: Modules, faults: Sequence[Fault], jobs: int, limit: float) -> Iterator[tuple[Fault, str]]:
+def _outcomes(
+    modules: Modules, faults: Sequence[Fault], jobs: int, limit: float, look: Callable[[Modules, Fault, float], str]
+) -> Iterator[tuple[Fault, str]]:
     """What becomes of faults, several at a time, in their order."""
     answers: dict[int, str] = {}
     running: dict[int, tuple[int, int]] = {}
@@ -377,7 +395,7 @@ def _outcomes(modules: Modules, faults: Sequence[Fault], jobs: int, limit: float
     while todo or running:
         while todo and len(running) < jobs:
             number, fault = todo.pop(0)
-            reader, child = _start(lambda fault=fault: outcome(modules, fault, limit))  # type: ignore[misc]
+            reader, child = _start(lambda fault=fault: look(modules, fault, limit))  # type: ignore[misc]
             running[reader] = number, child
         for reader in select.select(list(running), [], [])[0]:
             number, child = running.pop(reader)
@@ -421,7 +439,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     functions = sorted(name for name in modules.reached if given.only in name)
     with tempfile.TemporaryDirectory(prefix="mutate-") as cache:
         os.environ.update(HLO_OPT_CACHE=cache, OPENBLAS_NUM_THREADS="1", HLO_OPT_THREADS="1")
-        table, survivors, same = _run(modules, functions, given)
+        table, survivors, beside = _run(modules, functions, given)
     for name, counts in sorted(table.items()):
         print(f"{name:60} {sum(counts.values()):5} {counts['check']:6} {counts['sanitize']:9} {counts['survives']:9}")
     total = sum(table.values(), collections.Counter[str]())
@@ -429,51 +447,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'function':60} {'planted':>5} {'check':>6} {'sanitize':>9} {'survivors':>9}")
     share = 1 - missed / max(1, planted)
     print(f"{'all':60} {planted:5} {total['check']:6} {total['sanitize']:9} {missed:9}")
-    print(f"{share:.1%} caught; {same} more were the same machine code; {time.monotonic() - begun:.0f} s")
+    print(
+        f"{share:.1%} caught; {beside['same']} more were the same machine code, {beside['refused']} the compiler refuses; "
+        f"{time.monotonic() - begun:.0f} s"
+    )
     for fault in survivors:
         print(
             f"survives: {fault.module} {fault.kernel.symbol} {fault.function} line {fault.line + 1}, {fault.kind}: {fault.text}"
         )
     if given.survivors:
         given.survivors.write_text("\n".join(f.source for f in survivors), encoding="utf-8")
-    return 1 if unreached or share < 0.97 else 0
+    return 1 if unreached or beside["unsound"] or share < 0.97 else 0
 
 
 def _run(
     modules: Modules, functions: Sequence[str], given: argparse.Namespace
-) -> tuple[dict[str, collections.Counter[str]], list[Fault], int]:
-    """Counts by function, what survives, and how many drawn texts were no faults."""
+) -> tuple[dict[str, collections.Counter[str]], list[Fault], collections.Counter[str]]:
+    """Counts by function, what survives, and how many drawn texts were no faults, and modules no good."""
     chance = random.Random(given.seed)
     order = list(functions)
     chance.shuffle(order)
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     survivors: list[Fault] = []
     seen: set[str] = set()
-    same = 0
+    sound: dict[str, bool] = {}
+    beside = collections.Counter[str]()
     turn = 0
-    if True:
-        while sum(sum(c.values()) for c in table.values()) < given.count and turn < 20 * given.count:
-            batch: list[Fault] = []
-            left = given.count - sum(sum(c.values()) for c in table.values())
-            while len(batch) < min(left, 4 * given.jobs) and turn < 20 * given.count:
-                fault = modules.draw(chance, order[turn % len(order)])
-                turn += 1
-                if fault is not None and fault.source not in seen:
-                    seen.add(fault.source)
-                    batch.append(fault)
-            for fault, found in _outcomes(modules, batch, given.jobs, given.limit):
-                if found == "same":
-                    same += 1
-                    continue
-                table[fault.function][found] += 1
-                print(
-                    f"{found:9} {fault.module:32} {fault.function:44} {fault.kind:9} {fault.text[:140]}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                if found == "survives":
-                    survivors.append(fault)
-    return table, survivors, same
+    while (left := given.count - sum(sum(c.values()) for c in table.values())) > 0 and turn < 20 * given.count:
+        batch: list[Fault] = []
+        while len(batch) < min(left, 4 * given.jobs) and turn < 20 * given.count:
+            fault = modules.draw(chance, order[turn % len(order)])
+            turn += 1
+            if fault is not None and fault.source not in seen and sound.get(fault.module, True):
+                seen.add(fault.source)
+                batch.append(fault)
+        new = list({fault.module: fault for fault in batch if fault.module not in sound}.values())
+        for fault, found in _outcomes(modules, new, given.jobs, given.limit, as_it_is):
+            sound[fault.module] = found == "agrees"
+            if found != "agrees":
+                beside["unsound"] += 1
+                print(f"{fault.module} does not agree with nothing planted: {found}", flush=True)
+        batch = [fault for fault in batch if sound[fault.module]]
+        for fault, found in _outcomes(modules, batch, given.jobs, given.limit, outcome):
+            if found in ("same", "refused"):
+                beside[found] += 1
+                continue
+            table[fault.function][found] += 1
+            print(
+                f"{found:9} {fault.module:32} {fault.function:44} {fault.kind:9} {fault.text[:140]}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if found == "survives":
+                survivors.append(fault)
+    return table, survivors, beside
 
 
 if __name__ == "__main__":
