@@ -113,12 +113,17 @@ def _text(instruction: Instruction, name: str) -> str:
 
 
 def mismatched(module: Module) -> Iterator[tuple[Instruction, Computation]]:
-    """Fusions and calls whose operands or results have other shapes, or layouts, than the computation has."""
+    """Fusions and calls whose operands or results are others, or have other shapes or layouts, than the computation takes and gives."""
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode in ("fusion", "call"):
                 body = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
-                if other_layouts(instruction, body) or not instruction.shape.same_bytes(body.root.shape):
+                numbers = [p.parameter_number for p in body.parameters]
+                if (
+                    numbers != list(range(len(instruction.operands)))
+                    or other_layouts(instruction, body)
+                    or not instruction.shape.same_bytes(body.root.shape)
+                ):
                     yield instruction, body
 
 

@@ -260,3 +260,17 @@ def test_a_refusal_names_what_takes_another_shape():
     )
     other = tuples.replace("g = f32[4]{0}", "g = f32[4]{0:S(5)}")
     assert refusal(tuples, other) == "g takes or gives other shapes or layouts than what it is made of"
+
+
+def test_a_body_with_one_number_for_two_parameters_is_refused() -> None:
+    text = """\
+HloModule m
+
+b { x = f32[8]{0} parameter(0) y = f32[8]{0} parameter(1) ROOT r = f32[8]{0} add(x, y) }
+
+ENTRY e { p = f32[8]{0} parameter(0) ROOT f = f32[8]{0} fusion(p, p), kind=kLoop, calls=b }
+"""
+    before, after = hlo_opt.parse(text), hlo_opt.parse(text)
+    next(i for c in after.computations for i in c.instructions if i.name == "y").parameter_number = 0
+    with pytest.raises(ProofError, match="f takes or gives other"):
+        prove_same_graph(before, after)
