@@ -85,8 +85,9 @@ _TYPES = {
     "unsigned long long": ("unsigned int",), "float": ("int",), "double": ("float",), "unsigned char": ("signed char",),
     "signed char": ("unsigned char",), "unsigned short": ("short", "unsigned char"), "short": ("unsigned short",),
 }  # fmt: skip
+# threads that change places are no fault: each does what another did
 _WORDS = {
-    "threadIdx.x": ("blockIdx.x", "(threadIdx.x ^ 1)"), "blockIdx.x": ("threadIdx.x", "(blockIdx.x + 1)"),
+    "threadIdx.x": ("blockIdx.x", "(threadIdx.x + 1)"), "blockIdx.x": ("threadIdx.x", "(blockIdx.x + 1)"),
     "__shfl_down_sync": ("__shfl_up_sync", "__shfl_xor_sync"), "__shfl_sync": ("__shfl_down_sync",),
     "atomicAdd": ("atomicMax", "atomicExch"), "atomicMax": ("atomicMin",), "atomicMin": ("atomicMax",),
     "atomicAnd": ("atomicOr",), "atomicOr": ("atomicXor",), "atomicXor": ("atomicOr",), "true": ("false",), "false": ("true",),
