@@ -52,6 +52,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("testdata/kernels", "testdata/dumps")
 MOST_ELEMENTS = 1 << 21
 """Of all arrays of a kernel that faults are planted in."""
+MOST_ELSEWHERE = 8
+"""Other modules in which a fault is looked for that one module does not show."""
 _CODEGEN = ROOT / "hlo_opt" / "codegen"
 _BUILDER = str(_CODEGEN / "builder.py")
 _LOW = frozenset(
@@ -80,11 +82,18 @@ _SWAPS = {
     "+": ("-",), "-": ("+",), "*": ("+",), "/": ("%", "*"), "%": ("/",), "&": ("|",), "|": ("&",), "^": ("&",),
     "<<": (">>",), ">>": ("<<",), "&&": ("||",), "||": ("&&",), "+=": ("-=",), "-=": ("+=",), "*=": ("/=",), "/=": ("*=",),
 }  # fmt: skip
+# a smaller type that still holds every value is no fault: one that holds 0 and 1 only is
 _TYPES = {
-    "unsigned int": ("int", "unsigned short"), "int": ("short", "unsigned char"), "long long": ("int",),
-    "unsigned long long": ("unsigned int",), "float": ("int",), "double": ("float",), "unsigned char": ("signed char",),
-    "signed char": ("unsigned char",), "unsigned short": ("short", "unsigned char"), "short": ("unsigned short",),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            *("unsigned int", "int", "long long", "unsigned long long"),
+            *("unsigned char", "signed char", "unsigned short", "short"),
+        ),
+        ("bool",),
+    ),
+    "float": ("int",),
+    "double": ("float",),
+}
 # threads that change places are no fault: each does what another did
 _WORDS = {
     "threadIdx.x": ("blockIdx.x", "(threadIdx.x + 1)"), "blockIdx.x": ("threadIdx.x", "(blockIdx.x + 1)"),
@@ -305,16 +314,33 @@ class Modules:
         text = f"{old.strip()}  ->  {lines[place.line].strip()}"
         return Fault(function, module, kernel, place.line, kind, text, "\n".join(lines))
 
+    def elsewhere(self, fault: Fault) -> Iterator[Fault]:
+        """The same fault in kernels of other modules that have the line from the same function."""
+        old, new = fault.kernel.source.split("\n")[fault.line], fault.source.split("\n")[fault.line]
+        done = {fault.module}
+        for _, module, kernel in self.reached[fault.function]:
+            lines = kernel.source.split("\n")
+            place = next((n for n in self.maps[kernel.symbol][fault.function] if lines[n] == old), None)
+            if place is None or module in done or len(done) > MOST_ELSEWHERE:
+                continue
+            done.add(module)
+            lines[place] = new
+            yield replace(fault, module=module, kernel=kernel, line=place, source="\n".join(lines))
+
 
 WAYS = ("check", "sanitize")
 
 
 def outcome(modules: Modules, fault: Fault, limit: float) -> str:
-    """`check`, `sanitize`, `refused` by the compiler, `same` or `survives`."""
-    for way in WAYS:
-        answer = _child(lambda way=way: _says(modules, fault, sanitize=way == "sanitize"), limit)  # type: ignore[misc]
-        if answer != "agrees":
-            return "refused" if answer == "refused" else way
+    """`check`, `sanitize`, `refused` by the compiler, `same` or `survives`. What a function writes for one kernel it writes for others: where the first does not show the fault,
+    theirs may."""
+    for planted in (fault, *modules.elsewhere(fault)):
+        for way in WAYS:
+            answer = _child(lambda p=planted, w=way: _says(modules, p, sanitize=w == "sanitize"), limit)  # type: ignore[misc]
+            if answer == "refused":
+                return answer
+            if answer != "agrees":
+                return way
     return (
         "same"
         if _machine_code(fault.kernel) == _machine_code(replace(fault.kernel, source=fault.source))
