@@ -62,7 +62,9 @@ def draw(generator: Generator, shape: Shape, wish: Wish = NONE, style: Style = P
     if real is None:
         real = _reals(generator, sizes, wish, style)
         if element_type.is_complex:
-            real = real + 1j * _reals(generator, sizes, wish, style)
+            both = np.empty(sizes, np.complex128)
+            both.real, both.imag = real, _reals(generator, sizes, wish, style)  # 1j times infinity has a NaN in it
+            real = both
     with np.errstate(all="ignore"):
         narrow = element_type.is_narrow_float
         return np.asarray(real.astype(np.float32) if narrow else real).astype(element_type.dtype)

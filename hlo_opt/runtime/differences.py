@@ -128,16 +128,11 @@ def over_devices(reports: Sequence[OutputReport]) -> OutputReport:
         return reports[0]
     off = next(((device, r.first) for device, r in enumerate(reports) if r.first is not None), None)
     return replace(
-        reports[0],
-        max_ulp=max(r.max_ulp for r in reports),
-        max_error=max(r.max_error for r in reports),
-        max_relative=max(r.max_relative for r in reports),
-        share=max(r.share for r in reports),
+        _worst(reports),
         rounded=sum(r.rounded for r in reports),
         differing=sum(r.differing for r in reports),
         set_aside=sum(r.set_aside for r in reports),
         loose=max(r.loose for r in reports),
-        weak=reports[0].weak if all(r.weak for r in reports) else None,
         first=None if off is None else replace(off[1], device=off[0]),
         devices=len(reports),
     )
@@ -146,17 +141,24 @@ def over_devices(reports: Sequence[OutputReport]) -> OutputReport:
 def over_draws(reports: Sequence[OutputReport]) -> OutputReport:
     """The reports on one output for several sets of inputs as one: the worst of each, and what says little only where it does with all."""
     return replace(
+        _worst(reports),
+        rounded=max(r.rounded for r in reports),
+        differing=max(r.differing for r in reports),
+        set_aside=max(r.set_aside for r in reports),
+        loose=min(r.loose for r in reports),
+        first=next((r.first for r in reports if r.first is not None), None),
+    )
+
+
+def _worst(reports: Sequence[OutputReport]) -> OutputReport:
+    """The first report with the largest differences of all."""
+    return replace(
         reports[0],
         max_ulp=max(r.max_ulp for r in reports),
         max_error=max(r.max_error for r in reports),
         max_relative=max(r.max_relative for r in reports),
         share=max(r.share for r in reports),
-        rounded=max(r.rounded for r in reports),
-        differing=max(r.differing for r in reports),
-        set_aside=max(r.set_aside for r in reports),
-        loose=min(r.loose for r in reports),
         weak=reports[0].weak if all(r.weak for r in reports) else None,
-        first=next((r.first for r in reports if r.first is not None), None),
     )
 
 

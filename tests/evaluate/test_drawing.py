@@ -93,3 +93,11 @@ def test_indices_from_the_end_leave_the_gap_out() -> None:
     assert ((found >= 0) | (found <= -10)).all() and (found < 0).any() and found.min() >= -50 and found.max() <= 40
     scalars = [int(drawn("s32", (), wish, Style(n), seed=3)) for n in range(8)]
     assert scalars[2] == 0 and scalars[3] == 40 and any(-50 <= s <= -10 for s in scalars)
+
+
+def test_an_infinite_imaginary_part_leaves_the_real_part_alone() -> None:
+    shape = Shape(ELEMENT_TYPES["c64"], (1000,))
+    drawn = draw(np.random.default_rng(0), shape, style=Style(special=0.5))
+    assert (np.isinf(drawn.imag) & np.isfinite(drawn.real)).any() and (
+        np.isinf(drawn.real) & np.isfinite(drawn.imag)
+    ).any()
