@@ -1,7 +1,8 @@
 """Single mistakes planted in Python source: where each is, what the statement said before and what it says with the mistake.
 
 Statements are compared as `ast.unparse` writes them, so that formatting, comments and line numbers play no part. Left alone is what no test can or should
-see: docstrings, annotations, decorators, assertions, the text of messages, names for export, and imports.
+see: docstrings, annotations, decorators, assertions, the text of messages, names for export, and imports; a `return None` behind which the function ends, and the
+order of arguments that may stand in any.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ _CALLS = {
     "union": "intersection",
     "intersection": "union",
 }
+_SYMMETRIC = frozenset(
+    {"min", "max", "np.add", "np.logical_and", "np.logical_or", "np.maximum", "np.minimum", "np.multiply"}
+)
 _QUIET_KEYWORDS = frozenset({"strict", "maxsize", "encoding"})  # of calls: dropped, they change nothing that holds
 _QUIET_FUNCTIONS = frozenset({"__repr__"})
 
@@ -77,11 +81,16 @@ class Mutant:
 def mutants(file: str, source: str) -> list[Mutant]:
     """All mistakes that can be planted in a file's text, in the order of lines, each once."""
     tree = ast.parse(source)
+    ends = {
+        id(s) for s in ast.walk(tree) if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) for s in _ends(s.body)
+    }
     found = []
     seen: set[tuple[object, ...]] = set()
     for function, statement, at_import in _statements(tree.body, "", True):
         before = _header(statement)
         for node, replacement in _changes(statement):
+            if id(node) in ends and isinstance(replacement, ast.Pass):
+                continue
             text = _planted(source, node, replacement)
             after = _header_with(statement, node, replacement)
             if after == before or (function, statement.lineno, after) in seen or not _compiles(text):
@@ -90,6 +99,18 @@ def mutants(file: str, source: str) -> list[Mutant]:
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             found.append(Mutant(file, node.lineno, function, before, after, text, lines, at_import))
     return sorted(found, key=lambda m: m.line)
+
+
+def _ends(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The returns of None behind which a function ends anyway."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.Return) and (
+        last.value is None or (isinstance(last.value, ast.Constant) and last.value.value is None)
+    ):
+        yield last
+    elif isinstance(last, ast.If):
+        yield from _ends(last.body)
+        yield from _ends(last.orelse)
 
 
 def _statements(body: list[ast.stmt], function: str, at_import: bool) -> Iterator[tuple[str, ast.stmt, bool]]:
@@ -304,7 +325,8 @@ def _of_call(node: ast.Call) -> Iterator[ast.expr]:
         yield ast.Call(ast.Name(_CALLS[function.id], ast.Load()), node.args, node.keywords)
     if isinstance(function, ast.Attribute) and function.attr in _CALLS:
         yield ast.Call(ast.Attribute(function.value, _CALLS[function.attr], ast.Load()), node.args, node.keywords)
-    if len(node.args) >= 2 and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
+    symmetric = len(node.args) == 2 and ast.unparse(function) in _SYMMETRIC
+    if len(node.args) >= 2 and not symmetric and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
         yield ast.Call(function, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
     for k, keyword in enumerate(node.keywords):
         if keyword.arg not in _QUIET_KEYWORDS:

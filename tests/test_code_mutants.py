@@ -72,6 +72,13 @@ def test_a_mistake_is_planted_where_it_is_and_nowhere_else() -> None:
         assert [k for k, (a, b) in enumerate(zip(original, planted, strict=True), 1) if a != b] == [mutant.line]
 
 
+def test_what_changes_nothing_is_no_mistake() -> None:
+    source = "def f(x, y):\n    if x:\n        return None\n    z = max(x, y)\n    if z:\n        return None\n    else:\n        return None\n"
+    assert [(m.line, m.after) for m in mutants("m.py", source) if "(y" in m.after or m.after == "pass"] == [(3, "pass")]
+    source = "def f(x, y):\n    z = max(x, y, x)\n    return None\n"
+    assert [(m.line, m.after) for m in mutants("m.py", source)] == [(2, "z = min(x, y, x)"), (2, "z = max(y, x, x)")]
+
+
 def test_what_importing_runs_is_known() -> None:
     source = "LIMIT = 1\n\n\nclass A:\n    x = 2\n\n    def f(self, y=3):\n        return y + 4\n"
     assert {m.line: m.at_import for m in mutants("m.py", source)} == {1: True, 5: True, 7: True, 8: False}

@@ -1,0 +1,38 @@
+"""Small modules for tests of single rules: the lines of an entry, and kernels of several instructions beside it."""
+
+from __future__ import annotations
+
+import hlo_opt
+from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.ir import Instruction, Module
+
+SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+H100 = target("h100_sxm")
+
+
+def text_of(*lines: str, **kernels: tuple[str, ...]) -> str:
+    """The last line of each computation is its root. `kernels` are computations that fusions call."""
+    parts = [f"{name} {{\n{_body(body)}\n}}\n" for name, body in kernels.items()]
+    return "HloModule m\n\n" + "\n".join([SUM, *parts, f"ENTRY e {{\n{_body(lines)}\n}}\n"])
+
+
+def module_of(*lines: str, **kernels: tuple[str, ...]) -> Module:
+    """As `text_of`, read, with users known."""
+    module = hlo_opt.parse(text_of(*lines, **kernels))
+    for computation in module.computations:
+        computation.index_users()
+    return module
+
+
+def state_of(module: Module) -> FusionState:
+    return FusionState(module, H100)
+
+
+def named(module: Module, name: str) -> Instruction:
+    """The instruction of a name in the entry."""
+    return next(i for i in module.entry.instructions if i.name == name)
+
+
+def _body(lines: tuple[str, ...]) -> str:
+    return "\n".join(f"  {'ROOT ' if n == len(lines) else ''}{line}" for n, line in enumerate(lines, start=1))
