@@ -266,6 +266,31 @@ def _wide_result(instruction: Instruction) -> Instruction:
     return made
 
 
+def by_parts(instruction: Instruction, make: Callable[[Instruction, Evaluate], Evaluate | None]) -> Evaluate | None:
+    """The face of an operation that adds complex numbers: the sums of their real and of their imaginary parts."""
+    target = retyped(instruction, F32 if next(instruction.shape.leaves()).type.bits == 64 else F64)
+    add = make(target, face(target))
+    if add is None:
+        return None
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        real, imaginary = (rows_of(add(analyst, target, [_part(v, name) for v in values])) for name in ("real", "imag"))
+        rows = np.empty((max(real.shape[0], imaginary.shape[0]), *real.shape[1:]), instruction.shape.type.dtype)
+        rows.real, rows.imag = real, imaginary
+        return settled(full(rows))
+
+    return run
+
+
+def _part(value: Value, name: str) -> Value:
+    """The real or the imaginary part of a value of complex numbers; any other value itself."""
+    rows = rows_of(value)
+    if rows.dtype.kind != "c":
+        return value
+    part = np.ascontiguousarray(getattr(rows, name))
+    return Spread(part) if type(value) is Spread else part[VALUE]
+
+
 def added(
     instruction: Instruction, evaluate: Evaluate, terms: Callable[[Sequence[Array]], Any], fixed: Sequence[int] = ()
 ) -> Evaluate:
@@ -330,8 +355,10 @@ def reduction(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     leaf = next(instruction.shape.leaves())
     reducer = instruction.called_by("to_apply")
     name = monoid(reducer)
-    if name is None or instruction.shape.is_tuple or leaf.type.is_complex:
+    if name is None or instruction.shape.is_tuple:
         return None
+    if leaf.type.is_complex:
+        return by_parts(instruction, reduction) if name == "add" else None
     axes = reduced(instruction)
     terms = math.prod(instruction.operands[0].shape.dimensions[d] for d in axes)
     if name == "add" and leaf.type.kind != "pred":
@@ -430,8 +457,10 @@ def windows(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
 
     leaf = next(instruction.shape.leaves())
     name = monoid(instruction.called_by("to_apply"))
-    if name is None or instruction.shape.is_tuple or leaf.type.is_complex:
+    if name is None or instruction.shape.is_tuple:
         return None
+    if leaf.type.is_complex:
+        return by_parts(instruction, windows) if name == "add" else None
     if name == "add" and leaf.type.kind != "pred":
         terms = math.prod(w.size for w in window(instruction, leaf.rank))
         return added(instruction, evaluate, lambda arrays: float(terms))
@@ -478,7 +507,9 @@ def scatter(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     exact = rising(instruction, evaluate)
     if picks(combiner) is not None or monoid(combiner) in ("maximum", "minimum"):
         chosen = exact
-    elif monoid(combiner) == "add" and not element_type.is_complex and element_type.kind != "pred":
+    elif monoid(combiner) == "add" and element_type.is_complex:
+        return by_parts(instruction, scatter)
+    elif monoid(combiner) == "add" and element_type.kind != "pred":
         counted = retyped(instruction, F64) if element_type.is_float else instruction
         count = face(counted)
 

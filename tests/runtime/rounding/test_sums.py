@@ -127,3 +127,48 @@ def test_sums_of_very_small_and_very_large_products_have_the_bounds_of_others(si
         assert isinstance(made, Spread)
         widths.append(np.median((made.rows[HIGH] - made.rows[LOW]) / np.abs(made.rows[0])))
     assert 0.5 < widths[1] / widths[0] < 2
+
+
+ADD_C64 = "add_c64 {\n  x = c64[] parameter(0)\n  y = c64[] parameter(1)\n  ROOT z = c64[] add(x, y)\n}\n\n"
+
+
+def complex_normal(*sizes: int) -> np.ndarray:  # type: ignore[type-arg]
+    return (RNG.normal(size=sizes) + 1j * RNG.normal(size=sizes)).astype(np.complex64)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "  a = c64[6,400]{1,0} parameter(0)\n  b = c64[] parameter(1)\n  ROOT c = c64[6]{0} reduce(a, b), dimensions={1}, to_apply=add_c64",
+        "  a = c64[6,400]{1,0} parameter(0)\n  b = c64[] parameter(1)\n  ROOT c = c64[6,1]{1,0} reduce-window(a, b), window={size=1x400}, to_apply=add_c64",
+    ],
+)
+def test_the_parts_of_complex_sums_have_bounds_of_their_own(body: str) -> None:
+    a, b = complex_normal(6, 400) * np.complex64(1 + 1000j), complex_normal(1)[0]
+    module = parsed(body, ADD_C64)
+    (made,) = run(module, [a, b])
+    assert isinstance(made, Spread)
+    low, high = made.rows[LOW].reshape(6), made.rows[HIGH].reshape(6)
+    for order in (np.arange(400), np.arange(400)[::-1], RNG.permutation(400)):
+        total = np.full(6, b)
+        for k in order:
+            total += a[:, k]
+        assert ((low.real <= total.real) & (total.real <= high.real)).all()
+        assert ((low.imag <= total.imag) & (total.imag <= high.imag)).all()
+    value = made.rows[0].reshape(6)
+    assert (high.real - low.real < 0.01 * np.abs(value)).all() and (high.imag - low.imag < 0.01 * np.abs(value)).all()
+
+
+def test_a_complex_scatter_that_adds_has_an_open_order() -> None:
+    body = scattered("c64")
+    a, u = complex_normal(30), complex_normal(50)
+    (made,) = run(parsed(body, ADD_C64), [a, u])
+    assert isinstance(made, Spread)
+    low, high = made.rows[LOW], made.rows[HIGH]
+    assert np.array_equal(low[7:], a[7:]) and np.array_equal(high[7:], a[7:])
+    total = a.copy()
+    for k in range(49, -1, -1):
+        total[k % 7] += u[k]
+    assert (low.real <= total.real).all() and (total.real <= high.real).all()
+    assert (low.imag <= total.imag).all() and (total.imag <= high.imag).all()
+    assert (low[:7] != high[:7]).all() and (np.abs(high - low) < 1e-3).all()
