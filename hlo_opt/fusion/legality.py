@@ -21,7 +21,7 @@ from hlo_opt.plans.limits import DEEPEST, LARGEST
 MAX_OPERANDS_AND_OUTPUTS = 96
 MAX_REDUCTIONS = 8
 
-NEVER_SWITCHED_OFF = frozenset({"FUS102", "FUS103", "FUS105", "FUS106"})
+NEVER_SWITCHED_OFF = frozenset({"FUS102", "FUS103", "FUS104", "FUS105"})
 """Rules without which the outlined program could be wrong: switching one off gives another refusal."""
 
 
@@ -212,5 +212,5 @@ def illegal(edge: Edge, disabled: frozenset[str], checks: tuple[Check, ...] = CH
         seen.add(str(reason))
         if reason.code not in disabled:
             yield reason
-        elif reason.code in NEVER_SWITCHED_OFF or reason.code.startswith("FUS3") or reason.code == "FUS104":
+        elif reason.code in NEVER_SWITCHED_OFF or reason.code.startswith("FUS3"):
             yield Reason.of("FUS110", rule=reason.code)

@@ -1,0 +1,407 @@
+"""What fusing asks again and again: sums over members, how often code is emitted, what lies below, and when an answer is found anew."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from small_modules import H100, module_of, named, state_of
+
+from hlo_opt.analysis.performance import Priced, fused_estimate
+from hlo_opt.diag import Reason
+from hlo_opt.fusion import state as states
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.known import Known, Outlook
+from hlo_opt.fusion.state import FusionState, Traits
+from hlo_opt.ir import Instruction, Module, edit
+
+WIDE, ROW = "f32[64,96]{1,0}", "f32[64]{0}"
+ROWS = "dimensions={1}, to_apply=sum"
+TRITON = 'kind=kCustom, backend_config={"fusion_backend_config":{"kind":"__triton"}}'
+INPUTS = (f"p = {WIDE} parameter(0)", f"q = {WIDE} parameter(1)", f"v = {ROW} parameter(2)", "z = f32[] constant(0)")
+KERNELS = {
+    "negated": (f"x0 = {WIDE} parameter(0)", f"y0 = {WIDE} negate(x0)"),
+    "of_two": (f"x1 = {WIDE} parameter(0)", f"a1 = {WIDE} abs(x1)", "z1 = f32[] constant(0)", f"y1 = {ROW} reduce(a1, z1), {ROWS}"),
+}  # fmt: skip
+
+
+def value(*lines: str) -> Instruction:
+    return module_of(*INPUTS, *lines, **KERNELS).entry.root
+
+
+# ---- sums over members
+
+
+@pytest.mark.parametrize(
+    ("lines", "traits"),
+    [
+        ((f"r = {WIDE} negate(p)",), Traits(members=1)),
+        ((f"r = {ROW} reduce(p, z), {ROWS}",), Traits(1, 1, 0, 1, 1, 1, 128)),
+        (("r = f32[96]{0} reduce(p, z), dimensions={0}, to_apply=sum",), Traits(1, 1, 0, 1, 1, 1, 32 * 129 * 4)),
+        (("s = f32[4,64]{1,0} parameter(3)", "r = f32[64]{0} reduce(s, z), dimensions={0}, to_apply=sum"), Traits(1, 1, 0, 1)),
+        (("r = f32[96,64]{1,0} transpose(p), dimensions={1,0}",), Traits(members=1, shared_memory=32 * 33 * 4)),
+        (("r = f32[64,64]{1,0} dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}",), Traits(1, 1, library="dot")),
+        (("r = f32[128,96]{1,0} concatenate(p, q), dimensions={0}",), Traits(1, 1)),
+        (
+            (
+                "i = s32[5,1]{1,0} parameter(3)",
+                "u = f32[5,96]{1,0} parameter(4)",
+                f"r = {WIDE} scatter(p, i, u), update_window_dims={{1}}, inserted_window_dims={{0}}, "
+                "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
+            ),
+            Traits(1, 1, 1),
+        ),
+        ((f"r = {WIDE} fusion(p), kind=kLoop, calls=negated",), Traits(members=1)),
+        ((f"r = {ROW} fusion(p), kind=kInput, calls=of_two",), Traits(3, 1, 0, 1, 1, 1, 128)),
+    ],
+)  # fmt: skip
+def test_what_members_add_up_to(lines: tuple[str, ...], traits: Traits):
+    module = module_of(*INPUTS, *lines, **KERNELS)
+    state = state_of(module)
+    for _ in range(2):
+        assert state.traits(module.entry.root) == traits
+
+
+def test_sums_are_sums():
+    one, other = Traits(1, 2, 3, 4, 5, 6, 7), Traits(10, 20, 30, 40, 50, 60, 70, "dot")
+    assert one.plus(other) == other.plus(one) == Traits(11, 22, 33, 44, 55, 66, 77, "dot")
+    assert Traits(library="sort").plus(other).library == "sort"
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "dimension", "many"),
+    [
+        ("f32[64,16]{1,0}", "f32[64]{0}", 1, 1),
+        ("f32[64,15]{1,0}", "f32[64]{0}", 1, 0),
+        ("f32[0,16]{1,0}", "f32[0]{0}", 1, 0),
+    ],
+)
+def test_which_reductions_fold_many_elements(given: str, made: str, dimension: int, many: int):
+    text = f"s = {given} parameter(3)", f"r = {made} reduce(s, z), dimensions={{{dimension}}}, to_apply=sum"
+    assert Traits.of(value(*text)).significant_reduces == many
+
+
+def test_reductions_of_several_arrays_are_not_among_them():
+    reducer = ("a = f32[] parameter(0)", "b = f32[] parameter(1)", "c = f32[] parameter(2)", "d = f32[] parameter(3)", "s = f32[] add(a, c)", "m = f32[] maximum(b, d)", "t = (f32[], f32[]) tuple(s, m)")  # fmt: skip
+    reduce = module_of(
+        *INPUTS, f"r = ({ROW}, {ROW}) reduce(p, q, z, z), dimensions={{1}}, to_apply=pick", pick=reducer
+    ).entry.root
+    assert Traits.of(reduce) == Traits(1, 1, 0, 1, 1, 0, 256)
+
+
+# ---- how often, and what lies below
+
+
+def fused(*body: str, shape: str, operands: str = "p, q") -> tuple[FusionState, Instruction, Module]:
+    lines = (f"x = {WIDE} parameter(0)", f"y = {WIDE} parameter(1)", *body)
+    module = module_of(*INPUTS, f"f = {shape} fusion({operands}), kind=kLoop, calls=held", held=lines)
+    return state_of(module), module.entry.root, module
+
+
+def test_code_is_emitted_once_for_each_index():
+    cut = "cut = f32[8,96]{1,0} slice(nx), slice={[0:8], [0:96]}"
+    body = (f"nx = {WIDE} negate(x)", f"ny = {WIDE} negate(y)", f"s = {WIDE} add(nx, ny)", cut)
+    state, fusion, module = fused(
+        *body, f"t = ({WIDE}, f32[8,96]{{1,0}}) tuple(s, cut)", shape=f"({WIDE}, f32[8,96]{{1,0}})"
+    )
+    emissions = state.emissions(fusion)
+    assert [emissions.of(named(module, name)) for name in ("p", "q", "v")] == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "count"),
+    [
+        ((f"a = {WIDE} add(x, y)", f"r = {WIDE} multiply(a, x)"), WIDE, 1),
+        ((f"a = {WIDE} add(x, y)", "r = f32[96,64]{1,0} transpose(a), dimensions={1,0}"), "f32[96,64]{1,0}", 1),
+        ((f"a = {WIDE} add(x, y)", "r = f32[6144]{0} reshape(a)"), "f32[6144]{0}", 1),
+        ((f"a = {WIDE} add(x, y)", "b = f32[6144]{0} reshape(a)", "c = f32[6144]{0} reshape(x)", "r = f32[6144]{0} add(b, c)"), "f32[6144]{0}", 2),
+        (
+            (
+                f"a = {WIDE} add(x, y)",
+                *(f"c{n} = f32[8,96]{{1,0}} slice(a), slice={{[{n}:{n + 8}], [0:96]}}" for n in range(3)),
+                "d = f32[8,96]{1,0} add(c0, c1)",
+                "r = f32[8,96]{1,0} add(d, c2)",
+            ),
+            "f32[8,96]{1,0}",
+            3,
+        ),
+    ],
+)  # fmt: skip
+def test_how_often_an_operand_would_be_emitted(body: tuple[str, ...], shape: str, count: int):
+    state, fusion, module = fused(*body, shape=shape)
+    assert state.emissions(fusion).of(named(module, "p")) == count
+
+
+def test_what_lies_between_an_operand_and_the_results():
+    body = (
+        "z0 = f32[] constant(0)",
+        f"s = {ROW} reduce(x, z0), {ROWS}",
+        f"b = {WIDE} broadcast(s), dimensions={{0}}",
+        f"a = {WIDE} add(b, y)",
+        "c = f32[2,64,96]{2,1,0} broadcast(a), dimensions={1,2}",
+    )
+    state, fusion, module = fused(*body, shape="f32[2,64,96]{2,1,0}")
+    below, inputs = state.below(fusion), state.cluster(fusion).inputs
+    found = {
+        name: [
+            None if (node := table.get(inputs[named(module, name)])) is None else node.instruction.name
+            for table in (below.reusing, below.reusing_once_per_row, below.enlarging)
+        ]
+        for name in ("p", "q")
+    }
+    # a row kernel computes the sum of a row once, and what is above it no more often
+    assert found == {"p": ["b", None, "b"], "q": ["c", "c", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "shape", "enlarging"),
+    [
+        ("r = f32[2,64,96]{2,1,0} broadcast(x), dimensions={1,2}", "f32[2,64,96]{2,1,0}", True),
+        ("r = f32[96,64]{1,0} broadcast(x), dimensions={1,0}", "f32[96,64]{1,0}", False),
+        (f"r = {WIDE} negate(x)", WIDE, False),
+        ("r = f32[128,96]{1,0} concatenate(x, x), dimensions={0}", "f32[128,96]{1,0}", False),
+    ],
+)
+def test_what_makes_more_elements_of_fewer(line: str, shape: str, enlarging: bool):
+    module = module_of(
+        *INPUTS, f"f = {shape} fusion(p), kind=kLoop, calls=held", held=(f"x = {WIDE} parameter(0)", line)
+    )
+    state = state_of(module)
+    below, place = state.below(module.entry.root), state.cluster(module.entry.root).inputs[named(module, "p")]
+    assert (below.enlarging.get(place) is not None) == enlarging
+
+
+def test_windows_make_more_elements_of_fewer():
+    held = (
+        f"x = {WIDE} parameter(0)",
+        "z0 = f32[] constant(0)",
+        f"r = {WIDE} reduce-window(x, z0), window={{size=1x1}}, to_apply=sum",
+    )
+    module = module_of(*INPUTS, f"f = {WIDE} fusion(p), kind=kLoop, calls=held", held=held)
+    state = state_of(module)
+    place = state.cluster(module.entry.root).inputs[named(module, "p")]
+    assert state.below(module.entry.root).enlarging[place].opcode == "reduce-window"
+
+
+# ---- what is remembered, and until when
+
+
+def test_an_answer_holds_until_the_instruction_changes():
+    module = module_of(*INPUTS, f"a = {WIDE} negate(p)", f"r = {WIDE} abs(a)")
+    state, a = state_of(module), named(module, "a")
+    asked: list[str] = []
+    answer = [lambda i: asked.append(i.name) or len(asked)][0]
+    assert [state.cached("count", a, answer) for _ in range(3)] == [1, 1, 1]
+    first = state.cluster(a)
+    state.forget(named(module, "r"))
+    assert state.cached("count", a, answer) == 1 and state.cluster(a) is first
+    state.forget(a)
+    assert state.cached("count", a, answer) == 2 and state.cluster(a) is not first
+    assert asked == ["a", "a"]
+
+
+def test_what_is_waited_for():
+    held = (
+        f"x = {WIDE} parameter(0)",
+        f"a = {WIDE} abs(x)",
+        f"w = {WIDE} negate(x), control-predecessors={{a}}",
+        f"y = {WIDE} add(a, w)",
+    )
+    module = module_of(
+        *INPUTS, f"f = {WIDE} fusion(p), kind=kLoop, calls=held", f"g = {WIDE} fusion(p), kind=kLoop, calls=negated",
+        f"r = {WIDE} add(f, g), control-predecessors={{g}}", held=held, **KERNELS,
+    )  # fmt: skip
+    state = state_of(module)
+    assert state.waited_for(module.entry) == {named(module, "g")}
+    inside = [state.waits_inside(named(module, name)) for name in ("f", "g")]
+    assert inside[0] is not None and inside[0].name == "w" and inside[1] is None
+
+
+def tiled(producer: str, consumer: str) -> tuple[FusionState, Instruction, Instruction]:
+    def line(name: str, given: str, kind: str) -> str:
+        return f"{name} = {WIDE} {f'fusion({given}), {TRITON}, calls=negated_{name}' if kind == 'tiled' else f'abs({given})'}"
+
+    kernels = {f"negated_{n}": (f"x{n} = {WIDE} parameter(0)", f"y{n} = {WIDE} negate(x{n})") for n in "ab"}
+    module = module_of(*INPUTS, line("a", "p", producer), line("b", "a", consumer), **kernels)
+    return state_of(module), named(module, "a"), module.entry.root
+
+
+@pytest.mark.parametrize(("producer", "consumer"), [("tiled", "plain"), ("plain", "tiled"), ("tiled", "tiled"), ("plain", "plain")])  # fmt: skip
+def test_tiled_kernels_are_priced_by_their_tiles(producer: str, consumer: str, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    best_tiling = states.best_tiling
+    monkeypatch.setattr(
+        states, "best_tiling", lambda cluster, device: asked.append(device.name) or best_tiling(cluster, device)
+    )
+    state, a, b = tiled(producer, consumer)
+    found = [state.fused_by_xla(a, b).us for _ in range(2)]
+    plain = fused_estimate(Priced(a, H100), Priced(b, H100)).us
+    if producer == consumer == "plain":
+        assert not asked and found == [plain, plain] and len(state.known.estimates) == 1
+        return
+    assert len(asked) == 1 and found[0] == found[1] and math.isfinite(found[0]) and not state.known.estimates
+    assert state.best_tiles(a, b) is not None and len(asked) == 1
+    state.forget(b)
+    assert state.fused_by_xla(a, b).us == found[0] and len(asked) == 2
+    state.forget(a)
+    assert state.fused_by_xla(a, b).us == found[0] and len(asked) == 3
+
+
+def test_estimates_of_equal_kernels_are_made_once(monkeypatch: pytest.MonkeyPatch):
+    module = module_of(
+        *INPUTS,
+        f"a = {WIDE} tanh(p)",
+        f"b = {WIDE} tanh(q)",
+        f"c = {WIDE} abs(a)",
+        f"d = {WIDE} abs(b)",
+        f"r = {WIDE} add(c, d)",
+    )
+    state = state_of(module)
+    of = {i.name: i for i in module.entry.instructions}
+    assert state.estimate_by_xla(of["a"]) is state.estimate_by_xla(of["b"]) is not state.estimate_by_xla(of["c"])
+    assert state.fused_by_xla(of["a"], of["c"]) is state.fused_by_xla(of["b"], of["d"])
+    assert state.estimate_by_xla(of["a"]) == Priced(of["a"], H100).estimate
+    assert len(state.known.alone) == 2 and len(state.known.estimates) == 1
+
+
+def test_what_kernels_of_a_structure_have_in_common():
+    other = (f"xo = {WIDE} parameter(0)", f"yo = {WIDE} negate(xo)")
+    lines = (
+        f"a = {WIDE} fusion(p), kind=kLoop, calls=negated",
+        f"b = {WIDE} fusion(q), kind=kLoop, calls=other",
+        f"c = {WIDE} fusion(p), {TRITON}, calls=custom",
+        f"d = {WIDE} add(p, q)",
+        f"e2 = {WIDE} add(q, p)",
+        f"f = {WIDE} add(p, p)",
+        f"two = {WIDE} constant({{...}})",
+        f"g = {WIDE} add(p, two)",
+        f"r = {WIDE} subtract(p, q)",
+    )
+    module = module_of(*INPUTS, *lines, **KERNELS, other=other, custom=tuple(line.replace("o", "k") for line in other))
+    state = state_of(module)
+    number = {
+        i.name: state.structure(i) for i in module.entry.instructions if i.opcode not in ("parameter", "constant")
+    }
+    assert number["a"] == number["b"] and number["d"] == number["e2"]
+    assert len(set(number.values())) == 6 and number["c"] not in (number["a"], number["d"])
+    of = {i.name: i for i in module.entry.instructions}
+    both = state.structure_of_both
+    assert both(of["a"], of["d"]) == both(of["b"], of["e2"])
+
+
+@pytest.mark.parametrize("shared", [("a", "p"), ("a", "q"), ("p", "a")])
+def test_how_a_reader_shares_what_its_producer_reads(shared: tuple[str, str]):
+    """The producer once and its own operand, the producer and something else."""
+    module = module_of(
+        *INPUTS, f"a = {WIDE} negate(p)", f"b = {WIDE} subtract({shared[0]}, {shared[1]})", f"c = {WIDE} subtract(a, p)"
+    )
+    state = state_of(module)
+    of = {i.name: i for i in module.entry.instructions}
+    same = state.structure_of_both(of["a"], of["b"]) == state.structure_of_both(of["a"], of["c"])
+    assert same == (shared == ("a", "p"))
+
+
+# ---- plans
+
+
+def test_what_a_plan_would_be_is_found_once_for_each_structure(monkeypatch: pytest.MonkeyPatch):
+    tried: list[int] = []
+    trial = states.trial_plan
+    monkeypatch.setattr(
+        states,
+        "trial_plan",
+        lambda module, cluster, device: tried.append(cluster.size) or trial(module, cluster, device),
+    )
+    module = module_of(*INPUTS, f"a = {ROW} reduce(p, z), {ROWS}", f"r = {ROW} reduce(q, z), {ROWS}")
+    state = state_of(module)
+    a, r = named(module, "a"), module.entry.root
+    assert state.row_reductions(a) == state.row_reductions(r) == 1 and tried == [1]
+    found = state.outlook(state.structure(a), lambda: state.cluster(a))
+    assert (
+        isinstance(found, Outlook) and found.row_reductions == 1 and state.known.outlooks[state.structure(a)] is found
+    )
+    assert state.outlook(-1, lambda: state.cluster(r)) is found and tried == [1]  # another structure, the same plan
+    again = FusionState(module, H100, Known())
+    assert again.row_reductions(a) == 1 and tried == [1, 1]
+
+
+def test_a_reason_names_instructions_and_is_found_anew(monkeypatch: pytest.MonkeyPatch):
+    reasons = [Reason.of("FUS303", elements=n, limit=1) for n in (2, 3)]
+    given = iter(reasons)
+    monkeypatch.setattr(states, "trial_plan", lambda *rest: next(given))
+    module = module_of(*INPUTS, f"r = {ROW} reduce(p, z), {ROWS}")
+    state = state_of(module)
+    assert [state.outlook(7, lambda: state.cluster(module.entry.root)) for _ in reasons] == reasons
+    assert not state.known.outlooks and not state.known.plans
+
+
+def test_no_rows_where_there_is_no_lowering_or_no_plan(monkeypatch: pytest.MonkeyPatch):
+    module = module_of(*INPUTS, f'a = {ROW} custom-call(p), custom_call_target="f"', f"r = {ROW} reduce(p, z), {ROWS}")
+    state = state_of(module)
+    monkeypatch.setattr(states, "trial_plan", lambda *rest: Reason.of("FUS303", elements=2, limit=1))
+    assert state.row_reductions(named(module, "a")) == 0 and not state.known.plans
+    assert state.row_reductions(module.entry.root) == 0
+
+
+def test_lowerings_of_equal_instructions_are_found_once(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    monkeypatch.setattr(states, "lowering_reason", lambda i: asked.append(i.name))
+    module = module_of(*INPUTS, f"a = {WIDE} abs(p)", f"b = {WIDE} abs(q)", f"c = {WIDE} fusion(a), kind=kLoop, calls=negated", f"r = {WIDE} add(b, c)", **KERNELS)  # fmt: skip
+    state = state_of(module)
+    for name in ("a", "b", "c", "a"):
+        state.lowering(named(module, name))
+    assert asked == ["a", "c"]
+
+
+def test_the_plan_of_a_fusion_that_was_made(monkeypatch: pytest.MonkeyPatch):
+    module = module_of(*INPUTS, f"f = {ROW} fusion(p), kind=kInput, calls=of_two", f"g = {WIDE} fusion(p), kind=kLoop, calls=negated", "r = f32[] add(z, z)", **KERNELS)  # fmt: skip
+    state = state_of(module)
+    made: list[bool] = []
+    plan = states.plan
+    monkeypatch.setattr(
+        states, "plan", lambda region, device, *, lowered: made.append(lowered) or plan(region, device, lowered=lowered)
+    )
+    found = [state.made(named(module, name)) for name in ("f", "f", "g")]
+    assert found[0] is found[1] and made == [True, True]
+    assert [f.row_reductions for f in found if isinstance(f, Outlook)] == [1, 1, 0]
+    monkeypatch.setattr(states, "plan", lambda *rest, **named: Reason.of("FUS303", elements=2, limit=1))
+    fresh = state_of(module)
+    assert isinstance(fresh.made(named(module, "f")), Reason) and not fresh.known.made
+
+
+# ---- while kernels grow
+
+
+def grown(*lines: str, **kernels: tuple[str, ...]) -> tuple[Engine, dict[str, Instruction]]:
+    module = module_of(*INPUTS, *lines, **KERNELS, **kernels)
+    return Engine(module, H100, {}), {i.name: i for i in module.entry.instructions}
+
+
+def test_a_grown_kernel_is_known_before_anybody_asks():
+    engine, of = grown(f"a = {WIDE} abs(p)", f"s = {ROW} reduce(a, z), {ROWS}", f"r = {ROW} negate(s)")
+    state = engine.state
+    number = state.structure_of_both(of["a"], of["s"])
+    fusion = engine.fuse(of["a"], of["s"])
+    assert state.structure(fusion) == number
+    assert state.traits(fusion) == Traits(2, 1, 0, 1, 1, 1, 128)
+    assert state.lowering(fusion) is None and state.waits_inside(fusion) is None
+    state.settle(fusion)
+    assert state.structure(fusion) == number and state.traits(fusion).members == 2
+
+
+def test_a_reader_of_something_else_forgets_what_it_knew():
+    engine, of = grown(
+        f"a = {WIDE} abs(p)", f"f = {WIDE} fusion(a), kind=kLoop, calls=negated", f"r = {WIDE} negate(f)"
+    )
+    state = engine.state
+    f = of["f"]
+    known = state.cluster(f)
+    state.replaced(of["q"], of["p"], f)  # it never read q
+    assert state.cluster(f) is not known
+    known = state.cluster(of["r"])
+    state.replaced(f, of["a"], of["r"])
+    assert state.cluster(of["r"]) is not known
+    known, number = state.cluster(f), state.structure(f)
+    edit.replace_operand(f, 0, of["q"])
+    state.replaced(of["a"], of["q"], f)
+    assert state.cluster(f) is known and list(known.inputs) == [of["q"]] and state.structure(f) == number
