@@ -1,14 +1,17 @@
 """The queue remembers verdicts and costs; what it remembers must be what a fresh look gives."""
 
+import math
 import random
+from types import SimpleNamespace
 
 import pytest
+from small_modules import module_of
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.priority_choices import PriorityChoices
-from hlo_opt.fusion.priority_queue import PriorityQueue
+from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
 from hlo_opt.ir import Instruction
 
 
@@ -116,3 +119,192 @@ def test_a_user_is_asked_once_whether_it_is_wanted():
             queue.fused(found[0], user, engine.fuse(found[0], user))
         queue.update()
     assert users < asked["wanted"] <= asked["accepts"]
+
+
+# ---- with prices that are given
+
+
+class Prices:
+    """A state that knows prices: microseconds of kernels by name, and of a producer in a user; 1 where nothing is said."""
+
+    def __init__(self, launch: float = 5.0, alone: dict[str, float] | None = None, fused: dict[tuple[str, str], float] | None = None) -> None:  # fmt: skip
+        self.target = SimpleNamespace(kernel_launch_us=launch)
+        self.alone, self.fused = alone or {}, fused or {}
+
+    def estimate_by_xla(self, instruction: Instruction) -> SimpleNamespace:
+        return SimpleNamespace(us=self.alone.get(instruction.name, 1.0))
+
+    def fused_by_xla(self, producer: Instruction, user: Instruction) -> SimpleNamespace:
+        return SimpleNamespace(us=self.fused.get((producer.name, user.name), 1.0))
+
+
+ROW = "f32[64]{0}"
+
+
+def queue_of(*lines: str, prices: Prices | None = None, refused: tuple[tuple[str, str], ...] = (), wanted: tuple[tuple[str, str], ...] = (), **options: object) -> tuple[PriorityQueue, dict[str, Instruction]]:  # fmt: skip
+    module = module_of(f"p = {ROW} parameter(0)", *lines)
+    of = {i.name: i for i in module.entry.instructions}
+    queue = PriorityQueue(
+        module.entry,
+        prices or Prices(),  # type: ignore[arg-type]
+        lambda p, c: c.opcode != "tuple" and (p.name, c.name) not in refused,
+        wanted=lambda p, c: (p.name, c.name) in wanted,
+        **options,  # type: ignore[arg-type]
+    )
+    return queue, of
+
+
+def popped(queue: PriorityQueue) -> list[tuple[str, list[str]]]:
+    found = []
+    while (item := queue.pop()) is not None:
+        found.append((item[0].name, [u.name for u in item[1]]))
+    return found
+
+
+FORK = (f"a = {ROW} negate(p)", f"b = {ROW} abs(a)", f"c = {ROW} tanh(a)", f"r = ({ROW}, {ROW}) tuple(b, c)")
+
+
+def test_a_producer_saves_its_launch_its_time_and_what_its_users_take_less():
+    prices = Prices(5.0, {"a": 1.0, "b": 2.0, "c": 3.0}, {("a", "b"): 2.5, ("a", "c"): 2.25})
+    queue, of = queue_of(*FORK, prices=prices)
+    quarters = 4000 * (5 + 1) + 4000 * 2 - 4000 * 2.5 + 4000 * 3 - 4000 * 2.25
+    assert queue.priority(of["a"]) == quarters == 25000
+    assert saved_quarters(prices, of["a"], [of["b"], of["c"]]) == 25000  # type: ignore[arg-type]
+    assert saved_quarters(prices, of["a"], []) == 24000  # type: ignore[arg-type]
+    prices.fused["a", "b"] = 2.5001  # four tenths of a quarter of a nanosecond are rounded
+    assert saved_quarters(prices, of["a"], [of["b"], of["c"]]) == 25000  # type: ignore[arg-type]
+    prices.fused["a", "b"] = 2.5002
+    assert saved_quarters(prices, of["a"], [of["b"], of["c"]]) == 24999  # type: ignore[arg-type]
+    assert popped(queue) == [("a", ["b", "c"])] and not queue.too_dear()
+
+
+def test_the_dearest_comes_first():
+    lines = (*(f"a{n} = {ROW} negate(p)" for n in range(3)), *(f"b{n} = {ROW} abs(a{n})" for n in range(3)), f"r = ({ROW}, {ROW}, {ROW}) tuple(b0, b1, b2)")  # fmt: skip
+    queue, _ = queue_of(*lines, prices=Prices(alone={"a0": 2.0, "a1": 4.0, "a2": 3.0}))
+    assert [name for name, _ in popped(queue)] == ["a1", "a2", "a0"]
+
+
+@pytest.mark.parametrize(("us", "pays"), [(7.0, True), (7.00025, False), (math.inf, False)])
+def test_what_does_not_pay_is_told_of_and_fused_at_any_cost_only(us: float, pays: bool):
+    lines = (FORK[0], FORK[1], f"r = ({ROW}) tuple(b)")
+    for any_cost in (False, True):
+        queue, of = queue_of(*lines, prices=Prices(fused={("a", "b"): us}), at_any_cost=any_cost)
+        assert queue.too_dear() == ([] if pays else [of["a"]])
+        assert popped(queue) == ([("a", ["b"])] if pays or any_cost else [])
+    assert queue.priority(of["a"]) == (0 if pays else -1 if us < 8 else 4000 * 7 - 4000 * 10**12)
+
+
+def test_a_producer_that_one_user_refuses_stays():
+    queue, of = queue_of(*FORK, refused=(("a", "c"),))
+    assert queue.priority(of["a"]) == -math.inf and popped(queue) == [] and queue.too_dear() == []
+    queue, of = queue_of(*FORK, refused=(("a", "c"),), partly=True)
+    assert queue.priority(of["a"]) == 4000 * 6 and popped(queue) == [("a", ["b"])]
+    queue, of = queue_of(*FORK, refused=(("a", "b"), ("a", "c")), partly=True)
+    assert queue.priority(of["a"]) == -math.inf and popped(queue) == []
+    queue, _ = queue_of(*FORK, refused=(("a", "c"),), at_any_cost=True)
+    assert popped(queue) == []
+
+
+@pytest.mark.parametrize("partly", [False, True])
+def test_a_user_that_is_wanted_gets_the_producer_whatever_the_others_say(partly: bool):
+    lines = (*FORK[:3], f"d = {ROW} cosine(a)", f"e2 = {ROW} sine(p)", f"f = {ROW} abs(e2)", f"r = ({ROW}, {ROW}, {ROW}, {ROW}) tuple(b, c, d, f)")  # fmt: skip
+    prices = Prices(alone={"e2": 100.0}, fused={("a", "b"): math.inf})
+    queue, of = queue_of(*lines, prices=prices, refused=(("a", "c"),), wanted=(("a", "b"),), partly=partly)
+    if partly:  # all are asked before the first that is wanted counts
+        assert queue.priority(of["a"]) == math.inf
+        assert popped(queue) == [("a", ["b", "d"]), ("e2", ["f"])]
+    else:
+        assert popped(queue) == [("a", ["b"]), ("e2", ["f"])]
+
+
+def test_bitcasts_launch_nothing_and_need_not_accept():
+    lines = (f"a = {ROW} negate(p)", "t = f32[8,8]{1,0} bitcast(a)", f"b = {ROW} abs(a)", "c = f32[8,8]{1,0} tanh(t)", f"r = ({ROW}, f32[8,8]{{1,0}}) tuple(b, c)")  # fmt: skip
+    queue, of = queue_of(*lines, refused=(("a", "t"),))
+    assert queue.priority(of["t"]) == math.inf
+    assert popped(queue) == [("t", ["c"]), ("a", ["b"])]
+    alone = (*lines[:2], lines[3], "r = (f32[8,8]{1,0}) tuple(c)")
+    queue, of = queue_of(*alone)
+    assert queue.priority(of["a"]) == -math.inf and popped(queue) == [("t", ["c"])]
+    queue, _ = queue_of(
+        *lines[:4],
+        f"d = {ROW} bitcast(t)",
+        f"r = ({ROW}, f32[8,8]{{1,0}}, {ROW}) tuple(b, c, d)",
+        refused=(("t", "c"),),
+    )
+    assert popped(queue) == [("a", ["b"])]
+
+
+def test_which_instructions_are_producers():
+    lines = (
+        f"k = {ROW} constant({{...}})",
+        f"a = {ROW} negate(p)",
+        f"u = {ROW} abs(p)",
+        f"b = {ROW} add(a, k)",
+        f"r = ({ROW}) tuple(b)",
+    )
+    queue, of = queue_of(*lines)
+    assert list(queue._standings) == [of["a"], of["b"]]  # the constant waits, nobody reads u, a parameter is no kernel
+    queue, of = queue_of(*lines, takes=lambda i: i.opcode in ("parameter", "constant"))
+    assert list(queue._standings) == [of["p"]] and popped(queue) == [("p", ["a", "u"])]
+
+
+def test_what_was_found_out_is_forgotten_with_what_it_was_about():
+    """`a` moves into `b` and stays for `c`; then into `c` and is gone; `x`, which `a` reads, is read by both fusions then."""
+    prices = Prices()
+    queue, of = queue_of(f"x = {ROW} exponential(p)", f"a = {ROW} negate(x)", *FORK[1:], prices=prices)
+    module = of["a"].computation.module
+    assert module is not None
+    engine = Engine(module, target("h100_sxm"), {})
+    assert queue.priority(of["x"]) == 4000 * 6 and len(queue._standings[of["x"]].accepting) == 1
+    found = queue.pop()
+    assert found is not None and found[0] is of["a"]
+    first = engine.fuse(of["a"], of["b"])
+    queue.fused(of["a"], of["b"], first)
+    assert of["b"] not in queue._standings and set(queue._touched) == {first, of["x"], of["a"]}
+    assert set(queue._standings[of["a"]].accepting) == {of["c"]}
+    assert set(queue._standings[of["x"]].accepting) == {of["a"]} and set(queue._standings[of["x"]].unknown) == {first}
+    second = engine.fuse(of["a"], of["c"])
+    queue.fused(of["a"], of["c"], second)
+    assert of["a"].parent is None and of["a"] not in queue._standings and of["a"] not in queue._touched
+    standing = queue._standings[of["x"]]
+    assert (
+        set(standing.unknown) == {first, second}
+        and not standing.accepting
+        and standing.saved == standing.launching == 0
+    )
+    queue.update()
+    assert not queue._touched
+    item = queue.pop()
+    assert item is not None and item[0] is of["x"] and set(item[1]) == {first, second}
+    assert queue.pop() is None
+
+
+def test_a_producer_comes_once_for_each_price():
+    """Its price changes and changes back: the entries in between are stale, and what was popped is not popped again."""
+    prices = Prices()
+    queue, of = queue_of(*FORK, prices=prices)
+    for us in (2.0, 1.0):
+        prices.alone["a"] = us
+        queue._touched[of["a"]] = None
+        queue.update()
+    assert len(queue._heap) == 3
+    assert popped(queue) == [("a", ["b", "c"])]
+    queue._touched[of["a"]] = None
+    queue.update()
+    assert popped(queue) == [("a", ["b", "c"])]  # still worth it: whoever popped it did nothing
+
+
+def test_what_became_too_dear_and_what_is_no_longer():
+    prices = Prices()
+    queue, of = queue_of(*FORK, prices=prices)
+    for us, dear in ((-20.0, True), (1.0, False)):
+        prices.alone["a"] = us
+        queue._touched[of["a"]] = None
+        queue.update()
+        assert queue.too_dear() == ([of["a"]] if dear else [])
+        assert (of["a"] in queue._priorities) == (not dear)
+    prices.alone["a"] = -20.0
+    queue._touched[of["a"]] = None
+    queue.update()
+    queue._forget(of["a"])
+    assert queue.too_dear() == [] and of["a"] not in queue._standings and popped(queue) == []

@@ -1,8 +1,14 @@
+import math
+from types import SimpleNamespace
+
 import pytest
+from small_modules import module_of, named, state_of
 
 import hlo_opt
 from hlo_opt.analysis.tiled_model import TileSizes
-from hlo_opt.fusion.tiled import retile, unsupported
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.legality import Edge
+from hlo_opt.fusion.tiled import operation_conflict, retile, tiled_kernel_conflict, unsupported
 from hlo_opt.ir import Instruction
 
 
@@ -58,3 +64,72 @@ def test_tiles_are_written_into_the_config(config: str, found: str):
     )
     retile(fusion, TileSizes((2, 32), 8))
     assert fusion.attributes["backend_config"].text == f'{{"fusion_backend_config":{found}}}'
+
+
+TRITON = 'kind=kCustom, backend_config={"fusion_backend_config":{"kind":"__triton"}}'
+WIDE, TALL = "f32[64,96]{1,0}", "f32[96,64]{1,0}"
+
+
+def edge(producer: str, consumer: str) -> Edge:
+    kernels = {f"held_{n}": (f"x{n} = {WIDE} parameter(0)", f"y{n} = {WIDE} negate(x{n})") for n in "ab"}
+    module = module_of(f"p = {WIDE} parameter(0)", f"a = {producer}", f"b = {consumer}", **kernels)
+    return Edge(named(module, "a"), module.entry.root, state_of(module))
+
+
+TILED = f"{WIDE} fusion(p), {TRITON}, calls=held_a"
+
+
+@pytest.mark.parametrize(
+    ("producer", "consumer", "odd"),
+    [
+        (TILED, f"{WIDE} tanh(a)", ""),
+        (TILED, f"{WIDE} reverse(a), dimensions={{0}}", "b"),
+        (f"{WIDE} reverse(p), dimensions={{0}}", f"{WIDE} fusion(a), {TRITON}, calls=held_b", "a"),
+    ],
+)
+def test_what_one_side_computes_and_a_tiled_kernel_does_not(producer: str, consumer: str, odd: str):
+    found = edge(producer, consumer)
+    expected = Reason.of("FUS321", instruction=odd, element_type="f32", opcode="reverse") if odd else None
+    assert operation_conflict(found) == expected and tiled_kernel_conflict(found) == expected
+
+
+def test_a_kernel_of_both_for_which_there_are_no_tiles(monkeypatch: pytest.MonkeyPatch):
+    found = edge(TILED, f"{TALL} transpose(a), dimensions={{1,0}}")
+    monkeypatch.setattr(found.state, "fused_by_xla", lambda producer, consumer: SimpleNamespace(us=math.inf))
+    expected = Reason.of("FUS322", producer="ya", consumer="b", sizes="96x64", members=2)
+    assert tiled_kernel_conflict(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "element_type"),
+    [
+        ("(f32[64]{0}, f32[64]{0}) tuple(p, p)", "p = f32[64]{0} parameter(0)", ""),
+        ("s32[64]{0} convert(p)", "p = u32[64]{0} parameter(0)", "u32"),
+        ("pred[64]{0} is-finite(p)", "p = f32[64]{0} parameter(0)", ""),
+        ("f32[64]{0} atan2(p, p)", "p = f32[64]{0} parameter(0)", ""),
+        ("f8e5m2[64]{0} sine(p)", "p = f8e5m2[64]{0} parameter(0)", "f8e5m2"),
+        ("f32[64]{0} add-dependency(p, t)", "p = f32[64]{0} parameter(0)\n  t = token[] after-all()", "f32"),
+        ("f32[64]{0} copy(p)", "p = f32[64]{0} parameter(0)", ""),
+    ],
+)
+def test_types_that_a_tiled_kernel_knows(text: str, parameters: str, element_type: str):
+    found = instruction(text, parameters)
+    expected = (
+        Reason.of("FUS321", instruction="r", element_type=element_type, opcode=found.opcode) if element_type else None
+    )
+    assert unsupported(found) == expected
+
+
+def test_constants_count_by_their_own_type():
+    assert unsupported(instruction("f32[2]{0} constant({1, 2})")) is None
+    assert unsupported(instruction("u32[2]{0} constant({1, 2})")) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["f32[64]{0} reduce(p, z), dimensions={0}, to_apply=sum", "f32[] reduce(p, z), dimensions={0,1}, to_apply=sum"],
+)
+def test_one_dimension_is_reduced(text: str):
+    found = instruction(text, "p = f32[64,64]{1,0} parameter(0)\n  z = f32[] constant(0)")
+    expected = Reason.of("FUS321", instruction="r", element_type="f32", opcode="reduce")
+    assert unsupported(found) == (None if "{0}," in text else expected)
