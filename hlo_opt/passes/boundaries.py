@@ -10,7 +10,7 @@ from hlo_opt.analysis.loops import trip_count
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
-from hlo_opt.fusion.outline import original_name
+from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.ir import Instruction
 from hlo_opt.text.frames import source_location
 
@@ -25,7 +25,7 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
             continue
         through = engine.edge(operand, consumer)
         reader = next(iter(reader_names(through)), through.consumer_name)
-        member = _member(consumer, reader, engine)
+        member = member_named(consumer, reader, engine.origins)
         for crossing in found:
             key = (crossing.producer, crossing.control, crossing.way, reader)
             if key in seen:
@@ -70,10 +70,10 @@ def _written(crossing: Crossing) -> Instruction:
     return found
 
 
-def _member(consumer: Instruction, reader: str, engine: Engine) -> Instruction:
+def member_named(consumer: Instruction, reader: str, origins: Origins) -> Instruction:
     """The instruction of a name inside the consumer; the consumer itself when it has none of that name."""
     if consumer.opcode == "fusion" and not is_boundary_fusion(consumer):
         for member in consumer.called_by("calls").instructions:
-            if engine.origins.get(member, member.name) == reader:
+            if origins.get(member, member.name) == reader:
                 return member
     return consumer

@@ -16,7 +16,7 @@ from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.boundaries import edges_across
+from hlo_opt.passes.boundaries import edges_across, member_named
 from hlo_opt.passes.costs import HANDS_ON, MemberCosts, edge_cost, joint_cost
 from hlo_opt.passes.fusion_pass import FusionPass
 from hlo_opt.passes.pipeline import Pipeline
@@ -156,6 +156,7 @@ def _left(
         edge = engine.edge(producer, consumer)
         through = engine.edge(operand, consumer)
         reader = _reader(through)
+        member = member_named(consumer, reader, engine.origins)
         written = _written(producer, operand)
         names = (original_name(written, engine.origins), reader or edge.consumer_name)
         if names in seen:  # two elements of one operation's result
@@ -167,13 +168,12 @@ def _left(
             consumer=names[1],
             computation=computation.name,
             producer_opcode=_root(written).opcode,
-            consumer_opcode=_member(consumer, through, reader).opcode,
+            consumer_opcode=member.opcode,
             rule=rule,
             reasons=tuple(reasons),
             cost=edge_cost(edge, through, engine),
             producer_source=source_location(module, written) or source_location(module, producer),
-            consumer_source=source_location(module, _member(consumer, through, reader))
-            or source_location(module, consumer),
+            consumer_source=source_location(module, member) or source_location(module, consumer),
             producer_kernel=producer.name,
             consumer_kernel=consumer.name,
         )
@@ -265,12 +265,3 @@ def _written(producer: Instruction, operand: Instruction) -> Instruction:
 def _reader(edge: Edge) -> str:
     """The first member of the consumer that reads the producer; empty when none does."""
     return next(iter(reader_names(edge)), "")
-
-
-def _member(consumer: Instruction, edge: Edge, reader: str) -> Instruction:
-    """The instruction of a name inside the consumer; the consumer itself when it has none of that name."""
-    if consumer.opcode == "fusion" and not is_boundary_fusion(consumer):
-        for member in consumer.called_by("calls").instructions:
-            if edge.origins.get(member, member.name) == reader:
-                return member
-    return consumer

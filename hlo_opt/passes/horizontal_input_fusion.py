@@ -46,8 +46,6 @@ class HorizontalInputFusion(FusionPass):
                 for consumer in reversed(list(consumers(computation, joiner.instructions))):
                     if consumer.parent is computation:
                         here |= self._join(engine, consumer, joiner)
-                    if context.exhausted:
-                        break
             changed |= here
             if not engine.finish():
                 return changed

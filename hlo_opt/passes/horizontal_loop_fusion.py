@@ -66,8 +66,6 @@ class HorizontalLoopFusion(FusionPass):
                 for consumer in consumers(computation, joiner.instructions):
                     for span in self._spans(engine, consumer):
                         here |= joiner.join_all(span)
-                    if context.exhausted:
-                        break
             changed |= here
             if not engine.finish():
                 return changed

@@ -78,8 +78,6 @@ class MultiOutputFusion(FusionPass):
                         return changed
                     _join(engine, order, Kept(producer, consumer, engine.state, engine.origins))
                     changed = True
-            if context.exhausted:
-                break
         return changed
 
     # ---- siblings
