@@ -1,6 +1,14 @@
+import pytest
+from small_modules import H100, module_of
+
 import hlo_opt
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
-from hlo_opt.ir import Module
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.passes import fusion_merger
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.fusion_merger import FusionMerger
 
 FIRST = "instruction-fusion{may-duplicate=false}"
 
@@ -55,3 +63,142 @@ def test_copies_are_limited():
     fused, decisions = fuse(TWO, f"{FIRST},fusion-merger{{max-copies=1}}")
     assert launched(fused) == ["fusion", "negate", "tanh"]
     assert {r.code for d in decisions for r in d.reasons} == {"FUS205"}
+
+
+# ---- rule by rule
+
+ROW = "f32[64]{0}"
+KERNELS = {"held": (f"x0 = {ROW} parameter(0)", f"a0 = {ROW} abs(x0)", f"y0 = {ROW} negate(a0)")}
+FUSED = (f"p = {ROW} parameter(0)", f"f = {ROW} fusion(p), kind=kLoop, calls=held")
+
+
+def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]]:
+    module = module_of(*FUSED, *lines, **KERNELS)
+    return Engine(module, H100, {}, **options), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+
+
+def no(code: str, **numbers: object) -> Reason:
+    return Reason.of(code, **numbers)
+
+
+THREE = (f"a = {ROW} negate(f)", f"b = {ROW} tanh(f)", f"c = {ROW} abs(f)", f"r = ({ROW}, {ROW}, {ROW}) tuple(a, b, c)")
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(4, True), (3, False)])
+def test_how_many_copies_there_may_be(limit: int, fits: bool):
+    """Two members, and two users more than one."""
+    engine, of = read(*THREE)
+    merger = FusionMerger(max_copies=limit)
+    assert merger._copies(engine, of["f"]) == (
+        None if fits else no("FUS205", producer="y0", size=2, users=3, copies=4, limit=3)
+    )
+    assert [u.name for u in merger._takers(engine, of["f"])] == (["a", "b", "c"] if fits else [])
+    assert list(merger._against_all(engine, of["f"])) == ([] if fits else [(None, merger._copies(engine, of["f"]))])
+    engine.disabled = frozenset({"FUS205"})
+    assert merger._copies(engine, of["f"]) is None
+
+
+def test_only_kernels_count_as_copies():
+    engine, of = read(*THREE[:2], f"t = ({ROW}) tuple(f)", f"r = ({ROW}, {ROW}) tuple(a, b)")
+    assert FusionMerger(max_copies=2)._copies(engine, of["f"]) is None
+    assert FusionMerger(max_copies=1)._copies(engine, of["f"]) == no(
+        "FUS205", producer="y0", size=2, users=2, copies=2, limit=1
+    )
+
+
+def cannot(user: str, opcode: str, why: str) -> Reason:
+    return no("FUS108", producer="y0", user=user, opcode=opcode, why=why)
+
+
+@pytest.mark.parametrize(
+    ("lines", "user", "why"),
+    [
+        ((f"a = {ROW} negate(f)", f"r = ({ROW}, {ROW}) tuple(a, f)"), "r", "it is how the value leaves"),
+        ((f"t = ({ROW}) tuple(f)", f"a = {ROW} negate(f)", f"r = {ROW} abs(a)"), "t", "`tuple` launches no kernel"),
+        ((f"a = {ROW} negate(f)", f'd = {ROW} custom-call(f), custom_call_target="x"', f"r = {ROW} add(a, d)"), "d", "FUS308 custom-call-opaque"),
+    ],
+)  # fmt: skip
+def test_the_first_user_that_cannot_take_it(lines: tuple[str, ...], user: str, why: str):
+    engine, of = read(*lines)
+    merger = FusionMerger()
+    ((named_user, reason),) = merger._against_all(engine, of["f"])
+    assert named_user is of[user] and reason.code == "FUS108"
+    assert dict(reason.numbers) | {"why": ""} == {"producer": "y0", "user": user, "opcode": of[user].opcode, "why": ""}
+    assert str(reason.numbers["why"]).startswith(why.split(" custom")[0])
+    # others are told of it, the user itself of its own reason only
+    edge = engine.edge(of["f"], of["a"])
+    assert list(merger.refusals(engine, edge)) == [reason]
+    assert reason not in list(merger.refusals(engine, engine.edge(of["f"], of[user])))
+    assert merger._takers(engine, of["f"]) == []
+
+
+def test_without_the_rule_those_that_can_take_it_do():
+    lines = (f"a = {ROW} negate(f)", f"r = ({ROW}, {ROW}) tuple(a, f)")
+    engine, of = read(*lines, disabled=frozenset({"FUS108"}))
+    assert FusionMerger()._takers(engine, of["f"]) == [of["a"]]
+    assert list(FusionMerger()._against_all(engine, of["f"])) == []
+    engine, of = read(*lines, forced=frozenset({("y0", "a")}))
+    assert FusionMerger()._takers(engine, of["f"]) == [of["a"]]
+    engine, of = read(*THREE[:2], f"r = ({ROW}, {ROW}, {ROW}) tuple(a, b, f)", forced=frozenset({("y0", "b")}))  # fmt: skip
+    assert FusionMerger()._takers(engine, of["f"]) == [of["b"]]
+
+
+@pytest.mark.parametrize(("us_unfused", "us_fused", "slower"), [(3.0, 3.0, False), (3.0, 3.5, True)])
+def test_one_that_takes_as_long_is_merged(
+    us_unfused: float, us_fused: float, slower: bool, monkeypatch: pytest.MonkeyPatch
+):
+    merger = FusionMerger()
+    monkeypatch.setattr(FusionMerger, "_times", lambda self, engine, producer, takers: (us_unfused, us_fused))
+    engine, of = read(*THREE)
+    wanted = no("FUS408", producer="y0", users=3, us_fused=3.5, us_unfused=3.0) if slower else None
+    takers = [of["a"], of["b"], of["c"]]
+    assert merger._slower(engine, of["f"], takers) == wanted
+    assert merger._takers(engine, of["f"]) == ([] if slower else takers)
+    assert list(merger._against_all(engine, of["f"])) == ([(None, wanted)] if slower else [])
+    for options in ({"disabled": frozenset({"FUS408"})}, {"forced": frozenset({("y0", "b")})}):
+        engine, of = read(*THREE, **options)
+        assert merger._slower(engine, of["f"], [of["a"], of["b"]]) is None
+
+
+@pytest.mark.parametrize("row_kernels", [True, False])
+def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypatch: pytest.MonkeyPatch):
+    asked: list[int] = []
+    estimate = fusion_merger.estimate_fusion
+
+    def counted(producer: object, takers: list[object]) -> tuple[float, float, float, float]:
+        asked.append(len(takers))
+        return estimate(producer, takers)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fusion_merger, "estimate_fusion", counted)
+    engine, of = read(*THREE)
+    merger, takers = FusionMerger(row_kernels=row_kernels), [of["a"], of["b"]]
+    priced = engine.state.priced if row_kernels else engine.state.priced_by_xla
+    found = [merger._times(engine, of["f"], takers) for _ in range(2)]
+    assert asked == [2] and found[0] == found[1] == estimate(priced(of["f"]), [priced(u) for u in takers])[:2]
+    FusionMerger(row_kernels=not row_kernels)._times(engine, of["f"], takers)
+    merger._times(engine, of["f"], [of["a"]])
+    assert asked == [2, 2, 1]
+
+
+def test_which_edges_are_its_business_and_by_which_rules():
+    engine, of = read(*THREE)
+    merger = FusionMerger(max_emissions=7)
+    assert merger.looks_at(engine.edge(of["f"], of["a"])) and not merger.looks_at(engine.edge(of["f"], of["r"]))
+    assert not merger.looks_at(engine.edge(of["p"], of["a"]))
+    assert merger._choices().max_emissions == 7
+    names = [{c.__name__ for c in FusionMerger(row_kernels=rows)._choices().checks()} for rows in (True, False)]
+    assert names[0] - names[1] == {"keeps_row_reduction"} and names[1] - names[0] == {"code_size"}
+    assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 9
+    assert not merger._choices().rules_out(engine.edge(of["f"], of["a"]))
+    assert (FusionMerger().max_emissions, FusionMerger().max_copies) == (15, 256)
+
+
+@pytest.mark.parametrize(("steps", "kernels"), [(0, 4), (1, 4), (2, 4), (3, 3), (None, 3)])
+def test_each_user_is_a_step(steps: int | None, kernels: int):
+    module = module_of(*FUSED, *THREE, **KERNELS)
+    context = PassContext(H100, stop_after_step=steps)
+    assert FusionMerger().run(module, context) == (steps != 0)
+    launched = [i for i in module.entry.instructions if i.opcode not in ("parameter", "tuple")]
+    assert len(launched) == kernels and sum(i.opcode == "fusion" for i in launched) == (
+        1 if steps == 0 else 3 if steps in (3, None) else 1 + context.steps
+    )
