@@ -71,7 +71,7 @@ def test_siblings_are_the_kernels_that_we_generate_those_with_most_outputs_first
 
 
 def test_who_has_siblings():
-    engine, of = read("o = f32[1]{0} parameter(3)", "v = f32[1]{0} negate(o)", f"u = {ROW} abs(q)", "y = f32[1]{0} add(v, o)", f"a = {ROW} tanh(p)", f"r = {ROW} add(a, p)")  # fmt: skip
+    _, of = read("o = f32[1]{0} parameter(3)", "v = f32[1]{0} negate(o)", f"u = {ROW} abs(q)", "y = f32[1]{0} add(v, o)", f"a = {ROW} tanh(p)", f"r = {ROW} add(a, p)")  # fmt: skip
     assert [n for n in ("o", "v", "u", "p", "a") if multi_output_fusion._may_have_siblings(of[n])] == ["p"]
     _, of = read(
         TWO_OUTPUTS,

@@ -1,0 +1,393 @@
+"""How pipelines are read and run: limits, groups, what settles, times, and the choice between several."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import pytest
+from small_modules import H100, module_of, text_of
+
+import hlo_opt
+import hlo_opt.passes.run
+from hlo_opt.diag import HloOptError, Reason, UsageError
+from hlo_opt.fusion.engine import Memory
+from hlo_opt.fusion.known import Known
+from hlo_opt.ir import Module
+from hlo_opt.passes import parse_pipeline, pipeline, register_pass, run, table
+from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline
+from hlo_opt.passes.presets import SIMPLIFY, preset
+from hlo_opt.passes.table import pass_class, unregister_pass
+
+runs = sys.modules["hlo_opt.passes.run"]
+ROW = "f32[64]{0}"
+TEXT = text_of(f"p = {ROW} parameter(0)", f"a = {ROW} negate(p)", f"d = {ROW} abs(p)", f"r = {ROW} tanh(a)")
+
+
+@dataclass(frozen=True)
+class Counts(Pass):
+    """Changes the module as often as it is told to."""
+
+    name: ClassVar[str] = "counts"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+
+    of: str = "a"
+    times: int = 0
+    done: list[str] = field(default_factory=list, compare=False, hash=False)
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        self.done.append(self.of)
+        return len(self.done) <= self.times
+
+
+class Once(Counts):
+    """Finds nothing to do right after itself."""
+
+    name: ClassVar[str] = "once"
+    idempotent: ClassVar[bool] = True
+
+
+class Keeping(Counts):
+    """Keeps what fusion passes know."""
+
+    name: ClassVar[str] = "keeping"
+    keeps_memory: ClassVar[bool] = True
+
+
+class Meaning(Counts):
+    """Promises less."""
+
+    name: ClassVar[str] = "meaning"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+
+def done(*steps: Any, context: PassContext | None = None) -> bool:
+    return Pipeline(steps).run(hlo_opt.parse(TEXT), context or PassContext(H100))
+
+
+# ---- groups
+
+
+def test_a_group_ends_when_each_of_its_passes_found_nothing_more():
+    first, second = Counts("a", 2), Counts("b", 0)
+    assert done(Fixpoint((first, second)))
+    # both change, then each is asked once more: the second was asked between the changes
+    assert len(first.done) == 3 and len(second.done) == 2
+    idle = Counts("a"), Counts("b")
+    assert not done(Fixpoint(idle)) and [len(i.done) for i in idle] == [1, 1]
+    inner, outer = Counts("a", 1), Counts("b", 2)
+    assert done(Fixpoint((Fixpoint((inner,)), outer)))
+    assert len(outer.done) == 3 and len(inner.done) == 4
+
+
+def test_a_group_ends_with_the_steps():
+    limit = PassContext(H100, stop_after_step=0)
+    restless = Counts("a", 1000)
+    assert done(Fixpoint((restless,)), context=limit) and len(restless.done) == 1
+    assert done(Fixpoint((again := Counts("a", 1000),))) and len(again.done) == pipeline.MOST_ROUNDS == 25
+
+
+def test_what_found_nothing_is_not_asked_before_something_changes():
+    idle, changing, last = Counts("a"), Counts("b", 1), Once("c", 5)
+    told: list[tuple[str, bool]] = []
+    Pipeline((idle, idle, changing, idle, last, last)).run(
+        hlo_opt.parse(TEXT), PassContext(H100), observer=lambda p, m, changed: told.append((p.of, changed))
+    )
+    assert told == [("a", False), ("a", False), ("b", True), ("a", False), ("c", True), ("c", False)]
+    assert (len(idle.done), len(changing.done), len(last.done)) == (2, 1, 1)
+
+
+def test_only_passes_that_keep_up_what_is_known_keep_it():
+    for step, kept in ((Counts("a", 1), False), (Keeping("a", 1), True), (Counts("a", 0), True)):
+        module = hlo_opt.parse(TEXT)
+        context = PassContext(H100)
+        state = context.memory.state(module, H100)
+        Pipeline((step,)).run(module, context)
+        assert (context.memory.state(module, H100) is state) == kept
+
+
+def test_times_and_runs_add_up_and_only_changes_are_verified(monkeypatch: pytest.MonkeyPatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(pipeline.time, "perf_counter", lambda: float(next(clock)))
+    seconds: dict[str, float] = {}
+    counted: dict[str, int] = {}
+    verified: list[Module] = []
+    module = hlo_opt.parse(TEXT)
+    steps = Pipeline((Counts("a", 1), Counts("b", 0), Counts("c", 1)))
+    assert steps.run(module, PassContext(H100), seconds=seconds, runs=counted, verify=verified.append)
+    assert seconds == {"counts": 3.0} and counted == {"counts": 3} and verified == [module, module]
+
+
+def test_the_passes_of_a_pipeline_come_in_order():
+    a, b, c, d = (Counts(n) for n in "abcd")
+    whole = Pipeline((a, Fixpoint((b, Fixpoint((c,)))), Best(((d, a), (Fixpoint((b,)),))), c))
+    assert "".join(p.of for p in whole.passes()) == "abcdabc"  # type: ignore[attr-defined]
+    ways = whole.alternatives()
+    assert ["".join(p.of for p in way.passes()) for way in ways] == ["abcdac", "abcbc"]  # type: ignore[attr-defined]
+    assert whole.preserves_graph and not Pipeline((a, Fixpoint((Meaning(),)))).preserves_graph
+
+
+def test_a_pass_of_ours_that_fails_is_not_blamed_on_a_plugin():
+    class Fails(Counts):
+        name: ClassVar[str] = "fails"
+
+        def run(self, module: Module, context: PassContext) -> bool:
+            raise self.fault()
+
+        fault: ClassVar[Callable[[], Exception]] = ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        done(Fails())
+    Fails.fault = staticmethod(lambda: UsageError("no"))
+    with pytest.raises(UsageError, match="no"):
+        done(Fails())
+
+
+# ---- texts
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fixpoint(" * 20 + "dce" + ")" * 20, ""),
+        ("fixpoint(" * 21 + "dce" + ")" * 21, "fixpoint groups nest 21 deep, more than 20"),
+        ("fixpoint(dce)," * 30 + "dce", ""),
+        ("dce," * 2499 + "dce ", ""),
+        ("dce," * 2499 + "dce  ", "the pipeline is longer than 10000 characters"),
+        (",".join(["best(dce|cse)"] * 3), ""),
+        (",".join(["best(dce|cse)"] * 3 + ["best(dce)"]), "this is not a pipeline"),
+        ("best(dce|cse|dce),best(dce|cse|dce)", "the choices stand for 9 pipelines, more than 8"),
+        ("fixpoint(best(dce|cse))", "this is not a pipeline"),
+    ],
+)  # fmt: skip
+def test_how_long_and_deep_a_text_may_be(text: str, message: str):
+    if not message:
+        assert list(parse_pipeline(text).passes())
+        return
+    with pytest.raises(UsageError) as caught:
+        parse_pipeline(text)
+    assert caught.value.message == message
+
+
+@dataclass(frozen=True)
+class Options(Pass):
+    """One option of each kind."""
+
+    name: ClassVar[str] = "options"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
+
+    on_or_off: bool = True
+    whole: int = 1
+    part: float = 0.5
+    text: str = ""
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        return False
+
+
+@pytest.fixture
+def with_options():
+    register_pass("options", f"{__name__}:Options")
+    sys.modules.setdefault(__name__, SimpleNamespace(Options=Options))  # type: ignore[arg-type]
+    yield
+    unregister_pass("options")
+
+
+BIG = "9" * 18
+
+
+@pytest.mark.parametrize(
+    ("spelt", "options"),
+    [
+        ("on-or-off=false", {"on_or_off": False}),
+        ("on_or_off=true", {"on_or_off": True}),
+        ("whole=-7", {"whole": -7}),
+        (f"whole={BIG}", {"whole": int(BIG)}),
+        ("part=2", {"part": 2.0}),
+        ("part=-1.5e3", {"part": -1500.0}),
+        ('text="a b"', {"text": "a b"}),
+        ("text=word,whole=3", {"text": "word", "whole": 3}),
+    ],
+)
+def test_values_of_options(spelt: str, options: dict[str, object], with_options: None):
+    (found,) = parse_pipeline(f"options{{{spelt}}}").passes()
+    assert found == Options(**options)  # type: ignore[arg-type]
+    assert all(type(getattr(found, name)) is type(value) for name, value in options.items())
+
+
+@pytest.mark.parametrize(
+    ("spelt", "message", "hint"),
+    [
+        ("on-or-off=1", "on-or-off must be true or false, not 1", None),
+        ("whole=true", "whole must be a whole number, not true", None),
+        ("whole=1.0", "whole must be a whole number, not 1.0", None),
+        (f"whole={BIG}9", f"whole must be a whole number, not {BIG}9", None),
+        ("part=half", "part must be a number, not half", None),
+        ("text=1", "text must be a word or a quoted text, not 1", None),
+        ("whle=1", "options has no option 'whle'", "did you mean whole?"),
+        ("x=1", "options has no option 'x'", "options: on-or-off, whole, part, text"),
+        ("on_or_of=1", "options has no option 'on_or_of'", "did you mean on-or-off?"),
+        ("whole=1,whole=1", "option 'whole' is given twice", None),
+    ],
+)
+def test_values_that_do_not_fit(spelt: str, message: str, hint: str | None, with_options: None):
+    with pytest.raises(UsageError) as caught:
+        parse_pipeline(f"options{{{spelt}}}")
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_wrong_text_is_marked_where_it_is_wrong():
+    for text, column in (("dce,,cse", 5), ("dce,", 5), ("fixpoint(dce", 13), ("dce}cse", 4)):
+        with pytest.raises(UsageError) as caught:
+            parse_pipeline(text)
+        assert (caught.value.column, caught.value.message) == (column, "this is not a pipeline")
+        assert caught.value.hint is not None and "fixpoint(a,b) repeats" in caught.value.hint
+
+
+def test_an_unknown_pass_keeps_its_hint_and_gets_its_place():
+    with pytest.raises(UsageError) as caught:
+        parse_pipeline("cse,instruction-fusoin")
+    assert (caught.value.message, caught.value.hint, caught.value.column) == (
+        "there is no pass 'instruction-fusoin'",
+        "did you mean instruction-fusion?",
+        5,
+    )
+    with pytest.raises(UsageError) as caught:
+        pass_class("zzzzzzzzzzzz")
+    assert caught.value.hint is not None and caught.value.hint.startswith("known: copy-fusion, cse, dce, fusion-merger")
+
+
+# ---- runs
+
+
+def test_the_parts_of_a_pipeline_that_keep_the_graph_are_proved_each(monkeypatch: pytest.MonkeyPatch):
+    proved: list[None] = []
+    monkeypatch.setattr(runs, "prove_same_graph", lambda before, after: proved.append(None))
+    a, m = Counts("a"), Meaning("m")
+    for steps, parts, count in (((a, a), 1, 1), ((a, m, a), 3, 2), ((m, m), 1, 0), ((m, a), 2, 1), ((), 0, 0)):
+        assert len(runs._provable_parts(Pipeline(steps))) == parts
+        proved.clear()
+        outcome = run(hlo_opt.parse(TEXT), passes=Pipeline(steps), simplify="never")
+        assert len(proved) == count and ("proof" in outcome.seconds) == (count > 0)
+
+
+def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):
+    prices = iter([3.0, 2.0, 2.0])
+    monkeypatch.setattr(runs, "module_summary", lambda module, target: SimpleNamespace(est_us=next(prices)))
+    outcome = run(hlo_opt.parse(TEXT), passes="best(dce|cse|instruction-fusion)", simplify="never")
+    assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
+    assert outcome.seconds["alternatives"] > 0
+
+
+def test_the_time_of_what_is_not_kept_is_told(monkeypatch: pytest.MonkeyPatch):
+    made = [SimpleNamespace(module=n, target=None, seconds={"x": 4.0 * n, "y": 1.0}) for n in (3, 1, 2)]
+    monkeypatch.setattr(runs, "module_summary", lambda module, target: SimpleNamespace(est_us=module))
+    clock = iter([10.0, 10.5])
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: next(clock))
+    assert runs._best(made) == (made[1], 13.0 + 9.0 + 0.5)
+
+
+def test_alternatives_begin_anew_and_share_what_is_known(monkeypatch: pytest.MonkeyPatch):
+    known = Known()
+    context = PassContext(
+        H100, disabled_reasons=frozenset({"FUS401"}), forced_edges=frozenset({("a", "b")}), memory=Memory(known)
+    )
+    context.left["x", "y"] = Reason.of("FUS502", limit=1)
+    context.steps = 3
+    fresh = runs._fresh(context)
+    assert (
+        fresh.target is H100
+        and fresh.disabled_reasons == context.disabled_reasons
+        and fresh.forced_edges == context.forced_edges
+    )
+    assert fresh.memory is not context.memory and fresh.memory.known is known
+    assert not fresh.left and fresh.steps == 0 and fresh.choices == context.choices
+
+
+@pytest.mark.parametrize(("limit", "told"), [(None, True), (1, False), (1, True)])
+def test_with_an_observer_or_a_limit_the_choice_is_made_first(limit: int | None, told: bool):
+    seen: list[str] = []
+    outcome = run(
+        hlo_opt.parse(TEXT),
+        passes="best(cse|instruction-fusion),cse",
+        simplify="never",
+        stop_after_step=limit,
+        observer=(lambda p, m, c: seen.append(p.name)) if told else None,
+    )
+    assert [p.name for p in outcome.pipeline.passes()] == ["instruction-fusion", "cse"]
+    assert seen == (["instruction-fusion", "cse"] if told else []) and outcome.context.stop_after_step == limit
+    assert outcome.steps == 1
+
+
+@pytest.mark.parametrize("simplify", ["auto", "always", "never"])
+def test_the_simplify_stage_comes_first(simplify: str):
+    outcome = run(hlo_opt.parse(TEXT), passes="instruction-fusion", simplify=simplify)
+    names = [p.name for p in outcome.pipeline.passes()]
+    assert names == ["instruction-fusion"] if simplify == "never" else [*SIMPLIFY.split(","), "instruction-fusion"]
+
+
+@pytest.mark.parametrize(
+    ("force", "hint"),
+    [(("a", "r"), None), (("%a", "%r"), None), (("aa", "r"), "did you mean a?"), (("a", "unheard-of-name"), None)],
+)
+def test_ends_of_forced_edges_are_names(force: tuple[str, str], hint: str | None):
+    def forced() -> Module:
+        return run(hlo_opt.parse(TEXT), passes="instruction-fusion", simplify="never", force=[force]).module
+
+    if force[0].strip("%") == "a" and force[1].strip("%") == "r":
+        assert forced().entry.root.opcode == "fusion"
+        return
+    with pytest.raises(UsageError, match="there is no instruction") as caught:
+        forced()
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("limit", [0, None])
+def test_a_limit_of_no_steps_is_a_limit(limit: int | None):
+    outcome = run(hlo_opt.parse(TEXT), passes="instruction-fusion", simplify="never", stop_after_step=limit)
+    assert (outcome.module.entry.root.opcode == "tanh") == (limit == 0)
+
+
+def test_wrong_modes_of_simplification():
+    with pytest.raises(UsageError) as caught:
+        run(hlo_opt.parse(TEXT), simplify="nver")
+    assert (
+        caught.value.message == "simplify must be auto, always or never, not 'nver'"
+        and caught.value.hint == "did you mean never?"
+    )
+    with pytest.raises(UsageError) as caught:
+        run(hlo_opt.parse(TEXT), simplify="xxxxxxxx")
+    assert not caught.value.hint
+    with pytest.raises(UsageError, match="stop-after-step must not be negative, but is -1"):
+        run(hlo_opt.parse(TEXT), stop_after_step=-1)
+
+
+# ---- passes by name
+
+
+def test_presets_by_name():
+    assert preset("xla-2026").endswith("multi-output-fusion,cse,dce")
+    with pytest.raises(UsageError) as caught:
+        preset("qqqqqqqq")
+    assert caught.value.hint == "known: default, xla-2023, xla-2026"
+
+
+@pytest.mark.parametrize(
+    ("limit", "steps", "asked", "exhausted"), [(None, 5, 3, False), (3, 0, 3, True), (2, 0, 2, True), (0, 0, 0, True)]
+)
+def test_steps_are_counted_up_to_the_limit(limit: int | None, steps: int, asked: int, exhausted: bool):
+    context = PassContext(None, stop_after_step=limit, steps=steps)
+    assert [context.step() for _ in range(3)] == [n < asked for n in range(3)]
+    assert context.exhausted == exhausted and context.steps == steps + asked
+
+
+def test_names_that_are_taken_and_types_of_options():
+    assert set(table.PASSES) == set(table._TABLE) and table.PASSES["dce"] == "hlo_opt.passes.dce:DeadCodeElimination"
+    assert table.plugin_of(Counts) is None and table.plugin_of(pass_class("dce")) is None
+    kinds = {name: kind for name, (kind, _) in table.pass_options("horizontal-loop-fusion").items()}
+    assert kinds["max-elements"] == "int" and kinds["mixed-types"] == "bool"
+    assert issubclass(UsageError, HloOptError) and module_of(f"p = {ROW} parameter(0)").entry.root.opcode == "parameter"
