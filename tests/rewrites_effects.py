@@ -239,6 +239,17 @@ wrong(
     ('custom_call_target="pure"', 'custom_call_target="pure", custom_call_has_side_effect=true'),
 )
 wrong("what a custom call may call", CUSTOM, ("negate(a)", "abs(a)"))
+NOTES = edited(
+    CUSTOM,
+    (
+        "f { a = f32[4]{0} parameter(0) ROOT r = f32[4]{0} negate(a) }",
+        "f { a = f32[4,6]{1,0} parameter(0) b = f32[] parameter(1) ROOT r = s32[2,2]{1,0} iota(), iota_dimension=0 }",
+    ),
+)
+wrong("the type of what a custom call may call takes", NOTES, ("a = f32[4,6]{1,0}", "a = s32[4,6]{1,0}"))
+wrong("the layout of what a custom call may call takes", NOTES, ("a = f32[4,6]{1,0}", "a = f32[4,6]{0,1}"))
+wrong("the layout of what a custom call may call gives", NOTES, ("r = s32[2,2]{1,0}", "r = s32[2,2]{0,1}"))
+wrong("how much a custom call may call takes", NOTES, (" b = f32[] parameter(1)", ""))
 wrong("memory that a custom call shares", CUSTOM, (", output_to_operand_aliasing={{}: (0, {})}", ""))
 wrong(
     "an operand of a custom call",
@@ -439,3 +450,143 @@ ENTRY e {
 """
 wrong("a computation on another thread", ELSEWHERE, ('}, execution_thread="a"', '}, execution_thread="b"'))
 wrong("what is computed on another thread", ELSEWHERE, ("negate(p)", "abs(p)"))
+wrong(
+    "what a computation on another thread waits with",
+    ELSEWHERE,
+    ("s = ((f32[8]{0}), f32[8]{0}, s32[])", "s = ((f32[8]{0}), f32[8]{0}, u32[])"),
+)
+wrong(
+    "a start whose operand lies in another way",
+    edited(ELSEWHERE, ("async-start(p)", "async-start(n)"), ("  s = ", "  n = f32[8]{0} negate(p)\n  s = ")),
+    ("n = f32[8]{0}", "n = f32[8]{0:S(5)}"),
+)
+wrong("a start that says another layout of its operand", ELSEWHERE, ("((f32[8]{0}), ", "((f32[8]{0:S(5)}), "))
+wrong("a start that says another layout of its result", ELSEWHERE, ("f32[8]{0}, s32[])", "f32[8]{0:S(5)}, s32[])"))
+wrong(
+    "an end of another layout",
+    edited(ELSEWHERE, ("ROOT d = ", "d = "), ("calls=there\n}", "calls=there\n  ROOT n = f32[8]{0} negate(d)\n}")),
+    ("d = f32[8]{0} async", "d = f32[8]{0:S(5)} async"),
+)
+
+SHORT_FORMS = """\
+HloModule m
+
+ENTRY e {
+  p = f32[4,6]{1,0} parameter(0)
+  z = f32[] constant(0)
+  t = token[] after-all()
+  n = f32[4,6]{1,0} negate(p)
+  a = ((f32[], f32[]), f32[4]{0}, u32[]) rng-start(z, z), distribution=rng_uniform
+  b = ((f32[], f32[]), f32[4]{0}, u32[]) rng-start(z, z), distribution=rng_uniform
+  x = f32[4]{0} rng-done(a)
+  y = f32[4]{0} rng-done(b)
+  s = f32[4]{0} subtract(x, y)
+  i = ((token[]), (f32[4]{0}, token[]), u32[]) infeed-start(t)
+  j = ((token[]), (f32[4]{0}, token[]), u32[]) infeed-start(t)
+  k = (f32[4]{0}, token[]) infeed-done(i)
+  l = (f32[4]{0}, token[]) infeed-done(j)
+  v = f32[4]{0} get-tuple-element(k), index=0
+  w = f32[4]{0} get-tuple-element(l), index=0
+  d = f32[4]{0} divide(v, w)
+  c = ((f32[4,6]{1,0}), f32[4]{0}, u32[]) custom-call-start(n), custom_call_target="f", backend_config="a"
+  f = f32[4]{0} custom-call-done(c)
+  g = ((f32[4]{0}, f32[4]{0}), f32[4]{0}, u32[]) power-start(s, d)
+  h = f32[4]{0} power-done(g)
+  ROOT r = (f32[4]{0}, f32[4]{0}) tuple(f, h)
+}
+"""
+wrong("two draws that are only started made one", SHORT_FORMS, ("subtract(x, y)", "subtract(x, x)"))
+wrong(
+    "a draw that is only started lost",
+    SHORT_FORMS,
+    ("  b = ((f32[], f32[]), f32[4]{0}, u32[]) rng-start(z, z), distribution=rng_uniform\n", ""),
+    ("  y = f32[4]{0} rng-done(b)\n", ""),
+    ("subtract(x, y)", "subtract(x, x)"),
+)
+wrong("two transfers that are only started made one", SHORT_FORMS, ("divide(v, w)", "divide(v, v)"))
+wrong("operands of what is only started", SHORT_FORMS, ("power-start(s, d)", "power-start(d, s)"))
+wrong(
+    "a layout that a custom call reads when it is started",
+    SHORT_FORMS,
+    ("n = f32[4,6]{1,0}", "n = f32[4,6]{0,1}"),
+)
+wrong(
+    "a layout that a custom call reads when it is started, said twice",
+    SHORT_FORMS,
+    ("n = f32[4,6]{1,0}", "n = f32[4,6]{0,1}"),
+    ("((f32[4,6]{1,0}), ", "((f32[4,6]{0,1}), "),
+)
+wrong(
+    "a configuration of a custom call that is started",
+    SHORT_FORMS,
+    ('"f", backend_config="a"', '"f", backend_config="b"'),
+)
+right("two draws that are only started, either way", SHORT_FORMS, ("subtract(x, y)", "subtract(y, x)"))
+right(
+    "waiting for a draw twice",
+    SHORT_FORMS,
+    ("subtract(x, y)", "subtract(x, o)"),
+    ("  s = ", "  o = f32[4]{0} rng-done(b)\n  s = "),
+)
+
+UNKNOWN = """\
+HloModule m
+
+ENTRY e {
+  p = f32[4,6]{1,0} parameter(0)
+  n = f32[4,6]{1,0} negate(p)
+  a = f32[4]{0} mystery(n)
+  b = f32[4]{0} mystery(n)
+  ROOT r = f32[4]{0} subtract(a, b)
+}
+"""
+wrong("two of what nobody knows made one", UNKNOWN, ("subtract(a, b)", "subtract(a, a)"))
+wrong(
+    "one of what nobody knows lost",
+    UNKNOWN,
+    ("subtract(a, b)", "subtract(a, a)"),
+    ("  b = f32[4]{0} mystery(n)\n", ""),
+)
+wrong("a layout of what nobody knows", UNKNOWN, ("n = f32[4,6]{1,0}", "n = f32[4,6]{0,1}"))
+wrong(
+    "a configuration of what nobody knows",
+    UNKNOWN,
+    ("b = f32[4]{0} mystery(n)", 'b = f32[4]{0} mystery(n), backend_config="a"'),
+)
+right("two of what nobody knows, either way", UNKNOWN, ("subtract(a, b)", "subtract(b, a)"))
+
+HANDED_ON = """\
+HloModule m
+
+yes { p = f32[4,6]{1,0} parameter(0) ROOT r = f32[4,6]{1,0} ceil(p) }
+no { p = f32[4,6]{1,0} parameter(0) ROOT r = f32[4,6]{1,0} floor(p) }
+never { p = f32[4,6]{1,0} parameter(0) ROOT r = pred[] constant(false) }
+
+ENTRY e {
+  p = f32[4,6]{1,0} parameter(0)
+  n = f32[4,6]{1,0} negate(p)
+  b = f32[4,6]{1,0} opt-barrier(n)
+  c = f32[4,6]{1,0} abs(b)
+  s = (f32[4,6]{1,0}, f32[4,6]{1,0}, u32[]) copy-start(c)
+  e = f32[4,6]{1,0} copy-done(s)
+  k = pred[] parameter(1)
+  f = f32[4,6]{1,0} tan(e)
+  i = f32[4,6]{1,0} conditional(k, f, f), true_computation=yes, false_computation=no
+  g = f32[4,6]{1,0} cosine(i)
+  w = f32[4,6]{1,0} while(g), condition=never, body=yes
+  ROOT r = f32[4,6]{1,0} sine(w)
+}
+"""
+wrong("a barrier of another layout", HANDED_ON, ("n = f32[4,6]{1,0}", "n = f32[4,6]{0,1}"))
+wrong("a copy of another layout than what is copied", HANDED_ON, ("c = f32[4,6]{1,0}", "c = f32[4,6]{0,1}"))
+wrong("a copy that ends in another layout", HANDED_ON, ("e = f32[4,6]{1,0}", "e = f32[4,6]{0,1}"))
+right(
+    "a copy that is started to another layout",
+    HANDED_ON,
+    ("s = (f32[4,6]{1,0}, ", "s = (f32[4,6]{0,1}, "),
+    ("e = f32[4,6]{1,0}", "e = f32[4,6]{0,1}"),
+)
+wrong("a branch that is given another layout", HANDED_ON, ("f = f32[4,6]{1,0}", "f = f32[4,6]{0,1}"))
+wrong("a choice of another layout than its branches", HANDED_ON, ("i = f32[4,6]{1,0}", "i = f32[4,6]{0,1}"))
+wrong("a loop that is given another layout", HANDED_ON, ("g = f32[4,6]{1,0}", "g = f32[4,6]{0,1}"))
+wrong("a loop of another layout than its body", HANDED_ON, ("w = f32[4,6]{1,0}", "w = f32[4,6]{0,1}"))

@@ -149,3 +149,43 @@ right(
         'custom_call_target="f", metadata={op_name="x"}, origin={{"a"}}, statistics={visualizing_index=0,a=1}',
     ),
 )
+wrong(
+    "another promise about indices",
+    edited(LIBRARY, ("index_vector_dim=1, to_apply", "index_vector_dim=1, unique_indices=true, to_apply")),
+    ("unique_indices=true", "indices_are_sorted=true"),
+)
+right(
+    "attributes of a product in another order",
+    LIBRARY,
+    (
+        "dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "dot(p, q), rhs_contracting_dims={0}, lhs_contracting_dims={1}",
+    ),
+)
+right(
+    "attributes of a scatter in another order",
+    LIBRARY,
+    ("update_window_dims={1}, inserted_window_dims={0}", "inserted_window_dims={0}, update_window_dims={1}"),
+)
+right(
+    "a layout that a scatter does not read",
+    edited(LIBRARY, ("scatter(g, i, u)", "scatter(g, i, k)"), ("  s = ", "  k = f32[4,8]{1,0} negate(u)\n  s = ")),
+    ("k = f32[4,8]{1,0}", "k = f32[4,8]{0,1}"),
+)
+wrong(
+    "a layout that a kernel of a library reads",
+    edited(
+        LIBRARY,
+        (
+            "b = f32[8,8]{1,0} parameter(1) ROOT r = f32[8,8]{1,0} dot",
+            "b = f32[8,8]{0,1} parameter(1) ROOT r = f32[8,8]{1,0} dot",
+        ),
+    ),
+    ("d = f32[8,8]{1,0}", "d = f32[8,8]{0,1}"),
+    ("gemm { a = f32[8,8]{1,0}", "gemm { a = f32[8,8]{0,1}"),
+)
+wrong(
+    "memory that a fusion shares, and another configuration of it",
+    LIBRARY,
+    ("calls=update, output", 'calls=update, backend_config="x", output'),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.opaque import says_side_effect
+from hlo_opt.text.chains import base_opcode
 
 FREE = frozenset(
     {
@@ -29,19 +30,6 @@ FREE = frozenset(
 )
 """Opcodes that launch no work of their own."""
 
-_ALWAYS_EFFECTS = frozenset(
-    {
-        "infeed",
-        "outfeed",
-        "send",
-        "send-done",
-        "recv",
-        "recv-done",
-        "rng",
-        "rng-get-and-update-state",
-    }
-)
-
 _NO_SHAPE_CHANGE = frozenset({"copy", "rng"})
 
 _SINGLE_USE = frozenset(
@@ -58,13 +46,17 @@ def launches(instruction: Instruction) -> bool:
 
 
 def has_side_effect(instruction: Instruction) -> bool:
-    """Whether the instruction itself does more than give its value (called computations are not looked into)."""
+    """Whether the instruction itself does more than give its value (called computations are not looked into). What an asynchronous operation does happens
+    when it is started, and nobody knows what an operation does that the op table does not have."""
     opcode = instruction.opcode
-    if opcode in _ALWAYS_EFFECTS:
-        return True
-    if opcode == "custom-call" or opcode.startswith("custom-call-"):
-        return says_side_effect(instruction)
     spec = find(opcode)
+    if spec is None:
+        base = base_opcode(opcode)
+        if base is None or not opcode.endswith("-start"):
+            return base is None
+        opcode, spec = base, find(base)
+    if opcode == "custom-call":
+        return says_side_effect(instruction)
     return spec is not None and spec.side_effects
 
 

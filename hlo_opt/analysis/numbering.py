@@ -2,7 +2,7 @@
 
 Fusions and calls are looked through, tuples are taken apart, commutative operands are sorted, and a concatenate of concatenates along the same
 dimension counts as one. Modules numbered with one shared table compare by number. Layouts count only where bytes are read as they lie: bitcast,
-custom-call, and what has side effects.
+custom-call and its like, fusions that are not looked through, and what has side effects.
 
 A side effect has a number of its own each time that it happens: two draws of a generator are two values, also where one text is called twice. So has
 what waits for a control dependency that nothing else implies, for when it is computed counts. Both are occurrences; whether those of two computations
@@ -34,10 +34,10 @@ IGNORED = frozenset({"metadata", "frontend_attributes", "sharding", "origin", "s
 _IGNORED_OF_EFFECTS = IGNORED - {"frontend_attributes", "sharding"}
 """They name the other end of a transfer, and its device."""
 
-_IGNORED_OF_LIBRARIES = IGNORED - {"backend_config"}
+_IGNORED_OF_FUSIONS = IGNORED - {"backend_config"}
 """It says which kernel of a library a fusion stands for."""
 
-_IGNORED_OF_CALLS = _IGNORED_OF_EFFECTS & _IGNORED_OF_LIBRARIES
+_IGNORED_OF_CALLS = _IGNORED_OF_EFFECTS & _IGNORED_OF_FUSIONS
 """Whoever is called may read all of them."""
 
 _REACH_LIMIT = 5_000_000
@@ -74,9 +74,14 @@ def _role(instruction: Instruction) -> _Role:
         return _Role.CONSTANT
     if opcode == "bitcast":
         return _Role.BITCAST
-    if opcode.startswith("custom-call") or has_side_effect(instruction):
+    if _is_opaque(opcode) or has_side_effect(instruction):
         return _Role.OPAQUE
     return _Role.COMMUTATIVE if is_commutative(opcode) else _Role.PLAIN
+
+
+def _is_opaque(opcode: str) -> bool:
+    """Whether nobody knows what an operation reads: a custom call, and what the op table does not have, `custom-call-start` and its like among it."""
+    return opcode == "custom-call" or find(opcode) is None
 
 
 T = TypeVar("T")
@@ -117,11 +122,10 @@ class Table:
     """Shapes, alike when they hold the same kind of values."""
     laid_out: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.laid_out))
     """Shapes, alike when they lie in memory alike, too."""
-    literals: _Alike[Literal | None] = field(default_factory=lambda: _Alike(_literal_key))
+    literals: _Alike[Literal] = field(default_factory=lambda: _Alike(_literal_key))
     budget: Budget = field(default_factory=Budget)
     _heads: dict[Hashable, int] = field(default_factory=dict)
-    _bodies: dict[Hashable, list[tuple[int, Part]]] = field(default_factory=dict)
-    _body_count: int = 0
+    _bodies: dict[Hashable, list[Part]] = field(default_factory=dict)
 
     def number(
         self, key: tuple[object, ...], instruction: Instruction | None = None, operands: tuple[int, ...] = ()
@@ -178,13 +182,13 @@ class Table:
         if not numbered.occurrences:
             return root
         part = Part(root, numbered.occurrences)
-        alike = self._bodies.setdefault(tuple(sorted([self.head(o) for o in numbered.occurrences])), [])
-        for number, known in alike:
+        kinds = tuple(sorted([self.head(o) for o in numbered.occurrences]))
+        alike = self._bodies.setdefault(kinds, [])
+        for number, known in enumerate(alike):
             if match(self, known, part, self.budget).pairs is not None:
-                return ("body", number)
-        self._body_count += 1
-        alike.append((self._body_count, part))
-        return ("body", self._body_count)
+                return kinds, number
+        alike.append(part)
+        return kinds, len(alike) - 1
 
 
 def leaves(value: Value) -> Iterator[int]:
@@ -217,34 +221,29 @@ def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
 
 def literal_key(instruction: Instruction) -> Hashable:
     """What two constants are compared by. Small ones by their bits; large ones by their text, which is quicker; elided ones equal only themselves."""
+    assert instruction.literal is not None
     return _literal_key(instruction.literal)
 
 
-def _literal_key(literal: Literal | None) -> Hashable:
-    if literal is None or literal.is_elided:
-        return ("elided", literal)  # equal only to itself, and kept, so that its identity is not handed on
+def _literal_key(literal: Literal) -> Hashable:
+    if literal.is_elided:
+        return literal  # equal only to itself, and kept, so that its identity is not handed on
     if literal.text is not None and literal.shape.element_count > _SMALL_LITERAL:
         return literal.text
     return literal.key()
 
 
-def attribute_key(instruction: Instruction, acts: bool = False) -> tuple[tuple[str, str], ...]:
+def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
     """The attributes that count, without called computations, by name."""
     ignored = IGNORED
-    if instruction.opcode.startswith("custom-call"):
+    if _is_opaque(instruction.opcode):
         ignored = _IGNORED_OF_CALLS
-    elif acts:
+    elif has_side_effect(instruction):
         ignored = _IGNORED_OF_EFFECTS
-    elif instruction.opcode == "fusion" and names_library(instruction):
-        ignored = _IGNORED_OF_LIBRARIES
-    found = [
-        (name, value.text)
-        for name, value in instruction.attributes.items()
-        if name not in ignored and isinstance(value, Attribute)
-    ]
-    if len(found) > 1:
-        found.sort()
-    return tuple(found)
+    elif instruction.opcode == "fusion":
+        ignored = _IGNORED_OF_FUSIONS
+    attributes = instruction.attributes.items()
+    return tuple(sorted([(name, v.text) for name, v in attributes if name not in ignored and isinstance(v, Attribute)]))
 
 
 def is_commutative(opcode: str) -> bool:
@@ -346,6 +345,7 @@ class Numbering:
             if isinstance(one, int) and isinstance(other, int) and one > other:
                 given = (other, one)
         elif role is _Role.CONSTANT:
+            assert i.literal is not None
             given = (table.literals.number(i.literal),)
         elif role is _Role.BITCAST:
             given = (*[table.laid_out.number(s) for s in (shape, *[o.shape for o in i.operands])], *operands)
@@ -355,8 +355,7 @@ class Numbering:
                 if isinstance(attribute, Called):
                     return None
                 attributes.append((name, attribute.text))
-        if len(attributes) > 1:
-            attributes.sort()
+        attributes.sort()
         key = (i.opcode, bare, *attributes, *given)
         number = table.numbers.get(key)
         if number is None:
@@ -387,12 +386,15 @@ class Numbering:
             return self._concatenate(i, operands)
         # what only waits inside does nothing outside: where nobody asks for the result, it may go
         acts = has_side_effect(i) or any(n.acts for n in called)
-        layouts: tuple[int, ...] = ()
-        if acts or opcode in ("custom-call", "fusion"):
-            layouts = tuple([table.laid_out.number(shape) for shape in (i.shape, *(o.shape for o in i.operands))])
+        reads_bytes = acts or opcode == "fusion" or _is_opaque(opcode)
+        shapes = tuple(
+            [
+                (table.laid_out if reads_bytes else table.bare).number(s)
+                for s in (i.shape, *[o.shape for o in i.operands])
+            ]
+        )
         flat = tuple([v if isinstance(v, int) else table.flat(v) for v in operands])
-        called_key = _called_key(i, called, table) if called else ()
-        head = (None, opcode, table.bare.number(i.shape), layouts, attribute_key(i, acts), called_key)
+        head = (opcode, shapes, attribute_key(i), _called_key(i, called, table))
         if not acts:
             return table.taken_apart(table.number((*head, *flat), i, flat), i.shape)
         number = table.occurrence(head, i, flat)
@@ -498,9 +500,11 @@ def _called_key(i: Instruction, called: list[Numbered], table: Table) -> tuple[o
     found: list[tuple[object, ...]] = []
     for name, value in i.attributes.items():
         if isinstance(value, Called):
-            found.append((name, *[(table.body(next(bodies)), _attributes_of(c)) for c in value.computations]))
+            found.append((name, *[(table.body(next(bodies)), _interface(c, table)) for c in value.computations]))
     return tuple(sorted(found, key=lambda entry: str(entry[0])))
 
 
-def _attributes_of(computation: Computation) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, value.text) for name, value in computation.attributes.items()))
+def _interface(computation: Computation, table: Table) -> tuple[object, ...]:
+    """What a computation takes and gives, and on which thread it runs."""
+    shapes = [table.laid_out.number(i.shape) for i in (computation.root, *computation.parameters)]
+    return (*shapes, *sorted([(name, value.text) for name, value in computation.attributes.items()]))

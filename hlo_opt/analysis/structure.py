@@ -57,7 +57,6 @@ class Members:
             for name, value in instruction.attributes.items()
             if isinstance(value, Called)
         ]
-        config = instruction.attributes.get("backend_config") if instruction.opcode == "fusion" else None
         return (
             instruction.opcode,
             instruction.shape,
@@ -65,7 +64,6 @@ class Members:
             tuple(called),
             instruction.parameter_number,
             literal_key(instruction) if instruction.opcode == "constant" else None,
-            None if config is None else config.text,
         )
 
     def _know_called(self, instruction: Instruction) -> None:

@@ -11,10 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hlo_opt.analysis.inlining import other_layouts
-from hlo_opt.analysis.numbering import Numbered, Numbering, Table, agree, leaves
+from hlo_opt.analysis.numbering import Numbered, Numbering, Table, Value, agree, leaves
 from hlo_opt.analysis.occurrences import Matching
 from hlo_opt.diag import ProofError
 from hlo_opt.ir import Computation, Instruction, Module, Shape
+from hlo_opt.text.printer import SHORT, print_instruction
+
+LONGEST = 300
+"""Characters of an instruction that a refusal shows."""
 
 _OF_PARAMETERS = ("sharding", "parameter_replication")
 """What an attribute of an entry parameter tells the caller."""
@@ -37,42 +41,63 @@ def prove_same_graph(before: Module, after: Module) -> None:
         raise ProofError(f"{name} takes or gives other shapes or layouts than {what}")
 
 
-_MADE_OF_OTHERS = frozenset({"tuple", "get-tuple-element", "while", "conditional"})
-
-
 def _odd(module: Module) -> Iterator[tuple[str, str]]:
-    """Names of instructions whose shapes, layouts included, do not go with those of what they call, put together or take apart, and the name of that."""
+    """Names of instructions whose shapes, layouts included, do not go with those of what they call, put together, take apart or hand on, and the name of
+    that."""
     for instruction, body in mismatched(module):
         yield instruction.name, f"its computation {body.name}"
     for computation in module.computations:
         for instruction in computation.instructions:
-            opcode = instruction.opcode
-            if opcode not in _MADE_OF_OTHERS:
-                continue
-            operands = instruction.operands
-            if opcode == "tuple":
-                expected, given = [o.shape for o in operands], list(instruction.shape.elements or ())
-            elif opcode == "get-tuple-element":
-                elements, place = operands[0].shape.elements or (), instruction.attribute("index", int)
-                expected, given = list(elements[place : place + 1]), [instruction.shape]
-            elif opcode == "while":
-                bodies = [instruction.called_by(name) for name in ("condition", "body")]
-                expected = [instruction.shape] * 4
-                given = [operands[0].shape, bodies[1].root.shape, *(body.parameters[0].shape for body in bodies)]
-            else:
-                branches = list(instruction.called())
-                expected = [*(o.shape for o in operands[1:]), *[instruction.shape] * len(branches)]
-                given = [*(b.parameters[0].shape for b in branches), *(b.root.shape for b in branches)]
+            expected, given = _fitting(instruction)
             if len(expected) != len(given) or not all(map(Shape.same_bytes, expected, given)):
                 yield instruction.name, "what it is made of"
 
 
+def _fitting(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
+    """Shapes that must be the same, one by one: XLA takes no other layout here (xla/service/hlo_verifier.cc, ShapeVerifier::CheckShape). What called
+    computations take and give is numbered."""
+    shape, operands = instruction.shape, [o.shape for o in instruction.operands]
+    match instruction.opcode:
+        case "tuple":
+            return operands, _elements(shape)
+        case "get-tuple-element":
+            index = instruction.attribute("index", int)
+            return _elements(*operands)[index : index + 1], [shape]
+        case "opt-barrier" | "async-update":
+            return operands, [shape]
+        case "copy-start":
+            return operands, _elements(shape)[1:2]
+        case "copy-done":
+            return _elements(*operands)[:1], [shape]
+        case "async-start":
+            body = instruction.called_by("calls")
+            given = Shape.tuple_of(*operands), Shape.tuple_of(*(p.shape for p in body.parameters)), body.root.shape
+            elements = _elements(shape)[:2]
+            return list(given), [*elements[:1], *elements]
+        case "async-done":
+            return _elements(*operands)[1:2], [shape]
+        case "while":
+            return [*operands, shape], [instruction.called_by("body").root.shape] * 2
+        case "conditional":
+            branches = list(instruction.called())
+            taken = [p.shape for b in branches for p in b.parameters]
+            return [*operands[1:], *[shape] * len(branches)], [*taken, *(b.root.shape for b in branches)]
+        case _:
+            return [], []
+
+
+def _elements(shape: Shape) -> list[Shape]:
+    return list(shape.elements or ())
+
+
 def _why_not(table: Table, left: Numbered, right: Numbered, matching: Matching) -> str:
     """Why two entries do not agree. Where side effects take part, a value is known by the colour that says what it is made of."""
+    if _nesting(left.root) != _nesting(right.root):
+        return "the result is another tuple than the original's"
     ours, theirs = matching.one, matching.other
     lost = Counter([ours.get(o, o) for o in left.occurrences])
     lost.subtract([theirs.get(o, o) for o in right.occurrences])
-    for number, (old, new) in enumerate(zip(leaves(left.root), leaves(right.root), strict=False)):
+    for number, (old, new) in enumerate(zip(leaves(left.root), leaves(right.root), strict=True)):
         if ours.get(old, ~old) != theirs.get(new, ~new):
             return f"output {number} of the result is another value: {_difference(table, old, new, matching)}"
     for occurrences, colours, sign, what in (
@@ -83,11 +108,13 @@ def _why_not(table: Table, left: Numbered, right: Numbered, matching: Matching) 
             if sign * lost[colours[occurrence]] > 0:
                 kind = "control dependencies" if table.only_waits(occurrence) else "side effects"
                 return f"{kind} differ: {what} {_name(table, occurrence)}"
-    if len(list(leaves(left.root))) != len(list(leaves(right.root))) or not left.occurrences:
-        return "the result is another tuple than the original's"
     if matching.is_open:
         return "too many equal side effects to find out which is which"
     return "equal side effects are shared or told apart in another way than in the original"
+
+
+def _nesting(value: Value) -> object:
+    return None if isinstance(value, int) else [_nesting(v) for v in value]
 
 
 def _same_header(before: Module, after: Module) -> None:
@@ -131,27 +158,35 @@ def _difference(table: Table, old: int, new: int, matching: Matching) -> str:
     """Walk down both values while they are the same operation on operands of which one differs, to name the smallest value that differs."""
     while True:
         above_old, above_new = table.operands[old], table.operands[new]
-        differing = [
-            (a, b)
-            for a, b in zip(above_old, above_new, strict=False)
-            if matching.one.get(a, ~a) != matching.other.get(b, ~b)
-        ]
-        if above_old and not differing and len(above_old) == len(above_new) and _same_operation(table, old, new):
+        if len(above_old) != len(above_new):
+            break
+        pairs = zip(above_old, above_new, strict=True)
+        differing = [(a, b) for a, b in pairs if matching.one.get(a, ~a) != matching.other.get(b, ~b)]
+        if not differing and table.head(old) == table.head(new):
             return f"{_name(table, old)} waits for other values than it did"
-        if len(above_old) != len(above_new) or len(differing) != 1 or not _same_operation(table, *differing[0]):
-            return f"{_name(table, old)} became {_name(table, new)}"
-        old, new = differing[0]
+        if len(differing) != 1:
+            break
+        (pair,) = differing
+        if _opcode(table, pair[0]) != _opcode(table, pair[1]):
+            break
+        old, new = pair
+    was, became = _name(table, old), _name(table, new)
+    if was == became:
+        return f"{was} is configured in another way, or calls or holds something else"
+    return f"{was} became {became}"
 
 
-def _same_operation(table: Table, old: int, new: int) -> bool:
-    one, other = table.made_by[old], table.made_by[new]
-    if one is None or other is None:
-        return one is other
-    return one.opcode == other.opcode
+def _opcode(table: Table, number: int) -> str:
+    instruction = table.made_by[number]
+    return "tuple" if instruction is None else instruction.opcode
 
 
 def _name(table: Table, number: int) -> str:
-    instruction = table.made_by[number]
+    instruction, key = table.made_by[number], table.keys[number]
     if instruction is None:
-        return "a tuple"
-    return f"{instruction.name} = {instruction.shape} {instruction.opcode}({', '.join(o.name for o in instruction.operands)})"
+        text = f"({', '.join(_name(table, o) for o in table.operands[number])})"
+    elif key[0] == "get-tuple-element":
+        text = f"element {key[1]} of {_name(table, *table.operands[number])}"
+    else:
+        text = print_instruction(instruction, SHORT)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}.."

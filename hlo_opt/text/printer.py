@@ -37,7 +37,7 @@ class PrintOptions:
 
 
 STYLES = ("canonical", "as-read", "short")
-_SHORT = PrintOptions(
+SHORT = PrintOptions(
     percent=False,
     signature=False,
     control=False,
@@ -54,7 +54,7 @@ def print_module(module: Module, style: str = "canonical") -> str:
     if style not in STYLES:
         close = nearest(style, STYLES)
         raise UsageError(f"there is no print style {style!r}", hint=f"did you mean {close}?" if close else None)
-    options = PrintOptions() if style == "canonical" else _SHORT if style == "short" else _conventions(module)
+    options = PrintOptions() if style == "canonical" else SHORT if style == "short" else _conventions(module)
     parts = [_header(module, options)]
     if module.tables and "metadata" not in options.hidden:
         parts.append(module.tables + "\n")

@@ -1,12 +1,15 @@
+import numpy as np
 import pytest
 
 import hlo_opt
 from hlo_opt.analysis import numbering
 from hlo_opt.analysis.inlining import inline_calls
-from hlo_opt.analysis.numbering import Numbering, Table, agree
+from hlo_opt.analysis.numbering import Numbered, Numbering, Table, agree
+from hlo_opt.analysis.occurrences import Budget
 from hlo_opt.diag import VerifyError
+from hlo_opt.ir import Literal, Shape
 from hlo_opt.ir.element_type import ELEMENT_TYPES
-from hlo_opt.ir.shape import array
+from hlo_opt.ir.shape import Layout, array
 
 
 def same(one: str, other: str) -> bool:
@@ -204,3 +207,49 @@ def test_heads_are_numbers_of_what_values_are_but_for_their_operands():
     assert all(isinstance(head, int) and head < len(number) for head in heads.values())
     assert [name for name in "acde" if table.commutes(number[name])] == ["a"]
     assert table.only_waits(number["d"]) and not table.only_waits(number["e"])
+
+
+def test_large_constants_compare_by_text():
+    def constant(count: int, first: str) -> str:
+        return f"ENTRY e {{\n ROOT c = f32[{count}]{{0}} constant({{{', '.join([first] + ['2'] * (count - 1))}}})\n}}\n"
+
+    assert same(constant(1024, "1"), constant(1024, "1.0"))
+    assert not same(constant(1025, "1"), constant(1025, "1.0"))
+    assert same(constant(1025, "1"), constant(1025, "1"))
+
+
+def test_large_constants_that_were_never_written_compare_by_value():
+    def constant(last: float) -> Numbered:
+        module = hlo_opt.parse("HloModule m\n\nENTRY e {\n ROOT c = f32[2000]{0} constant({...})\n}\n")
+        values = np.zeros(2000, np.float32)
+        values[-1] = last
+        module.entry.root.literal = Literal(module.entry.root.shape, value=values)
+        return Numbering(module, table).entry()
+
+    table = Table()
+    assert constant(1).root == constant(1).root != constant(2).root
+
+
+def test_things_that_are_alike_have_one_small_number():
+    """What is remembered by identity must not be taken for what is made later at the same place in memory."""
+    table = Table()
+    f32 = ELEMENT_TYPES["f32"]
+    assert [table.bare.number(array(f32, size)) for size in range(200)] == list(range(200))
+    shapes = array(f32, 2, 3), array(ELEMENT_TYPES["s32"], 2), Shape(f32, (2, 3), Layout((0, 1))), Shape(f32, (2, 3))
+    other = Table()
+    assert [other.laid_out.number(s) for s in shapes] == [0, 1, 2, 0]
+    assert [other.bare.number(s) for s in shapes] == [0, 1, 0, 0]
+
+
+def test_what_holds_no_side_effects_needs_no_search():
+    """Not even where the budget of the search is spent."""
+    body = "c { a = s32[] parameter(0) k = s32[] constant(5) ROOT l = pred[] compare(a, k), direction=LT }\n"
+    body += "b { a = s32[] parameter(0) k = s32[] constant(1) ROOT s = s32[] add(a, k) }\n\n"
+    text = body + "ENTRY e {\n i = s32[] constant(0)\n ROOT w = s32[] while(i), condition=c, body=b\n}\n"
+    table = Table(budget=Budget(0))
+    one, other = (Numbering(hlo_opt.parse(f"HloModule m\n\n{text}"), table).entry() for _ in range(2))
+    found = agree(table, one, other)
+    assert found.pairs == {} and not found.is_open
+    third = Numbering(hlo_opt.parse(f"HloModule m\n\n{text.replace('LT', 'LE')}"), table).entry()
+    found = agree(table, one, third)
+    assert found.pairs is None and not found.is_open

@@ -95,3 +95,26 @@ def test_where_operands_are_shared():
     p, zero, r1, r2 = (by_name[n] for n in ("p", "zero", "r1", "r2"))
     assert shared_operands([r1, *r1.operands], [zero, p]) == (-1, 1, 0)
     assert shared_operands([r1], [r2]) == (-1,)
+
+
+CONSTANTS = """\
+HloModule m
+
+ENTRY e {
+  a = f32[] constant(1)
+  b = f32[] constant(1.0)
+  c = f32[] constant(2)
+  d = f32[2000]{0} constant({...})
+  e = f32[2000]{0} constant({...})
+  f = f32[] constant(1), sharding={replicated}, frontend_attributes={k="v"}, backend_config="x"
+  ROOT t = (f32[], f32[], f32[], f32[2000]{0}, f32[2000]{0}, f32[]) tuple(a, b, c, d, e, f)
+}
+"""
+
+
+def test_constants_count_by_value_and_hints_do_not():
+    by_name = {i.name: i for i in hlo_opt.parse(CONSTANTS).entry.instructions}
+    members = Members(Structures())
+    of = {name: members.of(by_name[name]) for name in "abcdef"}
+    assert of["a"] == of["b"] == of["f"] != of["c"]
+    assert of["d"] != of["e"]

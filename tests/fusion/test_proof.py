@@ -163,18 +163,23 @@ def lines(*body: str) -> str:
 
 
 DRAW = "d = f32[4]{0} rng(z, z), distribution=rng_uniform"
+PARTS = 'c = (f32[4]{0}, f32[4]{0}) custom-call(p), custom_call_target="f"'
 ROOT = "ROOT r = f32[4]{0} negate(p)"
 
 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (lines(DRAW, ROOT), lines(ROOT), "side effects differ: lost d = f32[4]{0} rng(z, z)"),
-        (lines(ROOT), lines(DRAW, ROOT), "side effects differ: added d = f32[4]{0} rng(z, z)"),
+        (lines(DRAW, ROOT), lines(ROOT), "side effects differ: lost d = f32[4]{0} rng(z, z), distribution=rng_uniform"),
+        (
+            lines(ROOT),
+            lines(DRAW, ROOT),
+            "side effects differ: added d = f32[4]{0} rng(z, z), distribution=rng_uniform",
+        ),
         (
             lines(DRAW, DRAW.replace("d =", "e ="), ROOT),
             lines(DRAW, ROOT),
-            "side effects differ: lost d = f32[4]{0} rng(z, z)",
+            "side effects differ: lost d = f32[4]{0} rng(z, z), distribution=rng_uniform",
         ),
         (
             lines(DRAW, "e = f32[4]{0} abs(p), control-predecessors={q}", ROOT),
@@ -194,7 +199,7 @@ ROOT = "ROOT r = f32[4]{0} negate(p)"
         (
             lines("s = f32[4]{0} sine(p)", "ROOT r = f32[4]{0} negate(s)"),
             lines("s = f32[4]{0} sine(q)", "ROOT r = f32[4]{0} negate(s)"),
-            "output 0 of the result is another value: p = f32[4]{0} parameter() became q = f32[4]{0} parameter()",
+            "output 0 of the result is another value: p = f32[4]{0} parameter(0) became q = f32[4]{0} parameter(1)",
         ),
         (
             lines("s = f32[4]{0} subtract(p, q)", "ROOT r = f32[4]{0} negate(s)"),
@@ -204,7 +209,75 @@ ROOT = "ROOT r = f32[4]{0} negate(p)"
         (
             lines(DRAW, "ROOT t = (f32[4]{0}, f32[4]{0}) tuple(p, d)"),
             lines(DRAW, "ROOT t = (f32[4]{0}, f32[4]{0}) tuple(p, q)"),
-            "output 1 of the result is another value: d = f32[4]{0} rng(z, z) became q = f32[4]{0} parameter()",
+            "output 1 of the result is another value: d = f32[4]{0} rng(z, z), distribution=rng_uniform became q = f32[4]{0} parameter(1)",
+        ),
+        (
+            lines("ROOT r = pred[4]{0} compare(p, q), direction=LT"),
+            lines("ROOT r = pred[4]{0} compare(p, q), direction=LE"),
+            "output 0 of the result is another value: r = pred[4]{0} compare(p, q), direction=LT became r = pred[4]{0} compare(p, q), direction=LE",
+        ),
+        (
+            lines("c = f32[] constant(1)", "ROOT r = f32[] negate(c)"),
+            lines("c = f32[] constant(2)", "ROOT r = f32[] negate(c)"),
+            "output 0 of the result is another value: c = f32[] constant(1) became c = f32[] constant(2)",
+        ),
+        (
+            lines("s = f32[4]{0} sine(p)", 'ROOT r = f32[4]{0} custom-call(s), custom_call_target="f"'),
+            lines("s = f32[4]{0} sine(q)", 'ROOT r = f32[4]{0} custom-call(s, q), custom_call_target="f"'),
+            'output 0 of the result is another value: r = f32[4]{0} custom-call(s), custom_call_target="f" became '
+            'r = f32[4]{0} custom-call(s, q), custom_call_target="f"',
+        ),
+        (
+            lines('ROOT r = f32[4]{0} custom-call(p), custom_call_target="f", backend_config="x"'),
+            lines('ROOT r = f32[4]{0} custom-call(p), custom_call_target="f", backend_config="y"'),
+            'output 0 of the result is another value: r = f32[4]{0} custom-call(p), custom_call_target="f" is configured in another way, or calls or '
+            "holds something else",
+        ),
+        (
+            lines(
+                "a = f32[4]{0} abs(p), control-predecessors={q}",
+                "ROOT r = f32[4]{0} negate(a), control-predecessors={p}",
+            ),
+            lines(
+                "a = f32[4]{0} abs(p), control-predecessors={q}", "ROOT r = f32[4]{0} sine(a), control-predecessors={p}"
+            ),
+            "output 0 of the result is another value: r = f32[4]{0} negate(a) became r = f32[4]{0} sine(a)",
+        ),
+        (
+            lines(
+                "t = (f32[4]{0}, f32[4]{0}) tuple(p, q)", 'ROOT r = f32[4]{0} custom-call(t), custom_call_target="f"'
+            ),
+            lines(
+                "t = (f32[4]{0}, f32[4]{0}) tuple(q, q)", 'ROOT r = f32[4]{0} custom-call(t), custom_call_target="f"'
+            ),
+            "output 0 of the result is another value: p = f32[4]{0} parameter(0) became q = f32[4]{0} parameter(1)",
+        ),
+        (
+            lines(
+                "t = (f32[4]{0}, f32[4]{0}) tuple(p, q)", 'ROOT r = f32[4]{0} custom-call(t), custom_call_target="f"'
+            ),
+            lines(
+                "t = (f32[4]{0}, f32[4]{0}) tuple(q, p)", 'ROOT r = f32[4]{0} custom-call(t), custom_call_target="f"'
+            ),
+            "output 0 of the result is another value: (p = f32[4]{0} parameter(0), q = f32[4]{0} parameter(1)) became "
+            "(q = f32[4]{0} parameter(1), p = f32[4]{0} parameter(0))",
+        ),
+        (
+            lines(PARTS, "ROOT r = f32[4]{0} get-tuple-element(c), index=0"),
+            lines(PARTS, "ROOT r = f32[4]{0} get-tuple-element(c), index=1"),
+            'output 0 of the result is another value: element 0 of c = (f32[4]{0}, f32[4]{0}) custom-call(p), custom_call_target="f" became '
+            'element 1 of c = (f32[4]{0}, f32[4]{0}) custom-call(p), custom_call_target="f"',
+        ),
+        (
+            lines(PARTS, "ROOT r = f32[4]{0} get-tuple-element(c), index=0"),
+            lines(PARTS.replace("(p)", "(q)"), "ROOT r = f32[4]{0} get-tuple-element(c), index=0"),
+            "output 0 of the result is another value: p = f32[4]{0} parameter(0) became q = f32[4]{0} parameter(1)",
+        ),
+        (
+            lines("t = (f32[4]{0}) tuple(p)", 'ROOT r = f32[4]{0} custom-call(t), custom_call_target="f"'),
+            lines('ROOT r = f32[4]{0} custom-call(p), custom_call_target="f"'),
+            'output 0 of the result is another value: r = f32[4]{0} custom-call(t), custom_call_target="f" became '
+            'r = f32[4]{0} custom-call(p), custom_call_target="f"',
         ),
         (
             lines(DRAW, "e = f32[4]{0} rng(z, z), distribution=rng_uniform", "ROOT r = f32[4]{0} subtract(d, e)"),
@@ -215,6 +288,59 @@ ROOT = "ROOT r = f32[4]{0} negate(p)"
 )
 def test_a_refusal_names_what_differs(before: str, after: str, message: str):
     assert refusal(before, after) == message
+
+
+def test_a_refusal_shows_so_much_of_a_constant():
+    def text(last: int) -> str:
+        numbers = ", ".join(["0"] * 200 + [str(last)])
+        return f"HloModule m\n\nENTRY e {{\n  ROOT r = s32[201]{{0}} constant({{{numbers}}})\n}}\n"
+
+    shown = text(1).split("ROOT ")[1][:300]
+    assert shown.startswith("r = s32[201]{0} constant({0, 0, ")
+    assert refusal(text(1), text(2)) == (
+        f"output 0 of the result is another value: {shown}.. is configured in another way, or calls or holds something else"
+    )
+    short = "HloModule m\n\nENTRY e {\n  ROOT r = f32[] constant(0.5)\n}\n"
+    padded = short.replace("r =", f"r{'r' * (300 - len('r = f32[] constant(0.5)'))} =")
+    assert ".." not in refusal(padded, padded.replace("0.5", "0.25")).split(" became ")[0]
+
+
+def with_operands(name: str, *operands: str) -> Callable[[Module], None]:
+    """A pass gone wrong: other operands, and the shape as it was."""
+
+    def change(module: Module) -> None:
+        known = by_name(module)
+        edit.set_operands(known[name], [known[o] for o in operands])
+
+    return change
+
+
+PAIR = lines("t = (f32[4]{0}, f32[4]{0}) tuple(p, q)", "ROOT r = (f32[4]{0}, f32[4]{0}) tuple(p, q)")
+
+
+@pytest.mark.parametrize("effect", ["", f"  {DRAW}\n"])
+@pytest.mark.parametrize(
+    "operands",
+    [("p",), ("p", "q", "q"), ("t", "q"), ("p", "t")],
+    ids=["one less", "one more", "a tuple first", "a tuple last"],
+)
+def test_a_result_that_holds_something_else_than_its_shape_says_is_refused(operands: tuple[str, ...], effect: str):
+    before = hlo_opt.parse(PAIR.replace("  t =", f"{effect}  t ="))
+    after = edit.clone_module(before)
+    with_operands("r", *operands)(after)
+    for one, other in ((before, after), (after, before)):
+        with pytest.raises(ProofError, match="the result is another tuple than the original's"):
+            prove_same_graph(one, other)
+
+
+@pytest.mark.parametrize("operands", [("p",), ("p", "q", "q")])
+def test_what_nobody_takes_out_of_a_tuple_must_fit_its_shape(operands: tuple[str, ...]):
+    body = lines("t = (f32[4]{0}, f32[4]{0}) tuple(p, q)", "g = f32[4]{0} get-tuple-element(t), index=0", ROOT)
+    before = hlo_opt.parse(body)
+    after = edit.clone_module(before)
+    with_operands("t", *operands)(after)
+    with pytest.raises(ProofError, match="t takes or gives other shapes or layouts than what it is made of"):
+        prove_same_graph(before, after)
 
 
 def test_a_search_that_ends_too_soon_says_so(monkeypatch: pytest.MonkeyPatch):
@@ -260,6 +386,14 @@ def test_a_refusal_names_what_takes_another_shape():
     )
     other = tuples.replace("g = f32[4]{0}", "g = f32[4]{0:S(5)}")
     assert refusal(tuples, other) == "g takes or gives other shapes or layouts than what it is made of"
+
+
+def test_a_tuple_that_says_it_is_none_is_refused():
+    before = hlo_opt.parse(PAIR)
+    after = edit.clone_module(before)
+    by_name(after)["t"].shape = hlo_opt.ir.array(hlo_opt.ir.ELEMENT_TYPES["f32"], 4)
+    with pytest.raises(ProofError, match="t takes or gives other shapes"):
+        prove_same_graph(before, after)
 
 
 def test_a_body_with_one_number_for_two_parameters_is_refused() -> None:

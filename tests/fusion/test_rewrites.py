@@ -18,9 +18,15 @@ ONE_WAY = (
     "a tuple of another",
     "an element of another layout",
     "a fusion whose",
-    "a loop whose body",
-    "a loop whose condition takes",
-    "a branch that",
+    "a branch that is given",
+    "a choice of",
+    "a loop that is given",
+    "a loop of",
+    "a start ",
+    "an end of",
+    "a barrier of",
+    "a copy of another layout",
+    "a copy that ends",
 )
 """What only the later module must not have: a claim, and shapes that do not go together."""
 
