@@ -1,7 +1,7 @@
 """Single mistakes planted in Python source: where each is, what the statement said before and what it says with the mistake.
 
 Statements are compared as `ast.unparse` writes them, so that formatting, comments and line numbers play no part. Left alone is what no test can or should
-see: docstrings, annotations, decorators, assertions, the text of messages, names for export, and imports; a `return None` behind which the function ends, and the
+see: docstrings, annotations, names for types, decorators, assertions, the text of messages, names for export, and imports; a `return None` behind which the function ends, and the
 order of arguments that may stand in any.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -229,7 +230,7 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
     elif isinstance(statement, ast.AnnAssign):
         pending = [statement.value] if statement.value is not None else []
     elif isinstance(statement, ast.Assign) and any(
-        isinstance(t, ast.Name) and t.id == "__all__" for t in statement.targets
+        isinstance(t, ast.Name) and (t.id == "__all__" or _is_type(t.id, statement.value)) for t in statement.targets
     ):
         pending = []
     else:
@@ -243,6 +244,11 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
         if isinstance(node, ast.expr) and node not in whole:
             yield node
         pending.extend(c for c in ast.iter_child_nodes(node) if not _is_quiet(c))
+
+
+def _is_type(name: str, value: ast.expr) -> bool:
+    """Whether an assignment names a type (`Check = Callable[[Edge], Reason | None]`), which nothing asks at run time."""
+    return re.fullmatch("_?[A-Z][a-z][A-Za-z]*", name) is not None and isinstance(value, (ast.Subscript, ast.BinOp))
 
 
 def _is_quiet(node: ast.AST) -> bool:

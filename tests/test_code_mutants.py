@@ -79,6 +79,11 @@ def test_what_changes_nothing_is_no_mistake() -> None:
     assert [(m.line, m.after) for m in mutants("m.py", source)] == [(2, "z = min(x, y, x)"), (2, "z = max(y, x, x)")]
 
 
+def test_names_of_types_are_annotations() -> None:
+    assert not mutants("m.py", "Check = Callable[[int], int]\n_Pair = int | None\n")
+    assert mutants("m.py", "LIMIT = KNOWN[1]\nlimit = 1 + 2\n")
+
+
 def test_what_importing_runs_is_known() -> None:
     source = "LIMIT = 1\n\n\nclass A:\n    x = 2\n\n    def f(self, y=3):\n        return y + 4\n"
     assert {m.line: m.at_import for m in mutants("m.py", source)} == {1: True, 5: True, 7: True, 8: False}

@@ -22,6 +22,7 @@ from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.join import is_read_by_element
 from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import (
+    MAX_CODE_SIZE,
     MAX_OPERANDS_AND_OUTPUTS,
     MAX_REDUCTIONS,
     Check,
@@ -41,9 +42,6 @@ from hlo_opt.plans.limits import DEEPEST
 
 SMALL_PARENT = 1024
 """Bytes of a value that siblings may read in different places: it stays in a cache."""
-
-MAX_CODE_SIZE = 10_000
-"""Operations that a merged kernel may emit (kMaxIRSize in xla/service/gpu/model/gpu_hlo_cost_analysis.h)."""
 
 _OUTPUT_EMITTERS = ("loop", "in-place", "reduction", "transpose")
 _LOOP_PRODUCERS = frozenset(
@@ -131,7 +129,7 @@ def structure(pair: Pair) -> Iterator[Reason]:
         if reason is not None:
             yield reason
     for instruction in (pair.producer, pair.consumer):
-        if instruction.shape.is_tuple and not is_read_by_element(instruction):
+        if not is_read_by_element(instruction):
             user = next((u.name for u in instruction.users if u.opcode != "get-tuple-element"), "the caller")
             yield Reason.of("FUS134", instruction=instruction.name, user=user)
 

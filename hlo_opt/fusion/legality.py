@@ -20,6 +20,8 @@ from hlo_opt.plans.limits import DEEPEST, LARGEST
 
 MAX_OPERANDS_AND_OUTPUTS = 96
 MAX_REDUCTIONS = 8
+MAX_CODE_SIZE = 10_000
+"""Operations that a merged kernel may emit (kMaxIRSize in xla/service/gpu/model/gpu_hlo_cost_analysis.h)."""
 
 NEVER_SWITCHED_OFF = frozenset({"FUS102", "FUS103", "FUS104", "FUS105"})
 """Rules without which the outlined program could be wrong: switching one off gives another refusal."""

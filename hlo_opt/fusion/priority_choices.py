@@ -13,12 +13,9 @@ from hlo_opt.analysis.heroes import emitter_of, merged_view
 from hlo_opt.analysis.reductions import fast_form
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
-from hlo_opt.fusion.legality import Check, Edge
+from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
 from hlo_opt.fusion.tiled import operation_conflict, tiled_kernel_conflict
 from hlo_opt.ir import Instruction
-
-MAX_CODE_SIZE = 10_000
-"""Operations that a merged kernel may emit (kMaxIRSize in xla/service/gpu/model/gpu_hlo_cost_analysis.h)."""
 
 _FUSIBLE = frozenset(
     {

@@ -13,8 +13,8 @@ from hlo_opt.analysis.cost import estimate_fusion
 from hlo_opt.analysis.facts import is_generic_triton, launches
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.legality import Edge
-from hlo_opt.fusion.priority_choices import MAX_CODE_SIZE, ConstantChoices, PriorityChoices, is_fusible
+from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge
+from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible
 from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
 from hlo_opt.fusion.tiled import retile
 from hlo_opt.ir import Computation, Instruction, Module

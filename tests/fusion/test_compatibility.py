@@ -614,3 +614,54 @@ def test_what_makes_pairs_another_structure():
         numbers[kind, first, second] = kind(of[first], of[second], state).structure()
     assert len(set(numbers.values())) == 6
     assert Beside(of["f"], of["c"], state).structure() == numbers[Beside, "a", "b"]
+
+
+def test_what_is_kept_is_an_output_of_its_own():
+    module = module_of(*INPUTS, f"a = {NEGATED}", f"b = {WIDE} tanh(a)", f"c = {WIDE} abs(a)", f"r = {WIDE} add(b, c)")
+    pair = Kept(named(module, "a"), named(module, "b"), state_of(module))
+    assert sorted(r.instruction.name for r in pair.cluster().roots) == ["a", "b"]
+
+
+def test_who_reads_a_tuple_whole_is_named_also_behind_elements():
+    lines = (f"g = {WIDE} get-tuple-element(a), index=1", f"h = (({WIDE}, {WIDE})) tuple(a)")
+    module = module_of(
+        *INPUTS, f"a = ({WIDE}, {WIDE}) fusion(p), kind=kLoop, calls=of_two", f"b = {TANH}", *lines, **KERNELS
+    )
+    pair = Beside(named(module, "a"), named(module, "b"), state_of(module))
+    assert list(rules.structure(pair)) == [no("FUS134", instruction="a", user="h")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(f"{WIDE} add(p, w)", f"{WIDE} abs(w)"), (f"{WIDE} abs(w)", f"{WIDE} add(p, w)")]
+)
+def test_which_operands_are_common_is_part_of_a_structure(first: str, second: str):
+    module = module_of(
+        *INPUTS,
+        f"a = {first}",
+        f"b = {second}",
+        f"c = {second.replace('(w)', '(p)').replace('p, w', 'w, p')}",
+        "r = f32[] add(z, z)",
+    )
+    state = state_of(module)
+    of = {name: named(module, name) for name in "abc"}
+    assert Beside(of["a"], of["b"], state).structure() != Beside(of["a"], of["c"], state).structure()
+
+
+def test_a_slow_reduction_is_no_hero():
+    """The first root is a reduction in a loop, the second one that threads share."""
+    held = (
+        "xc = f32[4,64]{1,0} parameter(0)",
+        f"yc = {WIDE} parameter(1)",
+        "zc = f32[] constant(0)",
+        "ac = f32[64]{0} reduce(xc, zc), dimensions={0}, to_apply=sum",
+        f"nc = {ROW} negate(ac)",
+        f"bc = {ROW} reduce(yc, zc), {ROWS}",
+        f"tc = ({ROW}, {ROW}) tuple(nc, bc)",
+    )
+    module = module_of(
+        *INPUTS,
+        "l = f32[4,64]{1,0} parameter(11)",
+        f"f = ({ROW}, {ROW}) fusion(l, p), kind=kInput, calls=held",
+        held=held,
+    )
+    assert rules.hero_for(state_of(module), module.entry.root).instruction.name == "bc"

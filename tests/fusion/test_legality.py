@@ -292,3 +292,24 @@ def test_rules_that_keep_a_program_right_refuse_under_another_code():
     for code in CODES:
         reasons = list(legality.illegal(found, frozenset({code}), (says(code),)))
         assert reasons == ([] if code in ("FUS101", "FUS203") else [no("FUS110", rule=code)])
+
+
+def test_names_are_those_of_the_input():
+    module = module_of(
+        f"p = {ARRAY} parameter(0)",
+        A,
+        f"b = {ARRAY} fusion(a), kind=kLoop, calls=product",
+        f"r = {ARRAY} abs(b)",
+        **KERNELS,
+    )
+    origins = {named(module, "a"): "first", module.entry.root: "last"}
+    found = Edge(named(module, "a"), named(module, "b"), state_of(module), origins)
+    assert (found.producer_name, found.consumer_name) == ("first", "y2")
+    assert found.above == Traits(members=1) and found.below == Traits(members=1)
+    pair = (
+        f'p2 = ({ARRAY}, {ARRAY}) custom-call(p), custom_call_target="f"',
+        f"g = {ARRAY} get-tuple-element(p2), index=0",
+    )
+    module = module_of(f"p = {ARRAY} parameter(0)", *pair)
+    found = Edge(named(module, "p2"), module.entry.root, state_of(module), {named(module, "p2"): "both"})
+    assert legality.several_outputs(found) == no("FUS105", producer="both", outputs=2)
