@@ -35,7 +35,7 @@ class Style:
     whole     floats are whole multiples of a quarter of their magnitude, so sums tie and vanish; integers are 0 and 1
     sparse    half of the floats are 0, and more of them are exactly what decides something: what is computed from them ties too
     beyond    share of indices that are out of range
-    special   share of floats that are infinite or NaN
+    special   share of floats that are infinite or NaN; where that is wished for, most are, or zeros
     """
 
     number: int = 0
@@ -60,11 +60,13 @@ def draw(generator: Generator, shape: Shape, wish: Wish = NONE, style: Style = P
         return _integers(generator, shape, wish, style).astype(element_type.dtype)
     real = _matrix(generator, sizes, wish.form) if len(sizes) > 1 else None
     if real is None:
-        real = _reals(generator, sizes, wish, style)
+        parts = [_reals(generator, sizes, wish, style) for _ in range(1 + element_type.is_complex)]
+        if style.special and wish.special:
+            parts = _with_ends(generator, parts)
+        real = parts[0]
         if element_type.is_complex:
-            both = np.empty(sizes, np.complex128)
-            both.real, both.imag = real, _reals(generator, sizes, wish, style)  # 1j times infinity has a NaN in it
-            real = both
+            real = np.empty(sizes, np.complex128)
+            real.real, real.imag = parts  # 1j times infinity has a NaN in it
     with np.errstate(all="ignore"):
         narrow = element_type.is_narrow_float
         return np.asarray(real.astype(np.float32) if narrow else real).astype(element_type.dtype)
@@ -108,6 +110,19 @@ def _reals(generator: Generator, sizes: tuple[int, ...], wish: Wish, style: Styl
         where = generator.random(sizes) < style.special
         x = np.asarray(np.where(where, generator.choice([math.inf, -math.inf, math.nan], sizes), x))
     return x
+
+
+ENDS = (math.inf, -math.inf, math.nan, 0.0, -0.0)
+"""What functions have rules of their own for, beside all other numbers."""
+
+
+def _with_ends(generator: Generator, parts: list[Array]) -> list[Array]:
+    """Each of `ENDS` and what was drawn take turns in each part, so that the parts of 36 complex numbers have them in every combination."""
+    number, kinds = generator.permutation(parts[0].size).reshape(parts[0].shape), len(ENDS) + 1
+    turns = [number // kinds**k % kinds for k in range(len(parts))]
+    return [
+        np.asarray(np.select([t == k for k in range(len(ENDS))], ENDS, x)) for t, x in zip(turns, parts, strict=True)
+    ]
 
 
 def _smallness(generator: Generator, sizes: tuple[int, ...], least: float, axis: int) -> Array:

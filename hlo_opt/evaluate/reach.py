@@ -14,7 +14,7 @@ from hlo_opt.evaluate.drawing import PLAIN, Style
 from hlo_opt.evaluate.inputs import Array, input_shapes
 from hlo_opt.evaluate.reference import evaluate
 from hlo_opt.evaluate.watch import Watcher, watching
-from hlo_opt.evaluate.ways import TooMuchError, Watch, Way, ways_of
+from hlo_opt.evaluate.ways import SPECIAL, TooMuchError, Watch, Way, ways_of
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.module_devices import check_devices
 
@@ -99,6 +99,8 @@ def reaching_inputs(
     for style in styles():
         if tried and (not missing or vain >= VAIN or most < 2):
             break
+        if tried and not style.special and all(way in SPECIAL for _, way in missing):
+            continue
         if len(tried) > 1 and sum(t.work for t in tried) + tried[0].work > WORK:
             break
         found = _try(module, seed, style, Watch(ways, limit), None if tried else watch, max_steps)
@@ -109,7 +111,7 @@ def reaching_inputs(
         vain = vain + 1 if missing.isdisjoint(found.gone) else 0
         missing -= found.gone
         tried.append(found)
-    return _chosen(tried, {(i, way): None for i, own in ways.items() for way in own}, most)
+    return _chosen(tried, {(i, way): None for i, own in ways.items() for way in sorted(own)}, most)
 
 
 SLACK = 1.5

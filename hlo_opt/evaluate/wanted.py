@@ -7,11 +7,12 @@ what condition and body like of theirs; what goes round is not followed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hlo_opt.ir import Called, Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.bounds import bounds_of, type_bounds
-from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish
+from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish, is_special
 
 MOST_VISITED = 100_000
 """Instructions that are looked at, each as often as it is called; what comes beyond has no wishes."""
@@ -169,7 +170,10 @@ class _Frame:
         else:
             spec = find(instruction.opcode)
             if spec is not None and spec.samples is not None:
-                asked = spec.samples(instruction, wish[0] if len(wish) == 1 else NONE, self)
+                asked = list(spec.samples(instruction, wish[0] if len(wish) == 1 else NONE, self))
+                if is_special(instruction):
+                    asked += [NONE] * (len(operands) - len(asked))
+                    asked = [replace(a, special=True) for a in asked]
                 for operand, own in zip(operands, asked, strict=False):
                     if operand.shape.is_array:
                         self._want(operand, [own])

@@ -16,7 +16,7 @@ import numpy as np
 from hlo_opt.evaluate.wanted import DEEPEST, first_leaf, known_bounds, leaves
 from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Computation, Instruction, Module
-from hlo_opt.ops.wishes import Bounds
+from hlo_opt.ops.wishes import Bounds, is_special
 
 MATTERS = 2.0**-8
 """A term matters that is at least this share of the other one, in some element; of narrow floats a quarter."""
@@ -45,7 +45,7 @@ def ways_of(module: Module) -> dict[Instruction, set[str]]:
     drawn = _drawn(module)
     found = {}
     for instruction in drawn:
-        kind = _KINDS.get(instruction.opcode)
+        kind = _kind_of(instruction)
         if kind is None or instruction not in bounds:
             continue
         deciding = instruction.operands[slice(*kind.deciding(instruction))]
@@ -149,7 +149,7 @@ class Watch:
         missing = self.missing.get(event.instruction)
         if not missing:
             return
-        for way in _KINDS[event.instruction.opcode].gone(event, missing):
+        for way in _kind_of(event.instruction).gone(event, missing):  # type: ignore[union-attr]
             if way in missing:
                 missing.discard(way)
                 self.gone.add((event.instruction, way))
@@ -190,6 +190,9 @@ FIRST, SECOND = "never takes its first choice", "never takes its second choice"
 BELOW, INSIDE, ABOVE = "never cuts off below", "never lets a value through", "never cuts off above"
 IN, OUT = "has no index in range", "has no index out of range"
 RUNS = "never runs a round"
+INFINITE, NAN = "never meets an infinity", "never meets NaN"
+SPECIAL = frozenset({INFINITE, NAN})
+"""The ways that only infinite numbers and NaN go, which ordinary inputs have none of."""
 TERMS = ("has a first term that never matters", "has a second term that never matters")
 ZERO, OTHER = "is never zero", "is always zero"
 
@@ -383,6 +386,32 @@ def _index(event: Event, missing: set[str]) -> Iterator[str]:
             yield OUT
 
 
+def _special_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    if not any(low == -math.inf or high == math.inf for low, high in bounds):
+        return
+    with np.errstate(all="ignore"):
+        both = np.array([math.inf, math.nan]).astype(
+            i.operands[0].shape.type.dtype
+        )  # some types of 8 bits have neither
+    if np.isinf(both[0]):
+        yield INFINITE
+    if np.isnan(both[1]):
+        yield NAN
+
+
+def _special(event: Event, missing: set[str]) -> Iterator[str]:
+    for operand in event.operands:
+        if INFINITE in missing and _any(np.isinf(operand)):
+            yield INFINITE
+        if NAN in missing and _any(np.isnan(operand)):
+            yield NAN
+
+
+def _kind_of(instruction: Instruction) -> _Kind | None:
+    return _ENDS if is_special(instruction) else _KINDS.get(instruction.opcode)
+
+
+_ENDS = _Kind(_special_ways, _special)
 _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("is-finite", "and", "or"), _Kind(_truth_ways, _truth)),
     **dict.fromkeys(("maximum", "minimum"), _Kind(_extreme_ways, _extreme)),

@@ -271,6 +271,24 @@ INLINE hlo_complex<double> hlo_tangent(hlo_complex<double> z) {
   return hlo_complex<double>(turned.im, -turned.re);
 }
 """,
+    "hlo_complex_multiply": """
+// where both parts would be NaN though a part of a factor is infinite: what C99, annex G.5.1 says
+INLINE hlo_complex<double> hlo_complex_multiply(hlo_complex<double> z, hlo_complex<double> w) {
+  const hlo_complex<double> exact = z * w;
+  if (exact.re == exact.re || exact.im == exact.im) return exact;
+  double a = z.re, b = z.im, c = w.re, d = w.im;
+  const bool first = hlo_infinite(a) || hlo_infinite(b), second = hlo_infinite(c) || hlo_infinite(d);
+  const bool between = hlo_infinite(a * c) || hlo_infinite(b * d) || hlo_infinite(a * d) || hlo_infinite(b * c);
+  if (!first && !second && !between) return exact;
+  if (first) { a = copysign((double)hlo_infinite(a), a); b = copysign((double)hlo_infinite(b), b); }
+  if (second) { c = copysign((double)hlo_infinite(c), c); d = copysign((double)hlo_infinite(d), d); }
+  if (a != a) a = copysign(0.0, a);
+  if (b != b) b = copysign(0.0, b);
+  if (c != c) c = copysign(0.0, c);
+  if (d != d) d = copysign(0.0, d);
+  return hlo_complex<double>(hlo_infinity<double>() * (a * c - b * d), hlo_infinity<double>() * (a * d + b * c));
+}
+""",
     "hlo_complex_power": """
 // whole exponents below 100 by squaring, others by way of the logarithm; 0 only has powers whose exponent is real and not negative
 INLINE hlo_complex<double> hlo_complex_power(hlo_complex<double> a, hlo_complex<double> b) {
@@ -296,7 +314,7 @@ INLINE hlo_complex<double> hlo_complex_power(hlo_complex<double> a, hlo_complex<
     }
     return b.re < 0 ? hlo_quotient(one, result) : result;
   }
-  return hlo_exponential(b * hlo_logarithm(a));
+  return hlo_exponential(hlo_complex_multiply(b, hlo_logarithm(a)));
 }
 """,
     "hlo_complex_atan2": """

@@ -45,6 +45,7 @@ class Wish:
     near       values that decide something: draw them, and some to their left and right
     apart      it divides: not too near to 0
     gap        of indices of which some are counted from the end: between these numbers, both left out, none is asked for
+    special    what reads it has rules of their own for infinities, NaN and zeros of both signs
     """
 
     low: float = -math.inf
@@ -55,6 +56,7 @@ class Wish:
     apart: bool = False
     form: Form = Form.ANY
     gap: Bounds | None = None
+    special: bool = False
 
     def __and__(self, other: Wish) -> Wish:
         """What serves both. Where their ranges have nothing in common (two branches of a select read it), what serves either."""
@@ -78,6 +80,7 @@ class Wish:
             self.apart or other.apart,
             other.form if self.form is Form.ANY else self.form,
             gap,
+            self.special or other.special,
         )
 
     def through(self, back: Callable[[float], float | None]) -> Wish:
@@ -198,6 +201,22 @@ def _set_size(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 # ---- arithmetic
+
+
+def is_special(i: Instruction) -> bool:
+    """Whether it has rules of its own for infinities, NaN and zeros of both signs: functions of complex numbers, and conversions to integers."""
+    taken = [o.shape.type for o in i.operands if o.shape.is_array]
+    if i.opcode in ("convert", "stochastic-convert"):
+        return taken[0].is_float and i.shape.type.is_integer
+    return i.opcode in _OF_COMPLEX and taken[0].is_complex
+
+
+_OF_COMPLEX = frozenset(
+    [
+        *("abs", "atan2", "cosine", "cosh", "divide", "exponential", "exponential-minus-one", "log", "log-plus-one"),
+        *("logistic", "power", "rsqrt", "sign", "sine", "sinh", "sqrt", "tan", "tanh"),
+    ]
+)
 
 
 def _add(i: Instruction, w: Wish, known: Known) -> list[Wish]:

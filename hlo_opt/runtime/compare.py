@@ -27,7 +27,7 @@ from hlo_opt.ops.module_devices import (
 )
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
-from hlo_opt.runtime.inputs import MOST_DRAWS, Draw, Reached, Way, reaching_inputs
+from hlo_opt.runtime.inputs import MOST_DRAWS, MOST_TRIED, Draw, Reached, Way, reaching_inputs
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -199,8 +199,11 @@ def _checked(
 
 
 def _reached(original: Module, seed: int, memory_limit: int | None) -> Reached:
-    """Inputs that go all ways, as far as they are found; where memory is limited, one set."""
-    return reaching_inputs(original, seed, most=MOST_DRAWS if memory_limit is None else 1)
+    """Inputs that go all ways, as far as they are found; one set, where more would take half of the memory that there is."""
+    shapes = [p.shape for p in original.entry.parameters] + [original.entry.root.shape]
+    held = check_devices(original) * sum(bytes_of(leaf) for shape in shapes for leaf in shape.leaves())
+    fits = memory_limit is None or 2 * MOST_TRIED * held <= memory_limit
+    return reaching_inputs(original, seed, most=MOST_DRAWS if fits else 1)
 
 
 def _given(original: Module, given: Sequence[Sequence[Any]], devices: int) -> Reached:

@@ -58,7 +58,7 @@ class Enclosure:
             far = np.maximum(self.high.astype(np.float64) - wide, wide - self.low.astype(np.float64))
             size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
             loose = np.asarray((far > LOOSE * size) & ~_same(self.low, self.high))
-        total = float(size.sum())
+            total = float(size.sum())
         return float(size[loose].sum()) / total if total and np.isfinite(total) else float(loose.mean())
 
 

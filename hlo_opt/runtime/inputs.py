@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.evaluate import module_inputs as sample_inputs
-from hlo_opt.evaluate.reach import MOST_DRAWS, Draw, Reached, reaching_inputs
+from hlo_opt.evaluate.reach import MOST_DRAWS, MOST_TRIED, Draw, Reached, reaching_inputs
 from hlo_opt.evaluate.ways import Way
 
-__all__ = ["MOST_DRAWS", "Draw", "Reached", "Way", "reaching_inputs", "sample_inputs"]
+__all__ = ["MOST_DRAWS", "MOST_TRIED", "Draw", "Reached", "Way", "reaching_inputs", "sample_inputs"]

@@ -210,7 +210,7 @@ def _rule(instruction: Instruction) -> Rule:
     types = [*operands, instruction.shape.type]
     if any(t.is_complex for t in types):
         if opcode not in _PARTS:
-            return _complex_product if opcode == "multiply" else _sampled
+            return _COMPLEX_RULES.get(opcode, _sampled)
     elif opcode == "bitcast-convert":
         return _reinterpreted
     elif opcode == "convert" and instruction.shape.type.kind == "pred":
@@ -486,8 +486,42 @@ def _complex_product(at: Run, instruction: Instruction, x: Sequence[Array], same
         second = _products(a.imag, b.imag if part == 0 else b.real)
         low.append(first[0] + (second[0] if sign > 0 else -second[1]))
         high.append(first[1] + (second[1] if sign > 0 else -second[0]))
-    rows[LOW], rows[HIGH] = low[0] + 1j * low[1], high[0] + 1j * high[1]
+    rows.real[LOW], rows.imag[LOW] = low
+    rows.real[HIGH], rows.imag[HIGH] = high
     return rows
+
+
+def _complex_power(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
+    """The exponential of exponent times logarithm, whose rounding error is as large as that product. Where it has turned too far, nothing is known."""
+    rows = _sampled(at, instruction, x, same)
+    base, exponent = full(x[0]), full(x[1])
+    turned = np.abs(np.log(base)) * np.abs(exponent)
+    error = np.where(np.isfinite(turned), turned * np.finfo(turned.dtype).eps, 0.0) * np.abs(rows)
+    error[~np.isfinite(error)] = 0.0
+    far = (turned > _TOO_FAR / np.finfo(turned.dtype).eps) & np.isfinite(base) & np.isfinite(exponent) & (base != 0)
+    for part in (rows.real, rows.imag):
+        part[LOW] -= error[LOW]
+        part[HIGH] += error[HIGH]
+        set_aside(part, far.any(axis=0), F32)
+    return rows
+
+
+def _complex_atan2(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
+    """The logarithm of a number of modulus 1, made in f64, rounds absolutely. An angle of half a turn may be one the other way: a rounding decides."""
+    rows = _sampled(at, instruction, x, same)
+    for part in (rows.real, rows.imag):
+        part[LOW] -= _OF_UNIT
+        part[HIGH] += _OF_UNIT
+    angle = np.abs(rows.real[VALUE])
+    half = np.abs(angle - np.pi) < _TOO_FAR
+    rows.real[LOW] = np.where(half, -angle, rows.real[LOW])
+    rows.real[HIGH] = np.where(half, angle, rows.real[HIGH])
+    return rows
+
+
+_OF_UNIT = 16 * 2.0**-52
+_TOO_FAR = 2.0**-8
+"""An angle whose error is larger than this says little about its sine."""
 
 
 def _products(a: Array, b: Array) -> tuple[Array, Array]:
@@ -503,7 +537,7 @@ def _sampled(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) 
     shapes = [[o[:1], o[LOW:HIGH], o[HIGH:MOVED]] for o in operands]
     for o, choices in zip(operands, shapes, strict=True):
         if o.dtype.kind == "c":
-            choices += [o.real[LOW:HIGH] + 1j * o.imag[HIGH:MOVED], o.real[HIGH:MOVED] + 1j * o.imag[LOW:HIGH]]
+            choices += [_joined(o.real[LOW:HIGH], o.imag[HIGH:MOVED]), _joined(o.real[HIGH:MOVED], o.imag[LOW:HIGH])]
     if len(operands) <= 2:
         first = shapes[0]
         second = shapes[1] if len(shapes) > 1 else [None]
@@ -514,15 +548,21 @@ def _sampled(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) 
                     arguments.append(b.astype(operands[1].dtype))
                 found.append(at(*arguments))
     everything = np.concatenate(found)
-    value = rows[VALUE]
-    if rows.dtype.kind == "c":
-        low = everything.real.min(axis=0) + 1j * everything.imag.min(axis=0)
-        high = everything.real.max(axis=0) + 1j * everything.imag.max(axis=0)
-    else:
-        low, high = everything.min(axis=0), everything.max(axis=0)
-    rows[LOW] = np.where(value == low, value, value - 2 * (value - low))
-    rows[HIGH] = np.where(value == high, value, value + 2 * (high - value))
+    parts = (
+        [(rows.real, everything.real), (rows.imag, everything.imag)] if rows.dtype.kind == "c" else [(rows, everything)]
+    )
+    for part, all_ in parts:
+        value, low, high = part[VALUE], all_.min(axis=0), all_.max(axis=0)
+        part[LOW] = np.where(value == low, value, value - 2 * (value - low))
+        part[HIGH] = np.where(value == high, value, value + 2 * (high - value))
     return rows
+
+
+def _joined(real: Array, imaginary: Array) -> Array:
+    """Complex numbers from their parts; 1j times infinity has a NaN in it."""
+    made = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
+    made.real, made.imag = real, imaginary
+    return made
 
 
 def _type_of(rows: Array, instruction: Instruction) -> ElementType:
@@ -530,6 +570,7 @@ def _type_of(rows: Array, instruction: Instruction) -> ElementType:
     return instruction.shape.type if rows.dtype == instruction.shape.type.dtype else F32
 
 
+_COMPLEX_RULES: dict[str, Rule] = {"atan2": _complex_atan2, "multiply": _complex_product, "power": _complex_power}
 _RULES: dict[str, Rule] = {
     "abs": _even(0.0),
     "atan2": _atan2,

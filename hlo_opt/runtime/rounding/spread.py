@@ -122,8 +122,10 @@ def certain(rows: Array) -> Array:
     """Which elements every correct backend has the same."""
     if rows.shape[0] == 1:
         return np.ones(rows.shape[1:], np.bool_)
+    if rows.dtype.kind == "c":
+        return certain(rows.real) & certain(rows.imag)
     same = rows[LOW] == rows[HIGH]
-    if is_real(rows.dtype) or rows.dtype.kind == "c":
+    if is_real(rows.dtype):
         same |= np.isnan(rows[LOW]) & np.isnan(rows[HIGH])
     return np.asarray(same)
 
@@ -191,15 +193,13 @@ def set_aside(rows: Array, where: Array, element_type: ElementType) -> None:
 
 
 def ordered(rows: Array, element_type: ElementType) -> None:
-    """Put right what a rule left: NaN in a bound sets the element aside unless all agree on it, and the reference's value lies within."""
-    value, low, high = rows[VALUE, ...], rows[LOW, ...], rows[HIGH, ...]
+    """Put right what a rule left: NaN in a bound sets the element aside unless all agree on it, and the reference's value lies within. Complex numbers: part
+    by part."""
     if rows.dtype.kind == "c":
-        lost = np.isnan(low) | np.isnan(high) | np.isnan(value)
-        set_aside(rows, lost & ~((low == high) & (low == value)), element_type)
-        same = np.isnan(rows).all(axis=0)
-        np.copyto(low, value, where=same)
-        np.copyto(high, value, where=same)
+        ordered(rows.real, element_type)
+        ordered(rows.imag, element_type)
         return
+    value, low, high = rows[VALUE, ...], rows[LOW, ...], rows[HIGH, ...]
     if is_real(rows.dtype):
         lost = np.isnan(low) | np.isnan(high) | np.isnan(value)
         if lost.any():

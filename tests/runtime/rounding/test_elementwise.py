@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.ops import OpKind, table
-from hlo_opt.runtime.rounding.spread import HIGH, LOW, MOVED, Spread
+from hlo_opt.runtime.rounding.spread import HIGH, LOW, MOVED, VALUE, Spread
 
 from .spreads import DTYPES, holds, parsed, run, spread
 
@@ -118,3 +118,40 @@ def test_roundings_may_be_left_out_where_the_other_module_computes_otherwise() -
     assert isinstance(run(parsed(body), [a])[0], np.ndarray)
     (made,) = run(parsed(body), [a], rewritten=True)
     assert isinstance(made, Spread) and np.mean(made.rows[LOW] < made.rows[HIGH]) > 0.9
+
+
+ENDS = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.5], np.float64)
+
+
+def complex_ends() -> np.ndarray:  # type: ignore[type-arg]
+    made = np.empty((ENDS.size, ENDS.size), np.complex128)
+    made.real, made.imag = ENDS[:, None], ENDS
+    return made
+
+
+@pytest.mark.parametrize("opcode", ["exponential", "log", "sqrt", "rsqrt", "tanh", "sine", "cosine", "logistic"])
+def test_infinities_and_nans_of_a_complex_function_are_not_set_aside(opcode: str) -> None:
+    (made,) = run(
+        parsed(f"  a = c128[6,6]{{1,0}} parameter(0)\n  ROOT r = c128[6,6]{{1,0}} {opcode}(a)"), [complex_ends()]
+    )
+    assert isinstance(made, Spread)
+    low, value, high = (np.stack([made.rows[k].real, made.rows[k].imag]) for k in (LOW, VALUE, HIGH))
+    same = (low == value) & (value == high) | (np.isnan(low) & np.isnan(value) & np.isnan(high))
+    assert same[~np.isfinite(value)].all() and (high - low)[np.isfinite(value)].max() < 1e-10
+
+
+def test_a_complex_power_is_as_uncertain_as_its_logarithm_times_the_exponent() -> None:
+    body = "  a = c128[4]{0} parameter(0)\n  b = c128[4]{0} parameter(1)\n  ROOT r = c128[4]{0} power(a, b)"
+    (made,) = run(parsed(body), [np.array([3 + 4j, 3 + 4j, 2, 0.7j]), np.array([2, 300, 1e200j, -1.5e308j])])
+    assert isinstance(made, Spread)
+    wide = np.abs(made.rows[HIGH] - made.rows[LOW]) / np.abs(made.rows[VALUE])
+    assert wide[0] < 1e-13 < wide[1] < 1e-11
+    assert np.isinf(made.rows[LOW].real[2:]).all() and np.isinf(made.rows[HIGH].imag[2:]).all()
+
+
+def test_a_complex_angle_of_half_a_turn_may_be_the_other_way() -> None:
+    body = "  a = c128[2]{0} parameter(0)\n  b = c128[2]{0} parameter(1)\n  ROOT r = c128[2]{0} atan2(a, b)"
+    (made,) = run(parsed(body), [np.array([0, 1 + 0j]), np.array([-2, 1 + 0j])])
+    assert isinstance(made, Spread)
+    assert made.rows[LOW].real[0] <= -3.14 and made.rows[HIGH].real[0] >= 3.14
+    assert abs(made.rows[LOW].real[1] - made.rows[HIGH].real[1]) < 1e-12
