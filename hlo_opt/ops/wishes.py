@@ -413,6 +413,10 @@ def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     return [w if w.form is not Form.BITS or source.is_integer else NONE]
 
 
+def _stochastic_convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
+    return [*_convert(i, w, known), Wish(form=Form.BITS)]
+
+
 def _rng_uniform(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     if i.word("distribution") == "rng_normal":
         return [NONE, Wish(low=0.0)]
@@ -579,6 +583,7 @@ RULES: Mapping[str, Rule] = {
     "set-dimension-size": _set_size,
     "sinh": _function(scale=2.0),
     "sqrt": _function(0.0, back=_square),
+    "stochastic-convert": _stochastic_convert,
     "subtract": _subtract,
     "tan": _function(-1.5, 1.5),
     "tanh": _function(scale=1.0, back=lambda v: math.atanh(v) if abs(v) < 1 else None),
