@@ -70,7 +70,7 @@ class PriorityQueue:
         partly: bool = False,
         at_any_cost: bool = False,
         takes: Callable[[Instruction], bool] = is_fusible,
-        wanted: Callable[[Instruction, Instruction], bool] = lambda producer, consumer: False,
+        wanted: Callable[[Instruction, Instruction], bool] | None = None,
     ) -> None:
         self._state = state
         self._accepts = accepts
@@ -194,7 +194,7 @@ class PriorityQueue:
             if user.opcode != "bitcast" and not self._accepts(producer, user):
                 standing.refusing[user] = None
             else:
-                standing.accept(user, wanted=self._wanted(producer, user))
+                standing.accept(user, wanted=self._wanted is not None and self._wanted(producer, user))
 
     def _forget(self, instruction: Instruction) -> None:
         self._standings.pop(instruction, None)

@@ -129,7 +129,7 @@ _WARPS = re.compile(r'(?P<before>"num_warps\\?"\s*:\s*\\?"?)\d+(?P<after>)')
 def unsupported(instruction: Instruction) -> Reason | None:
     """Why a tiled kernel cannot compute the instruction."""
     opcode = instruction.opcode
-    types = [leaf.type.name if leaf.is_array else "token" for leaf in _leaves(instruction)]
+    types = [leaf.type.name for leaf in _leaves(instruction)]
     supported = opcode in _ANY_TYPE or (opcode in _FLOAT_ONLY and types[0] in _FLOATS)
     for name in types:
         if not supported or name not in _TYPES:

@@ -59,7 +59,9 @@ class PriorityFusion(FusionPass):
             partly="FUS108" in engine.disabled,
             at_any_cost="FUS408" in engine.disabled,
             takes=_producers(engine),
-            wanted=lambda producer, consumer: bool(engine.forced) and engine.is_forced(engine.edge(producer, consumer)),
+            wanted=(lambda producer, consumer: engine.is_forced(engine.edge(producer, consumer)))
+            if engine.forced
+            else None,
         )
         changed = False
         while (found := queue.pop()) is not None:

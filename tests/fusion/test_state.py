@@ -405,3 +405,38 @@ def test_a_reader_of_something_else_forgets_what_it_knew():
     edit.replace_operand(f, 0, of["q"])
     state.replaced(of["a"], of["q"], f)
     assert state.cluster(f) is known and list(known.inputs) == [of["q"]] and state.structure(f) == number
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        (f"a = {WIDE} negate(x)", f"r = {WIDE} abs(a)"),
+        (
+            f"a = {WIDE} add(x, y)",
+            "t = f32[96,64]{1,0} reshape(a)",
+            f"b = {WIDE} reshape(t)",
+            f"r = {WIDE} multiply(b, x)",
+        ),
+    ],
+)
+def test_how_often_code_is_emitted_is_kept_up_when_two_kernels_become_one(body: tuple[str, ...]):
+    upper = (f"x = {WIDE} parameter(0)", f"y = {WIDE} parameter(1)", *body)
+    lower = (f"u = {WIDE} parameter(0)", f"v0 = {WIDE} parameter(1)", f"n = {WIDE} negate(v0)", f"w = {WIDE} add(u, n)")
+    lower = (*lower, "e0 = f32[6144]{0} reshape(w)", "d0 = f32[6144]{0} exponential(e0)")
+    module = module_of(*INPUTS, f"f = {WIDE} fusion(p, q), kind=kLoop, calls=upper", "g = f32[6144]{0} fusion(f, p), kind=kLoop, calls=lower", upper=upper, lower=lower)  # fmt: skip
+    engine = Engine(module, H100, {})
+    f, g = named(module, "f"), module.entry.root
+    for fusion in (f, g):  # what was asked before is kept up
+        engine.state.emissions(fusion)
+        engine.state.below(fusion)
+    made = engine.fuse(f, g)
+    fresh = FusionState(module, H100)
+    counts = [state.emissions(made).of(named(module, name)) for state in (engine.state, fresh) for name in ("p", "q")]
+    assert counts[:2] == counts[2:] and counts[0] > 0
+    for table in ("reusing", "reusing_once_per_row", "enlarging"):
+        places = [state.cluster(made).inputs[named(module, "p")] for state in (engine.state, fresh)]
+        found = [
+            getattr(state.below(made), table).get(place)
+            for state, place in zip((engine.state, fresh), places, strict=True)
+        ]
+        assert [f is None for f in found] == [found[1] is None] * 2

@@ -1,0 +1,273 @@
+"""Copies that kernels write themselves, and what the ends of an edge cost apart and as one."""
+
+from __future__ import annotations
+
+import pytest
+from small_modules import H100, module_of
+
+import hlo_opt
+from hlo_opt.analysis.cost import estimate_fusion
+from hlo_opt.analysis.performance import Priced, joint_estimate
+from hlo_opt.fusion.decision import CostEstimate
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.passes import costs, run
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.copy_fusion import CopyFusion
+from hlo_opt.passes.costs import MemberCosts, edge_cost, joint_cost
+
+ROW = "f32[64]{0}"
+PAIR = f"({ROW}, {ROW})"
+COPIED = f"c = {ROW} copy(f)"
+TRITON = 'kind=kCustom, calls=plain, backend_config={"fusion_backend_config":{"kind":"__triton"}}'
+GEMM = TRITON.replace("__triton", "__triton_gemm")
+SCATTER = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"
+KERNELS = {
+    "plain": (f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)"),
+    "of_two": (f"x1 = {ROW} parameter(0)", f"y1 = {ROW} negate(x1)", f"w1 = {ROW} tanh(x1)", f"t1 = {PAIR} tuple(y1, w1)"),
+    "scattered": (f"x2 = {ROW} parameter(0)", "i2 = s32[5,1]{1,0} parameter(1)", "u2_ = f32[5]{0} parameter(2)", f"y2 = {ROW} scatter(x2, i2, u2_), {SCATTER}"),
+    "updated": (f"x3 = {ROW} parameter(0)", "u3_ = f32[5]{0} parameter(1)", "z3 = s32[] constant(3)", f"y3 = {ROW} dynamic-update-slice(x3, u3_, z3)"),
+    "update_and_more": (
+        f"x4 = {ROW} parameter(0)", "u4_ = f32[5]{0} parameter(1)", "z4 = s32[] constant(3)",
+        f"y4 = {ROW} dynamic-update-slice(x4, u4_, z4)", f"n4 = {ROW} negate(x4)", f"t4 = {PAIR} tuple(y4, n4)",
+    ),
+    "sums": ("x5 = f32[64,96]{1,0} parameter(0)", "z5 = f32[] constant(0)", f"y5 = {ROW} reduce(x5, z5), dimensions={{1}}, to_apply=sum"),
+    "sum_and_more": (
+        "x6 = f32[64,96]{1,0} parameter(0)", "z6 = f32[] constant(0)", "n6 = f32[64,96]{1,0} negate(x6)",
+        f"y6 = {ROW} reduce(n6, z6), dimensions={{1}}, to_apply=sum", f"t6 = (f32[64,96]{{1,0}}, {ROW}) tuple(n6, y6)",
+    ),
+    "cut": (f"x7 = {ROW} parameter(0)", "y7 = f32[32]{0} slice(x7), slice={[0:32]}"),
+    "cut_twice": (f"x8 = {ROW} parameter(0)", "y8 = f32[32]{0} slice(x8), slice={[0:32]}", "w8 = f32[32]{0} slice(x8), slice={[32:64]}", "t8 = (f32[32]{0}, f32[32]{0}) tuple(y8, w8)"),
+}  # fmt: skip
+INPUTS = (
+    f"p = {ROW} parameter(0)",
+    "wide = f32[64,96]{1,0} parameter(1)",
+    "places = s32[5,1]{1,0} parameter(2)",
+    "some = f32[5]{0} parameter(3)",
+)
+
+
+def copied(*lines: str, steps: int | None = None) -> tuple[bool, Module]:
+    module = module_of(*INPUTS, *lines, **KERNELS)
+    changed = CopyFusion().run(module, PassContext(H100, stop_after_step=steps))
+    hlo_opt.verify(hlo_opt.parse(str(module)))
+    return changed, module
+
+
+FUSION = f"f = {ROW} fusion(p), kind=kLoop, calls=plain"
+BOTH = f"f = {PAIR} fusion(p), kind=kLoop, calls=of_two"
+ELEMENTS = (f"g = {ROW} get-tuple-element(f), index=0", f"h = {ROW} get-tuple-element(f), index=1")
+
+
+@pytest.mark.parametrize(
+    ("lines", "outputs"),
+    [
+        ((FUSION, COPIED), 2),
+        ((FUSION, COPIED, f"d = {ROW} copy(f)", f"r = ({ROW}, {ROW}, {ROW}) tuple(c, d, f)"), 3),
+        ((FUSION, "b = f32[8,8]{1,0} bitcast(f)", "c = f32[8,8]{1,0} copy(b)"), 2),
+        ((BOTH, *ELEMENTS, f"c = {ROW} copy(g)", f"d = {ROW} copy(h)", f"r = ({ROW}, {ROW}) tuple(c, d)"), 4),
+        # what else reads an element, or a bitcast, needs it anyway
+        ((BOTH, *ELEMENTS, f"c = {ROW} copy(g)", f"r = ({ROW}, {ROW}, {ROW}) tuple(c, g, h)"), 0),
+        ((FUSION, "b = f32[8,8]{1,0} bitcast(f)", "c = f32[8,8]{1,0} copy(b)", "r = (f32[8,8]{1,0}, f32[8,8]{1,0}) tuple(b, c)"), 0),
+        ((FUSION, f"r = {ROW} abs(f)"), 0),
+        ((f"f = {ROW} fusion(p), {TRITON}", COPIED), 0),
+        ((f"f = {ROW} fusion(p), {GEMM}", COPIED), 0),
+        ((f"f = {ROW} fusion(p), kind=kLoop, calls=plain, output_to_operand_aliasing={{{{}}: (0, {{}})}}", COPIED), 0),
+        ((f"o = {ROW} abs(p)", f"{FUSION}, control-predecessors={{o}}", COPIED), 0),
+        ((FUSION, f"o = {ROW} abs(p), control-predecessors={{f}}", COPIED), 0),
+        ((FUSION, COPIED, f"o = {ROW} abs(p), control-predecessors={{c}}", f"r = ({ROW}, {ROW}) tuple(c, o)"), 0),
+        ((f"o = {ROW} abs(p)", FUSION, "b = s32[64]{0} bitcast(f), control-predecessors={o}", "c = s32[64]{0} copy(b)"), 0),
+        ((f"f = {ROW} fusion(p, places, some), kind=kInput, calls=scattered", COPIED), 0),
+        ((f"f = {ROW} fusion(p, some), kind=kLoop, calls=updated", COPIED), 0),
+        ((f"f = {PAIR} fusion(p, some), kind=kLoop, calls=update_and_more", *ELEMENTS, f"c = {ROW} copy(h)", f"r = ({ROW}, {ROW}) tuple(c, g)"), 3),
+        ((f"f = {ROW} fusion(wide), kind=kInput, calls=sums", COPIED), 0),
+        # of a kernel that writes a reduction later, what is no reduction
+        (
+            (
+                f"f = (f32[64,96]{{1,0}}, {ROW}) fusion(wide), kind=kInput, calls=sum_and_more", "g = f32[64,96]{1,0} get-tuple-element(f), index=0",
+                f"h = {ROW} get-tuple-element(f), index=1", "c = f32[64,96]{1,0} copy(g)", f"d = {ROW} copy(h)", f"r = (f32[64,96]{{1,0}}, {ROW}) tuple(c, d)",
+            ),
+            3,
+        ),
+        (("f = f32[32]{0} fusion(p), kind=kLoop, calls=cut", "c = f32[32]{0} copy(f)"), 2),
+        (
+            (
+                "f = (f32[32]{0}, f32[32]{0}) fusion(p), kind=kLoop, calls=cut_twice", "g = f32[32]{0} get-tuple-element(f), index=0",
+                "c = f32[32]{0} copy(g)",
+            ),
+            0,
+        ),
+        (
+            (FUSION, f"n = ({ROW}) tuple(f)", f"r = {ROW} abs(p)"), 0,
+        ),
+    ],
+)  # fmt: skip
+def test_which_copies_a_kernel_writes(lines: tuple[str, ...], outputs: int):
+    changed, module = copied(*lines)
+    fusion = next(i for i in module.entry.instructions if i.opcode == "fusion")
+    assert changed == (outputs > 0)
+    if not outputs:
+        return
+    assert sum(1 for _ in fusion.shape.leaves()) == outputs
+    body = fusion.called_by("calls")
+    assert [i.opcode for i in body.instructions].count("tuple") == 1 and body.root.opcode == "tuple"
+    left = [i.opcode for i in module.entry.instructions]
+    assert left.count("copy") == (1 if "sum_and_more" in lines[0] else 0)
+    assert all(
+        i.users or i.is_root or i.opcode in ("parameter", "fusion")
+        for i in module.entry.instructions
+        if i.opcode in ("bitcast", "copy")
+    )
+
+
+def test_users_of_the_fusion_and_of_the_copy_read_elements():
+    _, module = copied(
+        FUSION,
+        "b = s32[64]{0} bitcast(f)",
+        "c = s32[64]{0} copy(b)",
+        f"u = {ROW} add(f, f)",
+        "d = s32[64]{0} abs(c)",
+        f"r = ({ROW}, s32[64]{{0}}) tuple(u, d)",
+    )
+    of = {i.name: i for i in module.entry.instructions}
+    numbers = {name: [o.attribute("index", int) for o in of[name].operands] for name in ("u", "d")}
+    assert numbers == {"u": [0, 0], "d": [1]} and "b" not in of and "c" not in of
+    _, module = copied(COPIED.replace("copy(f)", "copy(p)"), f"o = {ROW} abs(p)", FUSION)
+    assert module.entry.root.opcode == "fusion"
+    _, module = copied(f"f0 = {ROW} fusion(p), kind=kLoop, calls=plain", f"c = {ROW} copy(f0)", f"r = {ROW} abs(c)")
+    assert module.entry.root.operands[0].attribute("index", int) == 1
+
+
+@pytest.mark.parametrize(("operands", "copies", "outputs"), [(90, 10, 6), (95, 3, 0), (94, 3, 2), (1, 3, 4)])
+def test_there_is_room_for_so_many_outputs(operands: int, copies: int, outputs: int):
+    held = (*(f"x{n} = {ROW} parameter({n})" for n in range(operands)), f"y = {ROW} negate(x0)")
+    lines = [f"p{n} = {ROW} parameter({n})" for n in range(operands)]
+    lines.append(f"f = {ROW} fusion({', '.join(f'p{n}' for n in range(operands))}), kind=kLoop, calls=held")
+    lines += [f"c{n} = {ROW} copy(f)" for n in range(copies)]
+    lines.append(f"r = ({', '.join([ROW] * copies)}) tuple({', '.join(f'c{n}' for n in range(copies))})")
+    module = module_of(*lines, held=held)
+    CopyFusion().run(module, PassContext(H100))
+    fusion = next(i for i in module.entry.instructions if i.opcode == "fusion")
+    assert sum(1 for _ in fusion.shape.leaves()) == (outputs or 1)
+    assert operands + outputs <= 96
+
+
+def test_each_kernel_is_a_step_and_copies_keep_their_names():
+    lines = (
+        FUSION,
+        COPIED,
+        f"f2 = {ROW} fusion(p), kind=kLoop, calls=plain2",
+        f"d = {ROW} copy(f2)",
+        f"r = ({ROW}, {ROW}, {ROW}, {ROW}) tuple(c, d, f, f2)",
+    )
+    second = (f"x = {ROW} parameter(0)", f"y = {ROW} abs(x)")
+    for steps, copies in ((0, 2), (1, 1), (2, 0)):
+        module = module_of(*INPUTS, *lines, **KERNELS, plain2=second)
+        context = PassContext(H100, stop_after_step=steps)
+        assert CopyFusion().run(module, context) == (steps > 0)
+        assert sum(i.opcode == "copy" for i in module.entry.instructions) == copies
+    assert sorted(context.origins.values()) == ["c", "d"]
+
+
+# ---- costs
+
+WIDE = "f32[4096]{0}"
+
+
+def ends(*lines: str, producer: str = "a", consumer: str = "b") -> tuple[Engine, Instruction, Instruction, Module]:
+    module = module_of(f"p = {WIDE} parameter(0)", f"q = {WIDE} parameter(1)", *lines)
+    of = {i.name: i for i in module.entry.instructions}
+    return Engine(module, H100, {}), of[producer], of[consumer], module
+
+
+def test_a_producer_that_others_read_is_launched_for_them_either_way():
+    for more, kept in (((), False), ((f"c = {WIDE} cosine(a)",), True)):
+        engine, a, b, _ = ends(f"a = {WIDE} tanh(p)", f"b = {WIDE} negate(a)", *more, f"r = {WIDE} abs(b)")
+        above, below = engine.state.priced(a), engine.state.priced(b)
+        unfused, fused, bytes_unfused, bytes_fused = estimate_fusion(above, [below])
+        extra = (H100.kernel_launch_us + above.estimate.us, above.estimate.bytes) if kept else (0.0, 0.0)
+        edge = engine.edge(a, b)
+        found = edge_cost(edge, edge, engine)
+        assert found == CostEstimate(unfused, fused + extra[0], bytes_unfused, bytes_fused + extra[1], kept=kept)
+        assert edge_cost(edge, edge, engine) is found and len(engine.state.known.costs) == 1
+
+
+def test_through_a_bitcast_an_edge_costs_what_one_kernel_of_both_would():
+    """A value that nobody else reads is not written any more."""
+    for more, shared in (((), False), (("c = s32[4096]{0} negate(t)",), True), ((f"c = {WIDE} abs(a)",), True)):
+        engine, a, b, module = ends(
+            f"a = {WIDE} tanh(p)",
+            "t = s32[4096]{0} bitcast(a)",
+            "b = s32[4096]{0} abs(t)",
+            *more,
+            "r = s32[4096]{0} negate(b)",
+        )
+        t = next(i for i in module.entry.instructions if i.name == "t")
+        above, below = engine.state.priced(a), engine.state.priced(b)
+        found = edge_cost(engine.edge(a, b), engine.edge(t, b), engine)
+        assert found == joint_cost(above, below, [t], 0 if shared else 4 * 4096)
+        joint = joint_estimate(above, below, [t], 0 if shared else 4 * 4096)
+        launch = H100.kernel_launch_us
+        assert found == CostEstimate(
+            2 * launch + above.estimate.us + below.estimate.us,
+            launch + joint.us,
+            above.estimate.bytes + below.estimate.bytes,
+            joint.bytes,
+        )
+
+
+def test_the_result_of_a_computation_is_written():
+    engine, a, b, module = ends("b0 = s32[4096]{0} iota(), iota_dimension=0", f"a = {WIDE} tanh(p)", "t = s32[4096]{0} bitcast(a)", "b = s32[4096]{0} add(t, b0)", "r = (s32[4096]{0}, s32[4096]{0}) tuple(b, t)")  # fmt: skip
+    t = next(i for i in module.entry.instructions if i.name == "t")
+    found = edge_cost(engine.edge(a, b), engine.edge(t, b), engine)
+    assert found == joint_cost(engine.state.priced(a), engine.state.priced(b), [t], 0)
+
+
+def test_members_alike_cost_the_same_and_what_they_share_counts(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    price = costs.Priced
+
+    def counted(instruction: Instruction, *rest: object, **named: object) -> Priced:
+        asked.append(instruction.name)
+        return price(instruction, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(costs, "Priced", counted)
+    lines = (
+        f"a = {WIDE} add(p, q)",
+        f"b = {WIDE} subtract(p, q)",
+        f"c = {WIDE} subtract(q, p)",
+        f"d = {WIDE} subtract(q, q)",
+        f"e2 = {WIDE} add(q, p)",
+        f"k = {WIDE} abs(a)",
+        f"l = {WIDE} abs(e2)",
+        "r = f32[] constant(0)",
+    )
+    _, a, b, module = ends(*lines)
+    of = {i.name: i for i in module.entry.instructions}
+    member = MemberCosts(H100)
+    first = member.beside(a, b)
+    assert first == joint_cost(Priced(a, H100, row_local=True), Priced(b, H100, row_local=True)) and asked == ["a", "b"]
+    assert member.beside(a, b) is first and asked == ["a", "b"]
+    assert member.beside(a, of["d"]) != first and len(asked) == 4
+    assert member.beside(a, of["c"]) == first and len(asked) == 6
+    one = member.of(a, of["k"])
+    assert one is not None and asked[6:] == ["a", "k"] and member.of(of["e2"], of["l"]) is one and len(asked) == 8
+    assert member.of(of["p"], a) is None
+
+
+def test_what_is_saved():
+    cost = CostEstimate(5.0, 3.0, 100.0, 60.0)
+    assert (cost.us_saved, cost.bytes_saved, cost.kept) == (2.0, 40.0, False)
+
+
+def test_an_explanation_counts_edges_by_code():
+    module = module_of(
+        f"p = {ROW} parameter(0)",
+        f'a = {ROW} custom-call(p), custom_call_target="x"',
+        f"b = {ROW} abs(a)",
+        f"c = {ROW} negate(b)",
+        f"r = {ROW} tanh(c)",
+    )
+    report = hlo_opt.passes.explain_module(module, passes="instruction-fusion", simplify="never")
+    assert report.refusals_by_code == {"FUS308": 1} and len(report.refused) == 1 and len(report.fused) == 2
+    assert report.before.kernels >= report.after.kernels and run(module).decide()
