@@ -71,6 +71,8 @@ wrong("an operand replaced by another of the same shape", VALUES, ("exponential(
 wrong("one operand twice", VALUES, ("subtract(n, q)", "subtract(n, n)"))
 wrong("another operation", VALUES, ("exponential(s)", "exponential-minus-one(s)"))
 wrong("another operation that commutes", VALUES, ("multiply(d, ones)", "add(d, ones)"))
+wrong("the first factor squared", VALUES, ("multiply(d, ones)", "multiply(d, d)"))
+wrong("the second factor squared", VALUES, ("multiply(d, ones)", "multiply(ones, ones)"))
 wrong("another direction", VALUES, ("direction=LT", "direction=LE"))
 wrong("the opposite direction", VALUES, ("direction=LT", "direction=GT"))
 wrong("compared as a total order", VALUES, ("direction=LT", "direction=LT, type=TOTALORDER"))
@@ -178,6 +180,30 @@ wrong(
     ("  x = ", "  h = (f32[8]{0}, f32[8]{0}) tuple(q, s)\n  l = f32[8]{0} get-tuple-element(h), index=0\n  x = "),
 )
 
+SQUARES = """\
+HloModule m
+
+ENTRY e {
+  p = f32[2,2]{1,0} parameter(0)
+  c = f32[4,2]{1,0} concatenate(p, p), dimensions={0}
+  ROOT r = f32[8]{0} reshape(c)
+}
+"""
+wrong(
+    "the dimension of a concatenate",
+    SQUARES,
+    ("c = f32[4,2]{1,0} concatenate(p, p), dimensions={0}", "c = f32[2,4]{1,0} concatenate(p, p), dimensions={1}"),
+)
+wrong(
+    "the dimension of a concatenate in a concatenate",
+    edited(
+        SQUARES,
+        ("  ROOT", "  d = f32[8,2]{1,0} concatenate(c, c), dimensions={0}\n  ROOT"),
+        ("8]{0} reshape(c)", "16]{0} reshape(d)"),
+    ),
+    ("f32[8,2]{1,0} concatenate(c, c), dimensions={0}", "f32[4,4]{1,0} concatenate(c, c), dimensions={1}"),
+)
+
 # ---- constants
 
 CONSTANTS = f"""\
@@ -252,6 +278,11 @@ wrong(
     "a bitcast instead of a transpose",
     LAYOUTS,
     ("f32[6,4]{0,1} transpose(n), dimensions={1,0}", "f32[6,4]{0,1} bitcast(n)"),
+)
+wrong(
+    "a bitcast to another layout",
+    edited(LAYOUTS, ("transpose(n)", "transpose(h)"), ("  t = ", "  h = f32[4,6]{1,0} bitcast(p)\n  t = ")),
+    ("h = f32[4,6]{1,0}", "h = f32[4,6]{0,1}"),
 )
 wrong("dimensions of a transpose", LAYOUTS, ("dimensions={1,0}", "dimensions={0,1}"))
 wrong("bits read as another type", LAYOUTS, ("s = s32[8]{0} bitcast-convert(v)", "s = u32[8]{0} bitcast-convert(v)"))

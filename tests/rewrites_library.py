@@ -81,6 +81,14 @@ wrong(
 wrong(
     "another dimension contracted", LIBRARY, ("rhs_contracting_dims={0}, operand", "rhs_contracting_dims={1}, operand")
 )
+wrong(
+    "both dimensions contracted changed",
+    LIBRARY,
+    (
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}, operand",
+        "lhs_contracting_dims={0}, rhs_contracting_dims={1}, operand",
+    ),
+)
 wrong("factors swapped", LIBRARY, ("dot(p, q)", "dot(q, p)"))
 wrong("another kernel of a library", LIBRARY, ("__triton_gemm", "__cublas_fusion"))
 wrong(

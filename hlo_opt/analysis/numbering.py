@@ -114,7 +114,7 @@ class Table:
     made_by: list[Instruction | None] = field(default_factory=list)
     operands: list[tuple[int, ...]] = field(default_factory=list)
     keys: list[tuple[object, ...]] = field(default_factory=list)
-    parts: dict[tuple[int, int], tuple[Value, ...]] = field(default_factory=dict)
+    parts: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     waits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """What an occurrence waits for and does not imply otherwise."""
     roles: dict[str, _Role] = field(default_factory=dict)
@@ -340,10 +340,10 @@ class Numbering:
         if bare is None:
             bare = table.bare.number(shape)
         given: tuple[object, ...] = operands
-        if role is _Role.COMMUTATIVE and len(operands) == 2:
+        if role is _Role.COMMUTATIVE:
             one, other = operands
-            if isinstance(one, int) and isinstance(other, int) and one > other:
-                given = (other, one)
+            assert isinstance(one, int) and isinstance(other, int)
+            given = (min(one, other), max(one, other))
         elif role is _Role.CONSTANT:
             assert i.literal is not None
             given = (table.literals.number(i.literal),)
@@ -360,7 +360,7 @@ class Numbering:
         number = table.numbers.get(key)
         if number is None:
             number = table.add(key, i, tuple([table.flat(v) for v in operands]))
-        return number if shape.elements is None else table.taken_apart(number, shape)
+        return table.taken_apart(number, shape)
 
     def _value(
         self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered], inlined: bool
@@ -369,17 +369,17 @@ class Numbering:
         table = self.table
         opcode = i.opcode
         if opcode == "parameter":
-            number = i.parameter_number or 0
-            return table.taken_apart(table.number(("parameter", number, i.shape.without_layout()), i), i.shape)
+            key = ("parameter", i.parameter_number, table.bare.number(i.shape))
+            return table.taken_apart(table.number(key, i), i.shape)
         if inlined:
-            body = called[0]
+            (body,) = called
             if body.occurrences:
                 walk.happens(i, body.occurrences, body.acts)
             return body.root
         if opcode == "tuple":
             return operands
         if opcode == "get-tuple-element":
-            given = operands[0]
+            (given,) = operands
             assert isinstance(given, tuple)
             return given[i.attribute("index", int)]
         if opcode == "concatenate":
@@ -393,7 +393,7 @@ class Numbering:
                 for s in (i.shape, *[o.shape for o in i.operands])
             ]
         )
-        flat = tuple([v if isinstance(v, int) else table.flat(v) for v in operands])
+        flat = tuple([table.flat(v) for v in operands])
         head = (opcode, shapes, attribute_key(i), _called_key(i, called, table))
         if not acts:
             return table.taken_apart(table.number((*head, *flat), i, flat), i.shape)
@@ -402,13 +402,14 @@ class Numbering:
         return table.taken_apart(number, i.shape)
 
     def _concatenate(self, i: Instruction, operands: tuple[Value, ...]) -> Value:
-        dimension = i.ints("dimensions")[0]
-        parts: list[Value] = []
+        table, (dimension,) = self.table, i.ints("dimensions")
+        parts: list[int] = []
         for value in operands:
-            parts.extend(self.table.parts.get((value, dimension), (value,)) if isinstance(value, int) else (value,))
-        flat = tuple(self.table.flat(p) for p in parts)
-        number = self.table.number(("concatenate", dimension, i.shape.without_layout(), *flat), i, flat)
-        self.table.parts[number, dimension] = tuple(parts)
+            assert isinstance(value, int)
+            parts.extend(table.parts.get((value, dimension), (value,)))
+        flat = tuple(parts)
+        number = table.number(("concatenate", dimension, *flat), i, flat)
+        table.parts[number, dimension] = flat
         return number
 
     def _held(self, walk: _Walk, i: Instruction, value: Value) -> Value:
@@ -418,15 +419,12 @@ class Numbering:
         for predecessor in i.control_predecessors:
             needed.update(leaves(walk.values[predecessor]))
             needed.update(walk.inside.get(predecessor, ()))
-        inside = walk.inside.get(i, [])
-        for occurrence in sorted(inside):
+        for occurrence in sorted(walk.inside.get(i, ())):
             waits = self._not_implied(
                 needed.union(table.waits.get(occurrence, ())), table.operands[occurrence], occurrence
             )
             if waits:
                 table.waits[occurrence] = waits
-        if inside and i.opcode not in ("call", "fusion"):
-            return value
         return self._wrapped(walk, i, value, needed)
 
     def _wrapped(self, walk: _Walk, i: Instruction, value: Value, needed: set[int]) -> Value:

@@ -118,7 +118,7 @@ class _Search:
         self.budget = budget
         self.colours: dict[tuple[object, ...], int] = {}
 
-    def colour(self, *what: object) -> int:
+    def colour(self, what: tuple[object, ...]) -> int:
         return self.colours.setdefault(what, len(self.colours))
 
     def down(self, seeds: Seeds) -> Seeds:
@@ -134,7 +134,7 @@ class _Search:
             if graph.commutes(number):
                 operands.sort()
             waits = sorted([found.get(w, ~w) for w in graph.waits.get(number, ())])
-            found[number] = self.colour(graph.head(number), seeds.get(number), *operands, None, *waits)
+            found[number] = self.colour((graph.head(number), seeds.get(number), tuple(operands), tuple(waits)))
         return found
 
     def _up(self, view: _View, down: dict[int, int]) -> dict[int, int]:
@@ -143,7 +143,7 @@ class _Search:
         self.budget.left -= len(view.values)
         for number in reversed(view.values):
             users = sorted([(found[user], place) for user, place in view.users.get(number, ())])
-            found[number] = self.colour("up", down[number], number == view.part.root, *users)
+            found[number] = self.colour((down[number], *users))
         return found
 
     def alike(self, colours: Seeds) -> bool:
@@ -154,16 +154,15 @@ class _Search:
 
     def refined(self, seeds: Seeds) -> Seeds | None:
         """Seeds that tell apart what two looks at all values tell apart; None when the parts turn out to differ."""
-        known = 0
-        while len(set(seeds[0].values())) != known:
-            known = len(set(seeds[0].values()))
+        while True:
             downs = self.down(seeds)
             ups = [self._up(view, down) for view, down in zip(self.views, downs, strict=True)]
             one, other = ({o: up[o] for o in view.part.occurrences} for view, up in zip(self.views, ups, strict=True))
             if Counter(one.values()) != Counter(other.values()):
                 return None
-            seeds = one, other
-        return seeds
+            known, seeds = _kinds(seeds), (one, other)
+            if _kinds(seeds) == known:
+                return seeds
 
     def in_order(self, colours: Seeds) -> dict[int, int] | None:
         """The matching of equally coloured occurrences in their order, if it is one."""
@@ -196,7 +195,7 @@ class _Search:
             refined = self.refined(state)
             if refined is None:
                 continue
-            if len(set(refined[0].values())) > len(set(state[0].values())):
+            if _kinds(refined) > _kinds(state):
                 stack.append(iter([refined]))
                 continue
             tied = _smallest_tie(refined[0])
@@ -207,10 +206,15 @@ class _Search:
     def _singled_out(self, seeds: Seeds, tied: int) -> Iterator[Seeds]:
         """All occurrences of a colour in their order, which is quick where they are alike; then the first against each of the other part."""
         ours, theirs = ([o for o, colour in part.items() if colour == tied] for part in seeds)
-        singles = [self.colour("single", tied, k) for k in range(len(ours))]
+        singles = [self.colour((tied, k)) for k in range(len(ours))]
         yield seeds[0] | dict(zip(ours, singles, strict=True)), seeds[1] | dict(zip(theirs, singles, strict=True))
         for candidate in theirs:
             yield {**seeds[0], ours[0]: singles[0]}, {**seeds[1], candidate: singles[0]}
+
+
+def _kinds(seeds: Seeds) -> int:
+    """How many kinds the occurrences are told apart into; as many in both parts."""
+    return len(set(seeds[0].values()))
 
 
 def _smallest_tie(colours: dict[int, int]) -> int | None:

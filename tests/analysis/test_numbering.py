@@ -190,6 +190,27 @@ def test_what_is_visited_is_counted():
     assert counts == [7 + 2 * 3, 7 + 3 * 4]
 
 
+def test_as_many_instructions_are_visited_as_there_may_be(monkeypatch: pytest.MonkeyPatch):
+    module = hlo_opt.parse("HloModule m\n\n" + entry("ROOT r = f32[8]{0} add(p, q)"))
+    monkeypatch.setattr(numbering, "WORK_LIMIT", 3)
+    Numbering(module, Table()).entry()
+    monkeypatch.setattr(numbering, "WORK_LIMIT", 2)
+    with pytest.raises(VerifyError, match="expand to more than 2 instructions"):
+        Numbering(module, Table()).entry()
+
+
+def test_values_are_kept_where_a_computation_stands_on_its_own_parameters():
+    text = "f { a = f32[8]{0} parameter(0) ROOT r = f32[8]{0} negate(a) }\n\n"
+    module = hlo_opt.parse("HloModule m\n\n" + text + entry("ROOT c = f32[8]{0} call(p), to_apply=f"))
+    one = Numbering(module, Table())
+    outer = one.entry()
+    body = next(iter(module.computations))
+    assert set(outer.values) == set(module.entry.instructions)
+    inlined = one.computation(body, (outer.values[module.entry.parameters[0]],))
+    assert inlined.root == outer.root and not inlined.values
+    assert set(one.computation(body, None).values) == set(body.instructions)
+
+
 def test_heads_are_numbers_of_what_values_are_but_for_their_operands():
     table = Table()
     module = hlo_opt.parse(

@@ -92,6 +92,7 @@ def tried(toy: Toy, one: Part, other: Part) -> bool:
 
 
 TWO = "a = o p; b = o p; "
+MANY = TWO + "c = o p; d = o p; "
 SAME = [
     (TWO + "r = - a b", TWO + "r = - a b"),
     (TWO + "r = - a b", TWO + "r = - b a"),
@@ -105,6 +106,8 @@ SAME = [
     (TWO + "c = oo a; d = oo b; r = n c", TWO + "c = oo a; d = oo b; r = n d"),
     ("a = o p; r = n a", "a = o p; r = n a"),
     ("a = o p; r = n p", "a = o p; r = n p"),
+    ("a = o p; x = n a; c = o p waits x; r = m c", "a = o p; x = n a; c = o p waits x; r = m c"),
+    (TWO + "x = n a; c = oo p waits x; r = m c", TWO + "x = n b; c = oo p waits x; r = m c"),
 ]
 DIFFERENT = [
     (TWO + "r = - a b", TWO + "r = - a a"),
@@ -181,6 +184,10 @@ CHAIN = "a = o p; " + "".join(f"x{k} = - {'a a' if not k else f'x{k - 1} x{k - 1
             TWO + "c = o p waits b; d = o p waits b; r = t c a d",
             80,
         ),
+        (TWO + "c = oo p waits a; r = n c", TWO + "c = oo p waits b; r = n c", 64),
+        (MANY + "x = - a b; y = - c d; r = t x y", MANY + "x = - a c; y = - b d; r = t x y", 112),
+        (MANY + "x = - a b; y = - c d; r = + x y", MANY + "x = - b a; y = - d c; r = + x y", 112),
+        (MANY + "x = + a b; y = + c d; r = t x y", MANY + "x = + d b; y = + c a; r = t x y", 112),
         ("x = n p; y = n x; a = o y; r = n a", "x = n p; y = n x; a = o y; r = n a", 8),
         (CHAIN, CHAIN, 248),
         (RING, RING, 72),

@@ -290,6 +290,27 @@ def test_a_refusal_names_what_differs(before: str, after: str, message: str):
     assert refusal(before, after) == message
 
 
+def test_a_refusal_names_the_parameter_of_the_entry():
+    """Not that of a reducer, which has the same number and was read before it."""
+    text = """\
+HloModule m
+
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  z = f32[] constant(0)
+  t = f32[] reduce(p, z), dimensions={0}, to_apply=add
+  w = f32[4]{0} broadcast(t), dimensions={}
+  q = f32[4]{0} parameter(1)
+  ROOT r = f32[4]{0} subtract(w, q)
+}
+"""
+    assert refusal(text, text.replace("(w, q)", "(w, p)")).endswith(
+        "q = f32[4]{0} parameter(1) became p = f32[4]{0} parameter(0)"
+    )
+
+
 def test_a_refusal_shows_so_much_of_a_constant():
     def text(last: int) -> str:
         numbers = ", ".join(["0"] * 200 + [str(last)])
