@@ -2,7 +2,7 @@
 
 Fusions and calls are looked through, tuples are taken apart, commutative operands are sorted, and a concatenate of concatenates along the same
 dimension counts as one. Modules numbered with one shared table compare by number. Layouts count only where bytes are read as they lie: bitcast,
-custom-call and its like, fusions that are not looked through, and what has side effects.
+custom-call and its like, in what called computations take and give, and what has side effects.
 
 A side effect has a number of its own each time that it happens: two draws of a generator are two values, also where one text is called twice. So has
 what waits for a control dependency that nothing else implies, for when it is computed counts. Both are occurrences; whether those of two computations
@@ -386,7 +386,7 @@ class Numbering:
             return self._concatenate(i, operands)
         # what only waits inside does nothing outside: where nobody asks for the result, it may go
         acts = has_side_effect(i) or any(n.acts for n in called)
-        reads_bytes = acts or opcode == "fusion" or _is_opaque(opcode)
+        reads_bytes = acts or _is_opaque(opcode)
         shapes = tuple(
             [
                 (table.laid_out if reads_bytes else table.bare).number(s)

@@ -198,18 +198,17 @@ class _Search:
             if _kinds(refined) > _kinds(state):
                 stack.append(iter([refined]))
                 continue
-            tied = _smallest_tie(refined[0])
-            if tied is not None:
-                stack.append(self._singled_out(refined, tied))
+            stack.append(self._singled_out(refined, _first_tie(refined[0])))
         return None
 
     def _singled_out(self, seeds: Seeds, tied: int) -> Iterator[Seeds]:
         """All occurrences of a colour in their order, which is quick where they are alike; then the first against each of the other part."""
         ours, theirs = ([o for o, colour in part.items() if colour == tied] for part in seeds)
+        first, *_ = ours
         singles = [self.colour((tied, k)) for k in range(len(ours))]
         yield seeds[0] | dict(zip(ours, singles, strict=True)), seeds[1] | dict(zip(theirs, singles, strict=True))
         for candidate in theirs:
-            yield {**seeds[0], ours[0]: singles[0]}, {**seeds[1], candidate: singles[0]}
+            yield {**seeds[0], first: singles[0]}, {**seeds[1], candidate: singles[0]}
 
 
 def _kinds(seeds: Seeds) -> int:
@@ -217,7 +216,6 @@ def _kinds(seeds: Seeds) -> int:
     return len(set(seeds[0].values()))
 
 
-def _smallest_tie(colours: dict[int, int]) -> int | None:
-    """The colour that the fewest occurrences share, the first of equals; None when none does."""
-    counts = Counter(colours.values())
-    return min((c for c in counts if counts[c] > 1), key=lambda c: counts[c], default=None)
+def _first_tie(colours: dict[int, int]) -> int:
+    """A colour that several occurrences share. There is one: where none did, their matching in order would be the only one, and have been found."""
+    return next(colour for colour, count in Counter(colours.values()).items() if count > 1)

@@ -85,7 +85,7 @@ def _slice_conflict(edge: Edge, odd: Instruction, update: Node, others: list[Nod
 
 
 def _harmless(node: Node) -> bool:
-    return node.opcode in ("bitcast", "constant", "parameter", "tuple") or is_elementwise(node.instruction)
+    return node.opcode in ("bitcast", "constant") or is_elementwise(node.instruction)
 
 
 def _other_uses(cluster: Cluster, place: Node, root: Node) -> list[Node]:
@@ -101,9 +101,9 @@ def _other_uses(cluster: Cluster, place: Node, root: Node) -> list[Node]:
     return found
 
 
-def _slice_dimensions(instruction: Instruction) -> list[SliceDimension]:
-    found = instruction.value("slice", ())
-    return [d for d in found if isinstance(d, SliceDimension)] if isinstance(found, tuple) else []
+def _slice_dimensions(instruction: Instruction) -> tuple[SliceDimension, ...]:
+    """What a slice takes of each dimension; empty for a dynamic-slice."""
+    return instruction.attribute("slice", tuple) if "slice" in instruction.attributes else ()
 
 
 def _sizes(dimensions: tuple[int, ...]) -> str:

@@ -117,6 +117,11 @@ def test_more_than_one_operation_that_moves_data():
     assert conflict(single, entry.replace("(p)", "(q)") + UPDATE) is None
 
 
+def test_a_constant_moves_no_data():
+    shifted = f"shifted {{\n  a = {V} parameter(0)\n  k = {S} parameter(1)\n  c = {S} constant(1)\n  d = {S} add(k, c)\n  ROOT s = {W} dynamic-slice(a, d), dynamic_slice_sizes={{8}}\n}}\n"
+    assert conflict(shifted, f"  x = {W} fusion(p, i), kind=kLoop, calls=shifted\n" + UPDATE) == "FUS606"
+
+
 def test_an_update_behind_bitcasts_is_of_the_same_buffer():
     body = fused(f"d = {V} bitcast(a)", f"c = {V} bitcast(d)", f"ROOT r = {V} dynamic-update-slice(c, b, k)")
     assert conflict(body, ELSEWHERE + TAIL) == "FUS606"
