@@ -570,7 +570,13 @@ def _type_of(rows: Array, instruction: Instruction) -> ElementType:
     return instruction.shape.type if rows.dtype == instruction.shape.type.dtype else F32
 
 
-_COMPLEX_RULES: dict[str, Rule] = {"atan2": _complex_atan2, "multiply": _complex_product, "power": _complex_power}
+_COMPLEX_RULES: dict[str, Rule] = {
+    "atan2": _complex_atan2,
+    "compare": _compare,
+    "multiply": _complex_product,
+    "power": _complex_power,
+    "select": _select,
+}
 _RULES: dict[str, Rule] = {
     "abs": _even(0.0),
     "atan2": _atan2,
