@@ -92,9 +92,7 @@ def elementwise(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     spec, element_type = find(instruction.opcode), instruction.shape.type
     assert spec is not None and spec.tolerance is not None
     narrow = element_type.is_narrow_float
-    tolerance = (
-        spec.tolerance(F32 if narrow else element_type) if element_type.is_float or element_type.is_complex else 0.0
-    )
+    tolerance = spec.tolerance(F32 if narrow else element_type)
     target = _in_f32(instruction) if narrow and tolerance else instruction
     wide = face(target) if target is not instruction else evaluate
     rule = _rule(instruction)

@@ -71,17 +71,13 @@ def _same_places(
 def _open(
     analyst: Any, instruction: Instruction, evaluate: Evaluate, values: list[Value], first: int, writes: bool
 ) -> Any:
-    """Which elements of the result depend on an open index: those that take another place of the operand at one bound than at the other."""
+    """Which elements of the result depend on an open index: those that take another place of the operand at one bound than at the other; of an update, all."""
     source = np.asarray(picked(values[0], VALUE))
+    if writes:
+        return np.full(source.shape, not all(certain(rows_of(v)).all() for v in values[first:]))
     places: Any = np.arange(source.size).reshape(source.shape)
-    found = []
-    for row in (VALUE, LOW, HIGH):
-        indices = [picked(v, row) for v in values[first:]]
-        given = [places]
-        if writes:
-            update = np.asarray(picked(values[1], VALUE))
-            given.append(-1 - np.arange(update.size).reshape(update.shape))
-        found.append(np.asarray(evaluate(analyst, instruction, [*given, *indices])))
-    if writes and not all(certain(rows_of(v)).all() for v in values[first:]):
-        return np.ones(source.shape, np.bool_)
+    found = [
+        np.asarray(evaluate(analyst, instruction, [places, *(picked(v, row) for v in values[first:])]))
+        for row in (VALUE, LOW, HIGH)
+    ]
     return (found[0] != found[1]) | (found[0] != found[2])

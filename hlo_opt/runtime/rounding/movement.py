@@ -39,8 +39,6 @@ def _broadcast(instruction: Instruction, rows: list[Array]) -> Array:
     sizes, to = instruction.shape.dimensions, instruction.ints("dimensions")
     spread = [1] * len(sizes)
     order = sorted(range(len(to)), key=lambda k: to[k])
-    for k in to:
-        spread[k] = sizes[k]
     moved = rows[0].transpose(0, *(1 + k for k in order)) if order != list(range(len(to))) else rows[0]
     source = [moved.shape[1 + place] for place in range(len(order))]
     for place, k in enumerate(sorted(to)):
