@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo_opt.analysis.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
-from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.plans import Plan, plan, region_of
 
 
@@ -37,8 +37,7 @@ def as_fusion(cluster: Cluster) -> Instruction:
     if len(roots) > 1:
         root = edit.append(body, Instruction("roots", "tuple", Shape.tuple_of(*(r.shape for r in roots)), roots))
     edit.set_root(body, root)
-    attributes: dict[str, Attribute | Called] = {"kind": Attribute.of("kLoop"), "calls": Called(body)}
-    return Instruction("candidate", "fusion", root.shape, list(cluster.inputs), attributes)
+    return Instruction("candidate", "fusion", root.shape, list(cluster.inputs), {"calls": Called(body)})
 
 
 def trial_plan(module: Module, cluster: Cluster, target: DeviceTarget) -> Plan | Reason:

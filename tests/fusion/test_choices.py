@@ -285,3 +285,19 @@ def test_which_types_are_cheap_and_which_converts_are_free() -> None:
     assert always_duplicable(root("f32[64] convert(h)")) and not always_duplicable(root("bf16[64] convert(x)"))
     assert always_duplicable(root("f32[2] constant({1, 2})")) and always_duplicable(root("s32[64] bitcast(p)"))
     assert is_expensive(root("f64[64] exponential(q)")) and not is_expensive(root("f32[64] negate(p)"))
+
+
+def test_only_a_row_kernel_reads_once_per_row() -> None:
+    """What the sum of each row is made from is read for each element of the result: in a loop, again and again."""
+    body = (
+        f"x9 = {WIDE} parameter(0)",
+        "z9 = f32[] constant(0)",
+        f"y9 = {ROW} reduce(x9, z9), {ROWS}",
+        f"b9 = {WIDE} broadcast(y9), dimensions={{0}}",
+    )
+    for rows, reused in ((1, False), (0, True)):
+        found = edge(f"a = {WIDE} tanh(p)", f"b = {WIDE} fusion(a), kind=kInput, calls=rows9", rows9=body)
+        found.state._caches["rows"] = {found.consumer: rows}
+        expected = no("FUS402", producer="a", opcode="tanh", user="b9", user_opcode="broadcast") if reused else None
+        assert PLAIN.expensive_reuse(found) == expected
+        assert XLA.expensive_reuse(found) is not None

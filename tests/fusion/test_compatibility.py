@@ -665,3 +665,32 @@ def test_a_slow_reduction_is_no_hero():
         held=held,
     )
     assert rules.hero_for(state_of(module), module.entry.root).instruction.name == "bc"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f32[128,96]{1,0} concatenate(p, p), dimensions={0}",
+        f"{WIDE} broadcast(v), dimensions={{0}}",
+        "f32[6144]{0} bitcast(p)",
+        "f32[7,96]{1,0} dynamic-slice(p, i, i), dynamic_slice_sizes={7,96}",
+        "s32[5]{0} iota(), iota_dimension=0",
+        "f32[66,96]{1,0} pad(p, z), padding=1_1x0_0",
+        ROW_SUM,
+        f"{WIDE} reduce-window(p, z), window={{size=1x1}}, to_apply=sum",
+        "f32[96,64]{1,0} reshape(p)",
+        REVERSED,
+        part("0:4"),
+        "f32[5,96]{1,0} gather(p, places), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,96}",
+        "f32[64,1,96]{2,1,0} transpose(t1), dimensions={1,0,2}",
+    ],
+)
+def test_what_loops_compute_is_kept(line: str):
+    module = module_of(
+        *INPUTS,
+        "t1 = f32[1,64,96]{2,1,0} parameter(11)",
+        f"a = {line}",
+        f"b = {line.split('} ')[0]}}} abs(a)",
+        "r = f32[] add(z, z)",
+    )
+    assert rules.producer_form(Kept(named(module, "a"), named(module, "b"), state_of(module))) is None

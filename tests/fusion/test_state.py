@@ -153,6 +153,20 @@ def test_what_lies_between_an_operand_and_the_results():
     assert found == {"p": ["b", None, "b"], "q": ["c", "c", "c"]}
 
 
+def test_what_reads_several_times_need_not_make_more():
+    """A sum reads its first value for every row; it makes fewer elements, and what follows it none more."""
+    body = (
+        "z1 = f32[] constant(0)",
+        f"n = {WIDE} negate(x)",
+        "b = f32[96,64]{1,0} broadcast(n), dimensions={1,0}",
+        "a = f32[96,64]{1,0} abs(b)",
+    )
+    state, fusion, module = fused(*body, shape="f32[96,64]{1,0}")
+    below, place = state.below(fusion), state.cluster(fusion).inputs[named(module, "p")]
+    assert below.reusing[place].instruction.name == below.reusing_once_per_row[place].instruction.name == "b"
+    assert below.enlarging.get(place) is None
+
+
 @pytest.mark.parametrize(
     ("line", "shape", "enlarging"),
     [

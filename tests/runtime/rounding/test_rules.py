@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from hlo_opt.runtime.rounding.analysis import Analyst
 from hlo_opt.runtime.rounding.spread import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 
 from .spreads import DTYPES, parsed, run
@@ -362,3 +363,87 @@ def test_a_sampled_function_is_twice_as_wide_as_what_was_seen(low: float, high: 
         found_low, found_high = (getattr(b, part) for b in bounds(made))
         assert found_low == pytest.approx(at - 2 * (at - min(seen)), rel=1e-12)
         assert found_high == pytest.approx(at + 2 * (max(seen) - at), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operands", "types", "result", "ties"),
+    [
+        ("floor", [(0.5, 0.75, 1.5)], ["f64"], "f64", 1),
+        ("floor", [(0.5, 0.75, 0.9)], ["f64"], "f64", 0),
+        ("sign", [(-1, 1, 2)], ["f64"], "f64", 1),
+        ("is-finite", [(1, 2, INF)], ["f64"], "pred", 1),
+        ("convert", [(0.5, 0.75, 1.5)], ["f64"], "s32", 1),
+        ("convert", [(0.5, 0.75, 1.5)], ["f64"], "f32", 0),
+        ("convert", [(0.5, 0.75, 1.5)], ["f64"], "bf16", 0),
+        ("add", [(1, 2, 3), 1], ["s32"] * 2, "s32", 0),
+        ("and", [(False, True, True), True], ["pred"] * 2, "pred", 0),
+    ],
+)
+def test_what_counts_as_a_tie(opcode: str, operands: list[object], types: list[str], result: str, ties: int) -> None:
+    body = "\n".join(f"  p{n} = {t}[1]{{0}} parameter({n})" for n, t in enumerate(types))
+    module = parsed(f"{body}\n  ROOT r = {result}[1]{{0}} {opcode}({', '.join(f'p{n}' for n in range(len(types)))})")
+    analyst = Analyst(np.random.default_rng(0))
+    told: list[tuple[str, int]] = []
+    analyst.tie = lambda instruction, elements: told.append((instruction.name, elements))  # type: ignore[method-assign]
+    analyst.call(module.entry, [value(o, t) for o, t in zip(operands, types, strict=True)])
+    assert told == [("r", 1)] * ties
+
+
+def test_how_deep_a_value_is() -> None:
+    module = parsed("  a = f64[1]{0} parameter(0)\n  b = f64[1]{0} parameter(1)\n  ROOT r = f64[1]{0} add(a, b)")
+    one, other = value((1, 2, 3), "f64"), value((1, 2, 3), "f64")
+    assert isinstance(one, Spread) and isinstance(other, Spread)
+    other.depth = 2
+    (made,) = run(module, [one, other])
+    assert isinstance(made, Spread) and made.depth == 3
+    (fresh,) = run(parsed("  a = f64[1]{0} parameter(0)\n  ROOT r = f64[1]{0} exponential(a)"), [np.array([0.5])])
+    assert isinstance(fresh, Spread) and fresh.depth == 1
+
+
+def test_a_narrow_function_is_computed_in_f32_and_rounded_once() -> None:
+    (made,) = run(
+        parsed("  a = bf16[1]{0} parameter(0)\n  ROOT r = bf16[1]{0} tanh(a)"), [value((0.5, 0.75, 1.0), "bf16")]
+    )
+    assert isinstance(made, Spread) and made.rows.dtype == TYPES["bf16"]
+    assert bounds(made) == tuple(np.float32(math.tanh(x)).astype(TYPES["bf16"]) for x in (0.5, 1.0))
+    (kept,) = run(
+        parsed(
+            "  p = pred[1]{0} parameter(0)\n  a = bf16[1]{0} parameter(1)\n  b = f16[1]{0} convert(a)\n  ROOT r = f16[1]{0} logistic(b)"
+        ),
+        [np.array([True]), value((0.5, 0.75, 1.0), "bf16")],
+    )
+    assert isinstance(kept, Spread) and kept.rows.dtype == np.float16
+
+
+def test_an_element_that_no_imagined_backend_took_the_other_way_is_taken_so_by_one() -> None:
+    from hlo_opt.runtime.rounding.elementwise import force
+
+    class Noise:
+        rewritten = False
+
+        def __init__(self, sign: float) -> None:
+            self.sign = sign
+
+        def noise(self, shape: tuple[int, ...]) -> object:
+            return np.full(shape, self.sign)
+
+        def tie(self, instruction: object, elements: int) -> None: ...
+
+    for dtype, low, middle, high, other in (
+        (np.int32, 1, 1, 3, 2),
+        (np.int32, 1, 3, 3, 2),
+        (np.bool_, False, True, True, False),
+        (np.float16, 1.0, 1.0, 2.0, 1.0009765625),
+        (np.float16, 1.0, 2.0, 2.0, 1.9990234375),
+    ):
+        for sign, lane in ((1.0, 0), (-1.0, 1)):
+            rows = np.array([middle, low, high, *[middle] * 4], dtype).reshape(ROWS, 1)
+            force(Noise(sign), rows, np.array([True]))
+            moved = rows[MOVED:][:, 0]
+            assert moved[lane] == other and [m for k, m in enumerate(moved) if k != lane] == [middle] * 3
+            rows = np.array([middle, low, high, *[middle] * 4], dtype).reshape(ROWS, 1)
+            force(Noise(sign), rows, np.array([False]))
+            assert (rows[MOVED:] == middle).all()
+    rows = np.array([1, 1, 3, 3, 1, 1, 1], np.int32).reshape(ROWS, 1)
+    force(Noise(1.0), rows, np.array([True]))
+    assert list(rows[MOVED:][:, 0]) == [3, 1, 1, 1]
