@@ -271,6 +271,15 @@ def test_what_a_kernel_computes_last():
     assert [decisions._root(of[name]).name for name in "pfgr"] == ["p", "y0", "g", "y2"]
 
 
+def test_a_kernel_that_computes_nothing_has_no_last_value():
+    module = module_of(
+        f"p = {ROW} parameter(0)",
+        "f = () fusion(p), kind=kLoop, calls=empty",
+        empty=(f"x = {ROW} parameter(0)", "t = () tuple()"),
+    )
+    assert decisions._root(module.entry.root).name == "t"
+
+
 def test_reasons_that_say_the_same_are_one():
     one, other = Reason.of("FUS502", limit=1), Reason.of("FUS502", limit=2)
     assert decisions._unique([one, other, Reason.of("FUS502", limit=1)]) == [one, other]

@@ -163,10 +163,12 @@ def test_one_that_takes_as_long_is_merged(
 @pytest.mark.parametrize("row_kernels", [True, False])
 def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypatch: pytest.MonkeyPatch):
     asked: list[int] = []
+    given: list[object] = []
     estimate = fusion_merger.estimate_fusion
 
     def counted(producer: object, takers: list[object]) -> tuple[float, float, float, float]:
         asked.append(len(takers))
+        given.append(producer)
         return estimate(producer, takers)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fusion_merger, "estimate_fusion", counted)
@@ -175,6 +177,7 @@ def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypat
     priced = engine.state.priced if row_kernels else engine.state.priced_by_xla
     found = [merger._times(engine, of["f"], takers) for _ in range(2)]
     assert asked == [2] and found[0] == found[1] == estimate(priced(of["f"]), [priced(u) for u in takers])[:2]
+    assert given == [priced(of["f"])] and engine.state.priced(of["f"]) is not engine.state.priced_by_xla(of["f"])
     FusionMerger(row_kernels=not row_kernels)._times(engine, of["f"], takers)
     merger._times(engine, of["f"], [of["a"]])
     assert asked == [2, 2, 1]
