@@ -196,3 +196,45 @@ right(
     ),
     ('}, execution_thread="main"', "}"),
 )
+
+NOTHING = """\
+HloModule m
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  t = () tuple()
+  n = f32[8]{0} negate(p)
+  y = f32[8]{0} abs(n)
+  z = f32[8]{0} sine(p), control-predecessors={y}
+  ROOT r = (f32[8]{0}, f32[8]{0}) tuple(y, z)
+}
+"""
+right("waiting for nothing", NOTHING, ("control-predecessors={y}", "control-predecessors={y, t}"))
+right(
+    "an order that an operand of what is waited for implies",
+    NOTHING,
+    ("control-predecessors={y}", "control-predecessors={y, n}"),
+)
+right(
+    "waiting for nothing at all",
+    edited(NOTHING, ("sine(p), control-predecessors={y}", "sine(p)")),
+    ("sine(p)", "sine(p), control-predecessors={t}"),
+)
+
+DRAWS_AND_WAITS = """\
+HloModule m
+
+both { p = f32[8]{0} parameter(0) z = f32[] constant(0) d = f32[8]{0} rng(z, z), distribution=rng_uniform n = f32[8]{0} negate(p) ROOT s = f32[8]{0} sine(p), control-predecessors={n} }
+never { p = f32[8]{0} parameter(0) ROOT r = pred[] constant(false) }
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  w = f32[8]{0} while(p), condition=never, body=both
+  ROOT r = f32[8]{0} negate(p)
+}
+"""
+wrong(
+    "a loop that draws and then waits lost",
+    DRAWS_AND_WAITS,
+    ("  w = f32[8]{0} while(p), condition=never, body=both\n", ""),
+)

@@ -420,9 +420,7 @@ class Numbering:
             needed.update(leaves(walk.values[predecessor]))
             needed.update(walk.inside.get(predecessor, ()))
         for occurrence in sorted(walk.inside.get(i, ())):
-            waits = self._not_implied(
-                needed.union(table.waits.get(occurrence, ())), table.operands[occurrence], occurrence
-            )
+            waits = self._not_implied(needed.union(table.waits.get(occurrence, ())), table.operands[occurrence])
             if waits:
                 table.waits[occurrence] = waits
         return self._wrapped(walk, i, value, needed)
@@ -430,7 +428,7 @@ class Numbering:
     def _wrapped(self, walk: _Walk, i: Instruction, value: Value, needed: set[int]) -> Value:
         if not isinstance(value, int):
             return tuple([self._wrapped(walk, i, v, needed) for v in value])
-        waits = self._not_implied(needed, (value,), len(self.table.made_by))
+        waits = self._not_implied(needed, (value,))
         if not waits:
             return value
         number = self.table.occurrence(_WAITS, i, (value,))
@@ -438,10 +436,12 @@ class Numbering:
         walk.happens(i, [number], False)
         return number
 
-    def _not_implied(self, needed: set[int], operands: tuple[int, ...], waiter: int) -> tuple[int, ...]:
+    def _not_implied(self, needed: set[int], operands: tuple[int, ...]) -> tuple[int, ...]:
         """Of what a value waits for, that which is not over by then anyway, because an operand, or another of them, comes after it."""
+        if not needed:
+            return ()
         table = self.table
-        first = min(needed, default=waiter)
+        first = min(needed)
         seen: set[int] = set()
         stack = [*operands]
         for number in needed:

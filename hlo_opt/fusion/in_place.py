@@ -117,12 +117,13 @@ def _same_start(one: Instruction, other: Instruction) -> bool:
     return left is not None and left == right
 
 
-def _constant(instruction: Instruction) -> int | None:
-    literal = instruction.literal
-    if instruction.opcode != "constant" or literal is None or literal.is_elided or instruction.shape.element_count != 1:
+def _constant(start: Instruction) -> int | None:
+    """The value of a constant start, a scalar; None where it is none, or was left out of the text."""
+    literal = start.literal
+    if literal is None or literal.is_elided:
         return None
-    value = literal.value
-    return None if isinstance(value, tuple) else int(value.reshape(-1)[0])
+    assert not isinstance(literal.value, tuple)
+    return int(literal.value)
 
 
 def scatter_conflict(edge: Edge) -> Reason | None:
@@ -137,8 +138,6 @@ def scatter_conflict(edge: Edge) -> Reason | None:
         if node.opcode != "scatter":
             continue
         for operand in node.operands[: len(node.operands) // 2]:
-            if operand.is_input and (
-                operand.instruction is edge.producer or operand.instruction in edge.producer.operands
-            ):
+            if operand.instruction is edge.producer or operand.instruction in edge.producer.operands:
                 return Reason.of("FUS610", producer=edge.producer_name, scatter=node.instruction.name)
     return None

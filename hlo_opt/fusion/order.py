@@ -72,7 +72,7 @@ class Order:
     def depends_otherwise(self, user: Instruction, on: Instruction) -> bool:
         """Whether the user depends on another of its operands that depends on `on`, so that there is a path besides the direct one."""
         first = self.place(on)
-        others = [o for o in (*user.operands, *user.control_predecessors) if o is not on and self.place(o) > first]
+        others = [o for o in (*user.operands, *user.control_predecessors) if self.place(o) > first]
         if not others:
             return False
         reached = self.below(on, max(self.place(o) for o in others))
@@ -80,21 +80,15 @@ class Order:
 
     def merge(self, one: Instruction, other: Instruction, merged: Instruction) -> None:
         """Both are about to become `merged`, which may be one of them. Neither may reach the other but directly. Call before the graph changes."""
+        places = self._place
         early, late = sorted((one, other), key=self.place)
-        first, last = self.place(early), self.place(late)
-        after = [i for i in self.below(early, last) if i in self._place and i is not late]
-        before = [i for i in self.above(late, first) if i in self._place and i is not early]
-        after.sort(key=self._place.__getitem__)
-        before.sort(key=self._place.__getitem__)
-        moved = [*(i for i in before if i is not late), *(i for i in after if i is not early)]
-        places = sorted(self._place[i] for i in (*moved, early, late))
-        count = len(before) - 1
-        for place, instruction in zip(places, moved[:count], strict=False):
-            self._place[instruction] = place
-        for place, instruction in zip(places[count + 2 :], moved[count:], strict=True):
-            self._place[instruction] = place
-        del self._place[early], self._place[late]
-        self._place[merged] = places[count]
+        first, last = places[early], places[late]
+        above = [i for i in self.above(late, first) if i in places and i not in (early, late)]
+        below = [i for i in self.below(early, last) if i in places and i not in (early, late)]
+        above.sort(key=places.__getitem__)
+        below.sort(key=places.__getitem__)
+        free = sorted([places.pop(i) for i in (*above, early, late, *below)])
+        places.update(zip((*above, merged, *below), free, strict=False))
 
     def rename(self, old: Instruction, new: Instruction) -> None:
         """`new` has taken the place of `old`."""
@@ -107,8 +101,8 @@ class Group:
 
     def __init__(self, order: Order, start: Instruction, candidates: Iterable[Instruction]) -> None:
         self._order = order
-        places = [order.place(c) for c in candidates]
-        self._first, self._last = min(places, default=0), max(places, default=0)
+        places = [order.place(c) for c in (start, *candidates)]
+        self._first, self._last = min(places), max(places)
         self._below: set[Instruction] = set()
         self._above: set[Instruction] = set()
         self.add(start)

@@ -176,6 +176,13 @@ def test_orders_that_are_too_far_apart_to_be_compared_count(monkeypatch: pytest.
     assert same(chain, free)
 
 
+def test_each_value_between_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
+    lines = "".join(f"a{k + 1} = f32[8]{{0}} add(a{k}, a{k})\n " for k in range(30))
+    chain = entry(f"a0 = f32[8]{{0}} sine(p)\n {lines}ROOT r = f32[8]{{0}} tan(a30), control-predecessors={{a0}}")
+    monkeypatch.setattr(numbering, "_REACH_LIMIT", 40)
+    assert same(chain, chain.replace(", control-predecessors={a0}", ""))
+
+
 def test_what_is_visited_is_counted():
     """Bodies once for what they are given; those that draw each time."""
     inner = "f {\n a = f32[8]{0} parameter(0)\n z = f32[] constant(0)\n LINE\n ROOT b = f32[8]{0} negate(a)\n}\n\n"

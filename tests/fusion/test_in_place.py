@@ -67,6 +67,11 @@ def test_a_slice_must_be_what_is_overwritten(start: str, read: str, expected: st
     assert conflict("", entry + f"  ROOT u = {V} dynamic-update-slice(p, x, {start})") == expected
 
 
+def test_a_start_that_was_left_out_of_the_text_is_no_start_that_is_known():
+    entry = f"  c = {S} constant({{...}})\n  x = {W} slice(p), slice={{[8:16]}}\n"
+    assert conflict("", entry + f"  ROOT u = {V} dynamic-update-slice(p, x, c)") == "FUS606"
+
+
 @pytest.mark.parametrize(
     ("starts", "read", "expected"),
     [

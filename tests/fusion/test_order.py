@@ -150,7 +150,7 @@ def test_an_element_stands_where_its_tuple_does() -> None:
     computation.index_users()
     order = Order(computation, [pair, later, element, user])
     assert element in order.below(pair, order.place(later))
-    assert order.depends(user, pair)
+    assert order.depends(user, pair) and order.depends(element, pair) and not order.depends(pair, element)
     assert not order.depends(later, pair)
 
 
@@ -230,7 +230,7 @@ def test_a_group_looks_between_its_candidates() -> None:
         truth.connected(members[5], i) for i in members[4:8] if i is not members[5]
     ]
     nobody = Group(order, members[5], [])
-    assert not nobody.knows(members[5]) and nobody.knows(members[0])
+    assert [k for k, i in enumerate(members) if nobody.knows(i)] == [5]
     order.rename(members[5], members[5])
     assert order.place(members[5]) == 5
 
@@ -243,3 +243,18 @@ def test_what_takes_the_place_of_an_old_instruction_is_there_once() -> None:
     order.rename(old, new)
     with pytest.raises(KeyError):
         order.place(old)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_merged_into_another_has_no_place(turned: bool, is_late: bool) -> None:
+    computation = graph(2, 12)
+    members = list(computation.instructions)
+    truth = Reachability(computation, members)
+    early, late = next((a, b) for k, a in enumerate(members) for b in members[k + 3 :] if not truth.connected(a, b))
+    order = Order(computation, members)
+    kept, gone = (late, early) if is_late else (early, late)
+    order.merge(*((gone, kept) if turned else (kept, gone)), kept)
+    assert order.place(kept) in range(12)
+    with pytest.raises(KeyError):
+        order.place(gone)
