@@ -109,6 +109,8 @@ _TYPE = re.compile(
 _WORD = re.compile("|".join(rf"(?<![\w.]){re.escape(word)}(?!\w)" for word in _WORDS))
 _NUMBER = re.compile(r"(?<![\w.])(\d+)(u|ull|LL|ll)?(?![\w.])")
 _REAL = re.compile(r"(?<![\w.])(\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)f?(?![\w.])")
+# an array that is longer than it need be is no fault
+_ARRAY = re.compile(r"^\s*(?:__shared__ )?[\w ]+ \w+\[\d+\];$")
 _BARRIER = re.compile(r"\b__(?:syncthreads|syncwarp|threadfence)\(\);")
 _GUARD = re.compile(r"\bif \((?:[^()]|\([^()]*\))*\)(?= return;| \{$)")
 _STORE = re.compile(r"^\s*[\w\[\]. +*/%()-]+ = [^;]*;$")
@@ -158,8 +160,11 @@ def sites(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Site]:
             yield Site(n, *found.span(), "atomic" if "atomic" in found[0] else "lane", _WORDS[found[0]])
         for found in _NUMBER.finditer(code):
             value, end = int(found[1]), found[2] or ""
-            others = {value + 1, max(0, value - 1), 2 * value, value // 2} - {value}
-            yield Site(n, *found.span(), "number", tuple(f"{other}{end}" for other in sorted(others)))
+            others = {max(0, value - 1), value // 2} - {value}
+            if not _ARRAY.match(code):
+                others |= {value + 1, 2 * value} - {value}
+            if others:
+                yield Site(n, *found.span(), "number", tuple(f"{other}{end}" for other in sorted(others)))
         for found in _REAL.finditer(code):
             yield Site(n, *found.span(), "constant", ("(1.0f)",) if not float(found[1]) else (f"({found[0]} * 1.5f)",))
         for found in _BARRIER.finditer(code):

@@ -78,12 +78,12 @@ def _load_text(name: str, of: SmallFloat) -> str:
     if of.codes == "ieee":
         infinity = ((1 << of.exponent) - 1) << of.mantissa
         lines = [
-            f"  const unsigned int magnitude = bits & {(1 << digits) - 1}u, sign = (unsigned int)(bits >> {digits}) << 31;",
+            f"  const unsigned int magnitude = bits & {(1 << digits) - 1}u, sign = (bits & {1 << digits}u) << {31 - digits};",
             f"  if (magnitude >= {infinity}u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - {infinity}u) << {23 - of.mantissa});",
         ]
     elif of.codes == "nan":
         lines = [
-            f"  if ((bits & {(1 << digits) - 1}u) == {(1 << digits) - 1}u) return hlo_bit_cast<float>((unsigned int)(bits >> {digits}) << 31 | 0x7fc00000u);"
+            f"  if ((bits & {(1 << digits) - 1}u) == {(1 << digits) - 1}u) return hlo_bit_cast<float>((bits & {1 << digits}u) << {31 - digits} | 0x7fc00000u);"
         ]
     elif of.codes == "fnuz":
         lines = [f"  if (bits == {1 << digits}u) return hlo_bit_cast<float>(0xffc00000u);"]
