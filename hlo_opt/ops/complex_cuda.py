@@ -153,7 +153,7 @@ INLINE hlo_complex<double> hlo_logarithm(hlo_complex<double> z) {
     if (fabs(excess) < 0.5) return hlo_complex<double>(0.5 * log1p(excess), angle);
   }
   if (x > 8.0e307 && hlo_finite(x)) return hlo_complex<double>(log(hypot(x * 0.5, y * 0.5)) + 0.6931471805599453, angle);
-  if (x < 1.0e-290 && x != 0) return hlo_complex<double>(log(hypot(x * 18014398509481984.0, y * 18014398509481984.0)) - 37.42994775023705, angle);
+  if (x < 1.0e-290) return hlo_complex<double>(log(hypot(x * 18014398509481984.0, y * 18014398509481984.0)) - 37.42994775023705, angle);
   return hlo_complex<double>(log(hypot(x, y)), angle);
 }
 """,

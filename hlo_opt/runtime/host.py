@@ -25,8 +25,10 @@ __all__ = ["HostLibrary", "cache_directory", "find_compiler", "has_compiler", "l
 
 Form = Literal["plain", "lanes"]
 
-PLAIN_FLAGS = ("-O1", "-ftrivial-auto-var-init=pattern")
-"""Quick to build; a variable that nothing was assigned to holds no luckily chosen value."""
+PLAIN_FLAGS = ("-O1", "-fno-threadsafe-statics")
+"""Quick to build; one thread plays all of a kernel's, so nothing guards the memory that these share."""
+FILLED = "-ftrivial-auto-var-init=pattern"
+"""A variable that nothing was assigned to holds no luckily chosen value."""
 
 _PER_UNIT = 24  # kernels of one translation unit, when there is more than one
 _MOST_UNITS = 8
@@ -103,7 +105,7 @@ def flags_of(form: Form) -> tuple[str, ...]:
     """What a form is built with, besides what all are."""
     if form == "lanes":
         return ()
-    return PLAIN_FLAGS if takes(PLAIN_FLAGS[1]) else PLAIN_FLAGS[:1]
+    return (*PLAIN_FLAGS, FILLED) if takes(FILLED) else PLAIN_FLAGS
 
 
 def units_of(kernels: Sequence[Kernel], form: Form) -> list[str]:

@@ -54,6 +54,18 @@ def test_clean_kernels() -> None:
     assert executable.report()["launches"] == 2
 
 
+def test_complex_numbers_in_memory_that_threads_share() -> None:
+    text = (
+        TEXT.replace("f32", "c64")
+        .replace("x = c64[8,100]", "x = c64[100,8]")
+        .replace("{1}", "{0}")
+        .replace("constant(0)", "constant((0, 0))")
+    )
+    data = np.arange(800).reshape(100, 8).astype(np.complex64) * np.complex64(1 - 1j)
+    executable = compile(hlo_opt.parse(text), sanitize=True)
+    np.testing.assert_array_equal(executable(data)[0], data.sum(0) * 2)
+
+
 def test_a_store_behind_the_end_names_its_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch, "loop", "out0[linear] =", "out0[linear + 8] =")
     executable = compile(hlo_opt.parse(TEXT, filename="m.hlo"), sanitize=True)
