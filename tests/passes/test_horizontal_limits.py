@@ -289,3 +289,18 @@ def test_loops_are_joined_one_by_one(steps: int | None, left: list[str]):
 def test_the_defaults_are_those_of_xla():
     wanted = {"max_elements": 2**26, "max_mixed_elements": 2**18, "max_instructions": 128, "max_outputs": 32, "max_plain_outputs": 64, "max_argument_bytes": 4000}  # fmt: skip
     assert wanted.items() <= vars(LOOP).items() and not LOOP.mixed_types and not INPUT.any_form
+
+
+def test_a_kernel_is_as_large_as_its_first_output():
+    held = (
+        f"x9 = {ROW} parameter(0)",
+        f"y9 = {ROW} negate(x9)",
+        "w9 = f32[32]{0} slice(x9), slice={[0:32]}",
+        f"t9 = ({ROW}, f32[32]{{0}}) tuple(y9, w9)",
+    )
+    module = module_of(*INPUTS, f"f = ({ROW}, f32[32]{{0}}) fusion(p), kind=kLoop, calls=held9", held9=held)
+    engine, kernel = Engine(module, H100, {}), module.entry.root
+    for limit, codes in ((64, []), (63, ["FUS441"])):
+        found = HorizontalLoopFusion(max_elements=limit)._against(engine, kernel, kernel)
+        assert [r.code for r in found if r.code != "FUS142"] == codes
+    assert LOOP._order(engine, kernel)[3:] == (64, (64,))

@@ -391,3 +391,10 @@ def test_names_that_are_taken_and_types_of_options():
     kinds = {name: kind for name, (kind, _) in table.pass_options("horizontal-loop-fusion").items()}
     assert kinds["max-elements"] == "int" and kinds["mixed-types"] == "bool"
     assert issubclass(UsageError, HloOptError) and module_of(f"p = {ROW} parameter(0)").entry.root.opcode == "parameter"
+
+
+def test_options_of_a_plugins_pass_are_of_four_kinds(fake_plugins: Callable[..., None]):
+    fake_plugins(table.GROUP, options=f"{__name__}:Options")
+    assert pass_class("options") is Options and table.plugin_of(Options) is not None
+    (found,) = parse_pipeline("options{on-or-off=false,part=2}").passes()
+    assert found == Options(on_or_off=False, part=2.0)
