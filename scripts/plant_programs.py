@@ -27,12 +27,12 @@ import hlo_opt
 from hlo_opt.diag import HloOptError, ProofError
 from hlo_opt.evaluate import device_inputs, evaluate_devices
 from hlo_opt.evaluate.drawing import Array, Style
-from hlo_opt.evaluate.reach import Reached, reaching_inputs
 from hlo_opt.evaluate.ways import Way
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
 from hlo_opt.ops.control_numpy import same_bits
-from hlo_opt.runtime.compare import compare_outputs
+from hlo_opt.runtime.compare import compare_outputs, reached
+from hlo_opt.runtime.trials import Tried
 from scripts.plants import KINDS, Plant, plant
 
 STEPS = 50_000
@@ -53,18 +53,18 @@ class Found:
 
 
 @functools.cache
-def original(path: Path) -> tuple[Module, Reached]:
+def original(path: Path) -> tuple[Module, Tried]:
     """A program, and the draws that `check` makes of it."""
     module = hlo_opt.parse(path.read_text(), filename=path.name)
-    return module, reaching_inputs(module, 0)
+    return module, reached(module, 0, None)
 
 
 def judged(path: Path, found: Plant, draws: int, quick: bool) -> Found:
     """Whether `check` sees the mistake, and what it says where it does not."""
-    module, reached = original(path)
+    module, inputs = original(path)
     weak = ""
     try:
-        for draw in reached.draws:
+        for draw in inputs.draws:
             got = evaluate_devices(found.module, draw.inputs, max_steps=STEPS)
             wants = draw.outputs
             if all(same_bits(a, b) for w, g in zip(wants, got, strict=True) for a, b in zip(w, g, strict=True)):
@@ -80,11 +80,10 @@ def judged(path: Path, found: Plant, draws: int, quick: bool) -> Found:
                 return Found(path.name, found, "seen", f"draw {draw.style.number}")
     except HloOptError as error:
         return Found(path.name, found, "seen", str(error.code))
-    called = calls(found, reached.unreached) or weak
-    if not called.startswith(f"{found.place} "):
-        why = neutral(module, found.module, draws)
-        if why:
-            return Found(path.name, found, "neutral", why)
+    why = neutral(module, found.module, draws)
+    if why:
+        return Found(path.name, found, "neutral", why)
+    called = calls(found, inputs.unseen) or weak
     return Found(path.name, found, "called" if called else "not seen", called)
 
 

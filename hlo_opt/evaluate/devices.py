@@ -24,7 +24,7 @@ from hlo_opt.evaluate.memory import check_memory, inputs_bytes
 from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.program import error
 from hlo_opt.evaluate.threads import bounded_libraries
-from hlo_opt.evaluate.watch import Watcher, watching
+from hlo_opt.evaluate.watch import Change, Watcher, watching
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.module_devices import check_devices, counts
 
@@ -200,6 +200,7 @@ def evaluate_devices(
     memory_limit: int | None = None,
     effects: Effects | None = None,
     elided: Elided = None,
+    change: Change | None = None,
 ) -> list[list[Array]]:
     """The entry's results on every simulated device, in order of their numbers: replica * partitions + partition.
 
@@ -212,6 +213,7 @@ def evaluate_devices(
     memory_limit  bytes that all devices may hold at once, inputs and outputs included, found before anything is computed; None: any number
     effects       as for `evaluate`; an occurrence says on which device it is
     elided        as for `evaluate`
+    change        called with every value on every device; gives the one to go on with: see `Interpreter`
     Raises EvaluationError as `evaluate` does; for another number of input lists than devices (HLO401); for too many devices (HLO402); when devices wait
     for each other for ever or meet in different collectives (HLO405). CheckError as `evaluate` does.
     """
@@ -225,7 +227,12 @@ def evaluate_devices(
 
     def work(device: SimulatedDevice) -> list[Array]:
         device.player = interpreter = Interpreter(
-            watch=watcher, call_limit=call_limit, max_steps=max_steps, device=device, effects=effects
+            watch=watcher,
+            call_limit=call_limit,
+            max_steps=max_steps,
+            device=device,
+            effects=effects,
+            change=change,
         )
         value = interpreter.call(
             module.entry, unflatten([p.shape for p in module.entry.parameters], arrays[device.number])

@@ -12,7 +12,7 @@ import numpy as np
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.effects import Acting, Effects, Occurrence, is_answered
 from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error, placed
-from hlo_opt.evaluate.watch import Event, Watcher, watching
+from hlo_opt.evaluate.watch import Change, Event, Watcher, watching
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import ShapeError
 from hlo_opt.ops.accumulation import widened
@@ -71,6 +71,7 @@ class Interpreter:
     max_steps    how many iterations all loops may take together; None: any number
     device       the device to play; None: the only one
     effects      answers what the module does not say, such as random draws: see `hlo_opt.evaluate.effects`; None: that is an error
+    change       is called with every value, before anybody reads it, and gives the one to go on with; not with those of parameters
 
     Set `stopped` from another thread to end a run at its next call of a computation, with `Stopped`.
     """
@@ -84,12 +85,14 @@ class Interpreter:
         max_steps: int | None = None,
         device: Device | None = None,
         effects: Effects | None = None,
+        change: Change | None = None,
     ) -> None:
         self.watch = watching(watch, None if observe is None else _observed(observe))
         self.call_limit = call_limit
         self.max_steps = max_steps
         self.device: Device = OnlyDevice() if device is None else device
         self.effects = effects
+        self.change = change
         self.acting = None if effects is None else Acting()
         self.callers: list[Instruction] = []
         self.calls = 0
@@ -125,7 +128,7 @@ class Interpreter:
         if program is None:
             program = self._programs[computation] = compile_computation(
                 computation,
-                whole=self.watch is not None or self.effects is not None,
+                whole=self._is_watched(),
                 acting=self.acting,
             )
         return program
@@ -184,7 +187,7 @@ class Interpreter:
         self._depth += 1
         step = None
         try:
-            if self.watch is None and self.effects is None:
+            if not self._is_watched():
                 for step in program.steps:
                     values[step.slot] = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
                     for slot in step.frees:
@@ -201,8 +204,11 @@ class Interpreter:
             self._depth -= 1
         return values[program.root]
 
+    def _is_watched(self) -> bool:
+        return self.watch is not None or self.effects is not None or self.change is not None
+
     def _watched(self, program: Program, computation: Computation, values: list[Value]) -> None:
-        """As the plain loop, with somebody who watches, or who answers for what the module does not say."""
+        """As the plain loop, with somebody who watches, who changes values, or who answers for what the module does not say."""
         watch, device = self.watch, self.device.number
         loops = tuple((loop.instruction, loop.done) for loop in self.loops)
         for parameter in computation.parameters if watch is not None else ():
@@ -226,6 +232,8 @@ class Interpreter:
                 raise placed(fault, step.instruction) from None
             finally:
                 self.callers.pop()
+            if self.change is not None:
+                made = self.change(step.instruction, operands, made)
             values[step.slot] = made
             if watch is not None:
                 watch(Event(step.instruction, operands, made, loops, device))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,6 +112,15 @@ def reaching_inputs(
         missing -= found.gone
         tried.append(found)
     return _chosen(tried, {(i, way): None for i, own in ways.items() for way in sorted(own)}, most)
+
+
+def other_draws(module: Module, seed: int, draws: Sequence[Draw], max_steps: int | None = None) -> Iterator[Draw]:
+    """Draws in styles that none of the given ones has, those with infinities and NaN first; not those with hardly a number in their outputs."""
+    for style in sorted(styles(), key=lambda s: -s.special):
+        if all(draw.style != style for draw in draws) and style != PLAIN:
+            found = _try(module, seed, style, Watch({}), None, max_steps)
+            if found is not None and found.finite >= POOR:
+                yield found.draw
 
 
 SLACK = 1.5

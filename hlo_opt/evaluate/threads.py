@@ -39,12 +39,12 @@ def processors() -> int:
 
 
 @contextmanager
-def bounded_libraries() -> Iterator[None]:
-    """While this is entered, what NumPy calls (OpenBLAS, MKL, BLIS, OpenMP) has at most `$HLO_OPT_THREADS` threads; without the variable, as many as it likes.
+def bounded_libraries(most: int | None = None) -> Iterator[None]:
+    """While this is entered, what NumPy calls (OpenBLAS, MKL, BLIS, OpenMP) has at most `$HLO_OPT_THREADS` threads, or `most`, which is fewer; without either, as many as it likes.
 
     The bound holds for the whole process, also for other threads. Raises UsageError as `threads_wished` does.
     """
-    wish = threads_wished()
+    wish = threads_wished() if most is None else most
     if wish is None:
         yield
         return

@@ -36,6 +36,8 @@ class Event:
 
 
 Watcher = Callable[[Event], None]
+Change = Callable[[Instruction, Sequence[Value], Value], Value]
+"""Puts another value in the place of one that was computed; it is given the instruction, its operands' values and that value."""
 
 
 def watching(*watchers: Watcher | None) -> Watcher | None:

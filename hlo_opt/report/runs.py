@@ -14,6 +14,7 @@ from hlo_opt.runtime.compare import CheckReport, how_they_differ
 from hlo_opt.runtime.differences import OutputReport
 from hlo_opt.runtime.executable import Executable
 from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.trials import UNSEEN
 
 MOST_LINES = 40
 """Lines of one value that are shown."""
@@ -104,7 +105,13 @@ MOST_NAMES = 6
 
 
 def _add_unreached(page: Page, result: CheckReport) -> None:
-    """What the drawn inputs did not make the program do, instruction by instruction."""
+    """What the drawn inputs did not make the program do, and mistakes that they would not show, instruction by instruction."""
+    if result.trials:
+        sets = counted(result.draws, "set") + " of inputs"
+        unseen = sum(way.words.startswith(UNSEEN) for way in result.unreached)
+        page.add(
+            f"  {sets}; of {counted(result.trials, 'mistake')} tried in the original, {count(unseen)} would not be noticed"
+        )
     by_words: dict[str, list[str]] = {}
     for way in result.unreached:
         by_words.setdefault(way.words, []).append(way.place())

@@ -12,7 +12,7 @@ from hlo_opt.evaluate.device_inputs import device_inputs, spread
 from hlo_opt.evaluate.devices import evaluate_devices
 from hlo_opt.evaluate.elided import Elided, all_with_values
 from hlo_opt.evaluate.footprint import bytes_of
-from hlo_opt.evaluate.memory import check_memory, peak_of
+from hlo_opt.evaluate.memory import check_memory, inputs_bytes, peak_of
 from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
@@ -27,12 +27,13 @@ from hlo_opt.ops.module_devices import (
 )
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
-from hlo_opt.runtime.inputs import MOST_DRAWS, MOST_TRIED, Draw, Reached, Way, reaching_inputs
+from hlo_opt.runtime.inputs import MOST_DRAWS, MOST_TRIED, Draw, Way, reaching_inputs
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.spread import ROWS
 from hlo_opt.runtime.rounding.verdict import compared
+from hlo_opt.runtime.trials import Tried, tried
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class CheckReport:
     devices       replicas and partitions that both ran on
     note          what else to know about the run
     draws         how many sets of inputs they were run on
-    unreached     the ways that the original can go and went with none of the drawn inputs: which operand a select takes, which branch runs
+    unreached     the ways that the original can go and went with none of the drawn inputs: which operand a select takes, which branch runs;
+                  and what could be wrong in it without a difference in these outputs
+    trials        how many mistakes were tried to find that out
     """
 
     ok: bool
@@ -61,6 +64,7 @@ class CheckReport:
     note: str = ""
     draws: int = 1
     unreached: tuple[Way, ...] = ()
+    trials: int = 0
 
     @property
     def max_ulp(self) -> float:
@@ -164,10 +168,10 @@ def _checked(
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=given is None)
     executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit)
-    reached = _reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
+    found = reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
     by_draw: list[list[OutputReport]] = []
     rewritten = False
-    for draw in reached.draws:
+    for draw in found.draws:
         actual = executable.run_devices(draw.inputs)
         expected = draw.outputs
         if len(expected[0]) != len(actual[0]):
@@ -180,7 +184,7 @@ def _checked(
         if not _all_ok(by_device):
             break
     reports = tuple(over_draws(own) for own in zip(*by_draw, strict=True))
-    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in reached.draws):
+    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in found.draws):
         reports = tuple(replace(r, weak=r.weak or "all devices have the same inputs") for r in reports)
     first = next((r.first for r in reports if not r.ok), None)
     return CheckReport(
@@ -194,23 +198,37 @@ def _checked(
         rewritten,
         counts(original),
         draws=len(by_draw),
-        unreached=reached.unreached,
+        unreached=found.unseen,
+        trials=found.trials,
     )
 
 
-def _reached(original: Module, seed: int, memory_limit: int | None) -> Reached:
-    """Inputs that go all ways, as far as they are found; one set, where more would take half of the memory that there is."""
-    shapes = [p.shape for p in original.entry.parameters] + [original.entry.root.shape]
-    held = check_devices(original) * sum(bytes_of(leaf) for shape in shapes for leaf in shape.leaves())
-    fits = memory_limit is None or 2 * MOST_TRIED * held <= memory_limit
-    return reaching_inputs(original, seed, most=MOST_DRAWS if fits else 1)
+def reached(original: Module, seed: int = 0, memory_limit: int | None = None) -> Tried:
+    """Inputs that go all ways and show all mistakes, as far as they are found; where that takes more memory than there is, one set of inputs."""
+    devices = check_devices(original)
+    sets = MOST_TRIED * (inputs_bytes(original) + bytes_of(original.entry.root.shape))
+    try:
+        check_memory(
+            original, memory_limit, devices=devices, beside=devices * sets + _analysis_bytes(original, devices)
+        )
+    except EvaluationError:
+        found = reaching_inputs(original, seed, most=1)
+        return Tried(found.draws, found.unreached)
+    found = reaching_inputs(original, seed, most=MOST_DRAWS)
+    made = tried(original, found, seed, MOST_DRAWS)
+    return replace(made, unseen=found.unreached + made.unseen)
 
 
-def _given(original: Module, given: Sequence[Sequence[Any]], devices: int) -> Reached:
+def _analysis_bytes(module: Module, devices: int) -> int:
+    """What the analysis of rounding holds."""
+    return (ROWS + 2) * devices * peak_of(module.entry, compile_computation).bytes
+
+
+def _given(original: Module, given: Sequence[Sequence[Any]], devices: int) -> Tried:
     """The inputs of the caller, with what the original makes of them."""
     arrays = [entry_inputs(original, own) for own in spread(original, given)]
     outputs = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]
-    return Reached((Draw(arrays, outputs),), (), 1)
+    return Tried((Draw(arrays, outputs),))
 
 
 def on_named_devices(original: Module, fused: Module) -> tuple[Module, Module]:
@@ -270,8 +288,8 @@ def compare_outputs(
     reports = [compared(original, e, a, None) for e, a in pairs]
     if _all_ok(reports):
         return reports, False
-    beside = (ROWS + 2) * len(inputs) * peak_of(original.entry, compile_computation).bytes
-    check_memory(original, memory_limit, devices=len(inputs), beside=beside)
+    devices = len(inputs)
+    check_memory(original, memory_limit, devices=devices, beside=_analysis_bytes(original, devices))
     for rewritten in (False, True):
         analyses = analyse_devices(original, inputs, seed, rewritten=rewritten)
         reports = [compared(original, e, a, found) for (e, a), found in zip(pairs, analyses, strict=True)]

@@ -52,6 +52,10 @@ def ulp_distance(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def ulp_of(array: Array) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The size of one ULP at each value, as float64: the distance to the next value away from zero; 0 for NaN and infinities."""
+    if array.dtype in (np.float32, np.float64):  # many times as fast
+        with np.errstate(invalid="ignore"):
+            spacing = np.spacing(np.abs(array)).astype(np.float64)
+        return np.where(np.isfinite(spacing), spacing, 0.0)
     import ml_dtypes
 
     info: Any = ml_dtypes.finfo(array.dtype)

@@ -1,0 +1,363 @@
+"""What inputs would show: small mistakes are tried in the original, one at a time, and those that make no difference are found.
+
+A mistake is another value of one instruction, each time that it is computed: a term left out, a constant one hundredth larger, a choice that always goes one way. It is
+seen where some output leaves the bounds that `check` grants a module which computes otherwise. What no set of inputs shows is a place where agreement says nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate import Interpreter, evaluate_devices, flatten, unflatten
+from hlo_opt.evaluate.reach import VAIN, Draw, Reached, other_draws
+from hlo_opt.evaluate.threads import bounded_libraries
+from hlo_opt.evaluate.ways import Way
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.control_numpy import same_bits
+from hlo_opt.runtime.differences import LOOSE, Enclosure
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.rounding.analysis import analyse_devices
+from hlo_opt.runtime.rounding.verdict import enclosures
+from hlo_opt.runtime.ulp import is_floating, real_parts
+
+WORK = 1_500_000_000
+"""How much all trials together may have to do, counted in elements; where there are more, every k-th of them is made."""
+EVENT = 1500
+"""What an instruction costs that does next to nothing, in elements."""
+PRECISE = 5_000_000
+"""Elements of a run above which bounds take too long to find."""
+ROUGHLY = 1e-3
+"""Of the largest element of an output, what is taken for a visible difference where there are no bounds."""
+LARGER, OFF = 0.01, 0.05
+"""By how much of itself a constant is made larger, and another value is moved."""
+
+UNSEEN = "would not be noticed if it"
+"""How the words of a mistake begin that nothing shows."""
+
+Value = Any
+Substitute = Callable[[Sequence[Value], Value], Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A mistake: what becomes of an instruction's value, given its operands' values and its own. `words` finish the sentence that begins with the instruction's name."""
+
+    instruction: Instruction
+    words: str
+    substitute: Substitute
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The draws that a check should use, what trials no draw of these shows, and how many were made."""
+
+    draws: tuple[Draw, ...]
+    unseen: tuple[Way, ...] = ()
+    trials: int = 0
+
+
+@bounded_libraries(1)
+def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tried:
+    """Try mistakes on the draws of a check; where none of them shows one that another draw does, that one is used as well.
+
+    seed  of the analysis of rounding
+    most  draws that are used
+    """
+    draws = list(reached.draws)
+    runs = [_Run(module, draw, seed) for draw in draws]
+    work = sum(run.work for run in runs)
+    executed = set().union(*(run.executed for run in runs))
+    found = [t for i in sorted(executed, key=_order(module)) for t in trials(i)]
+    found = found[:: max(1, math.ceil(len(found) * work / WORK))]
+    if len(found) * runs[0].work > WORK:
+        return Tried(tuple(draws))
+    left = [t for t in found if not any(run.shows(t) for run in runs)]
+    vain = 0
+    for draw in other_draws(module, seed, draws, 2 * runs[0].steps + 100) if len(runs[0].draw.inputs) == 1 else ():
+        run = _Run(module, draw, seed)
+        work += run.work
+        if not left or len(draws) >= most or vain >= VAIN or work * len(left) > WORK:
+            break
+        still = [t for t in left if not run.shows(t)]
+        vain = vain + 1 if len(still) == len(left) else 0
+        if not vain:
+            draws.append(draw)
+            runs.append(run)
+            left = still
+    folds = _folds(module)
+    unseen = [t for t in left if t.instruction.parent in folds or any(run.changed(t) for run in runs)]
+    return Tried(tuple(draws), tuple(Way(t.instruction, t.words) for t in unseen), len(found))
+
+
+def _folds(module: Module) -> set[Computation]:
+    """Computations whose ways nobody watches, as they run on parts of arrays: reducers, comparators. What they never do is unseen, too."""
+    instructions = itertools.chain.from_iterable(c.instructions for c in module.computations)
+    return {c for i in instructions if i.opcode in _FOLDING for c in i.called()}
+
+
+def _order(module: Module) -> Callable[[Instruction], int]:
+    instructions = itertools.chain.from_iterable(c.instructions for c in module.computations)
+    return {instruction: number for number, instruction in enumerate(instructions)}.__getitem__
+
+
+@dataclass(eq=False)
+class _Run:
+    """Runs of a module on one draw. `executed` are its instructions that a run evaluates, `work` is what one has to do, in elements."""
+
+    module: Module
+    draw: Draw
+    seed: int
+    executed: set[Instruction] = field(default_factory=set)
+    work: int = 0
+    steps: int = 0
+    local: set[Trial] = field(default_factory=set)
+    _bounds: list[list[Enclosure]] | None = None
+
+    def __post_init__(self) -> None:
+        own = {i for c in self.module.computations for i in c.instructions}
+        self._interpreter = Interpreter() if len(self.draw.inputs) == 1 else None
+
+        def watch(instruction: Instruction, operands: Sequence[Value], value: Value) -> Value:
+            if instruction in own:
+                self.executed.add(instruction)
+            self.work += EVENT + _work(instruction, operands, value)
+            return value
+
+        self._outputs(watch, None)
+        self.steps = 0 if self._interpreter is None else self._interpreter.steps
+
+    def changed(self, trial: Trial) -> bool:
+        """Whether a run with the mistake had another value there."""
+        return trial in self.local
+
+    def shows(self, trial: Trial) -> bool:
+        """Whether a run with the mistake is seen to be wrong."""
+        if trial.instruction not in self.executed:
+            return False
+
+        def change(instruction: Instruction, operands: Sequence[Value], value: Value) -> Value:
+            if instruction is not trial.instruction:
+                return value
+            made = trial.substitute(operands, value)
+            if trial not in self.local and not _same(made, value):
+                self.local.add(trial)
+            return made
+
+        try:
+            outputs = self._outputs(change, 2 * self.steps + 100)
+        except EvaluationError:
+            return True
+        if trial not in self.local:
+            return False
+        pairs = [(w, g) for own in zip(self.draw.outputs, outputs, strict=True) for w, g in zip(*own, strict=True)]
+        if all(same_bits(w, g) for w, g in pairs):
+            return False
+        return any(_is_far(w, g) for w, g in pairs) or self._is_beyond(outputs)
+
+    def _outputs(self, change: Any, most: int | None) -> list[list[Array]]:
+        if self._interpreter is None:
+            return evaluate_devices(self.module, self.draw.inputs, change=change, max_steps=most)
+        interpreter = self._interpreter
+        interpreter.change, interpreter.steps, interpreter.max_steps = change, 0, most
+        entry = self.module.entry
+        arguments = unflatten([p.shape for p in entry.parameters], self.draw.inputs[0])
+        return [[np.asarray(a) for a in flatten(interpreter.call(entry, arguments))]]
+
+    def _is_beyond(self, outputs: Sequence[Sequence[Array]]) -> bool:
+        """Whether some element is out of its bounds; of a long run, whether it is far from what those bounds mostly are."""
+        if self.work > PRECISE:
+            pairs = zip(itertools.chain(*self.draw.outputs), itertools.chain(*outputs), strict=True)
+            return any(_is_far(w, g, ROUGHLY) if is_floating(w.dtype) else not same_bits(w, g) for w, g in pairs)
+        if self._bounds is None:
+            analyses = analyse_devices(self.module, self.draw.inputs, self.seed, rewritten=True)
+            self._bounds = [enclosures(a, own) for a, own in zip(analyses, self.draw.outputs, strict=True)]
+        found = zip(itertools.chain(*self._bounds), itertools.chain(*outputs), strict=True)
+        return any(not _is_within(bounds, array) for bounds, array in found)
+
+
+def _work(instruction: Instruction, operands: Sequence[Value], value: Value) -> int:
+    """About as many additions of f32 as take the time of an instruction."""
+    size: int = getattr(value, "size", 1)
+    if instruction.opcode in ("dot", "convolution"):
+        return size + int(math.sqrt(float(operands[0].size) * operands[1].size * size) / 8)
+    size = max([size, *(getattr(o, "size", 1) for o in operands)])
+    narrow = instruction.shape.is_array and instruction.shape.type.is_narrow_float
+    return size * (6 if instruction.opcode in _SLOW else 5 if narrow else 1)
+
+
+_SLOW = frozenset(
+    [
+        "acos",
+        "asin",
+        "atan2",
+        "cbrt",
+        "convert",
+        "cosine",
+        "erf",
+        "exponential",
+        "exponential-minus-one",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "power",
+        "remainder",
+        "rng-bit-generator",
+        "rsqrt",
+        "sine",
+        "sort",
+        "tan",
+        "tanh",
+    ]
+)
+
+
+def _is_far(want: Array, got: Array, share: float = 2 * LOOSE) -> bool:
+    """Whether some element is off by this part of the largest one: more than any bounds that say something."""
+    if not is_floating(want.dtype):
+        return False
+    with np.errstate(all="ignore"):
+        a, b = (real_parts(x).astype(np.float64) for x in (want, got))
+        if np.any(np.isnan(a) != np.isnan(b)):
+            return False
+        largest = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
+        return bool(np.any(np.abs(a - b) > share * largest))
+
+
+def _is_within(bounds: Enclosure, array: Array) -> bool:
+    value = real_parts(array)
+    with np.errstate(invalid="ignore"):
+        same = value == bounds.low
+        if is_floating(value.dtype):
+            same |= np.isnan(value) & np.isnan(bounds.low)
+        return bool(np.all(same | bounds.set_aside() | ((value >= bounds.low) & (value <= bounds.high))))
+
+
+def _same(a: Value, b: Value) -> bool:
+    if isinstance(a, tuple):
+        return all(_same(x, y) for x, y in zip(a, b, strict=True))
+    return same_bits(np.asarray(a), np.asarray(b))
+
+
+# ---- the mistakes
+
+_FOLDING = frozenset(
+    ["all-reduce", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter", "sort"]
+)
+
+_SKIPPED = frozenset(
+    [
+        "after-all",
+        "bitcast",
+        "broadcast",
+        "call",
+        "conditional",
+        "convert",
+        "copy",
+        "fusion",
+        "get-tuple-element",
+        "opt-barrier",
+        "parameter",
+        "partition-id",
+        "replica-id",
+        "reshape",
+        "tuple",
+        "while",
+    ]
+)
+"""What only hands on values, or whose computations are looked into."""
+
+
+def trials(instruction: Instruction) -> Iterator[Trial]:
+    """The mistakes to try with an instruction."""
+    for words, substitute in _changes(instruction):
+        yield Trial(instruction, f"{UNSEEN} {words}", substitute)
+
+
+def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
+    spec = find(i.opcode)
+    if i.opcode in _SKIPPED or spec is None or not all(leaf.is_array for leaf in i.shape.leaves()):
+        return
+    if i.opcode == "constant":
+        yield from _constants(i)
+    elif i.opcode == "compare":
+        if i.operands[0] is i.operands[1]:
+            yield "were wrong on NaN", lambda o, v: np.where(o[0] != o[0], ~v, v)
+        yield "were wrong on equal values", lambda o, v: np.where(o[0] == o[1], ~v, v)
+        if i.operands[0] is not i.operands[1]:
+            yield "were wrong where the first is less", lambda o, v: np.where(o[0] < o[1], ~v, v)
+            yield "were wrong where the first is greater", lambda o, v: np.where(o[0] > o[1], ~v, v)
+    elif i.opcode == "select":
+        yield "always took its first choice", lambda o, v: o[1]
+        yield "always took its second choice", lambda o, v: o[2]
+    elif spec.kind is OpKind.ELEMENTWISE and len(i.operands) == 2 and all(_is_like(i, o) for o in i.operands):
+        yield "were its first operand alone", lambda o, v: o[0]
+        if i.operands[0] is not i.operands[1]:
+            yield "were its second operand alone", lambda o, v: o[1]
+    else:
+        yield f"were {OFF:.0%} off", lambda o, v: _moved(v)
+
+
+def _is_like(instruction: Instruction, operand: Instruction) -> bool:
+    return instruction.shape.without_layout() == operand.shape.without_layout()
+
+
+def _constants(i: Instruction) -> Iterator[tuple[str, Substitute]]:
+    type_ = i.shape.type
+    if type_.kind == "pred":
+        yield "were the opposite", lambda o, v: ~np.asarray(v)
+        return
+    if type_.is_integer:
+        yield "were one more", lambda o, v: np.asarray(v) + np.asarray(1, np.asarray(v).dtype)
+        return
+    if i.literal is None or not i.literal.is_known:
+        return
+    value = np.asarray(i.literal.value).astype(np.complex128)
+    if np.any(np.isfinite(value) & (value != 0)):
+        yield f"were {LARGER:.0%} larger", lambda o, v: _larger(v)
+    if np.any(value == 0):
+        yield "were 1 instead of 0", lambda o, v: _where(v, lambda x: x == 0, 1)
+    if np.any(np.isinf(value)):
+        yield "were 0 instead of infinite", lambda o, v: _where(v, np.isinf, 0)
+
+
+def _larger(value: Value) -> Value:
+    array = np.asarray(value)
+    wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    with np.errstate(all="ignore"):
+        return (wide * (1 + LARGER)).astype(array.dtype)
+
+
+def _where(value: Value, is_one: Callable[[Array], Array], other: int) -> Value:
+    array = np.asarray(value)
+    return np.where(is_one(array.astype(np.complex128)), np.asarray(other, array.dtype), array)
+
+
+def _moved(value: Value) -> Value:
+    """Every other element somewhat larger, the others smaller; a truth is turned round in every other element, or alone."""
+    if isinstance(value, tuple):
+        return tuple(_moved(v) for v in value)
+    array = np.asarray(value)
+    signs = _signs(array.shape)
+    if array.dtype == np.bool_:
+        return array ^ (signs > 0)
+    with np.errstate(all="ignore"):
+        if array.dtype.kind in "iu" or not is_floating(array.dtype):
+            return array + signs.astype(array.dtype)
+        wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        made = signs * 1.0 if not np.any(wide) else wide * (1 + OFF * signs)
+        return made.astype(array.dtype)
+
+
+def _signs(sizes: tuple[int, ...]) -> Array:
+    """1 and -1, in no order that a shape has; of a single element 1."""
+    count = math.prod(sizes)
+    numbers = np.arange(count, dtype=np.uint32) * np.uint32(2654435761)
+    return np.where((numbers >> np.uint32(13)) & 1, -1, 1).reshape(sizes)
