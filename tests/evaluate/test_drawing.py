@@ -101,3 +101,12 @@ def test_an_infinite_imaginary_part_leaves_the_real_part_alone() -> None:
     assert (np.isinf(drawn.imag) & np.isfinite(drawn.real)).any() and (
         np.isinf(drawn.real) & np.isfinite(drawn.imag)
     ).any()
+
+
+def test_ends_come_in_every_combination_of_parts_where_they_are_wished_for() -> None:
+    made = draw(np.random.default_rng(0), Shape(ELEMENT_TYPES["c64"], (37,)), Wish(special=True), Style(special=0.03))
+
+    def kinds(part: np.ndarray) -> list[str]:  # type: ignore[type-arg]
+        return [str(x) if x == 0 or not np.isfinite(x) else "number" for x in part]
+
+    assert len({*zip(kinds(made.real), kinds(made.imag), strict=True)}) == 36

@@ -105,3 +105,21 @@ def test_modules_for_several_devices_have_inputs_for_each() -> None:
     (draw,) = reaching_inputs(parse(text)).draws
     assert len(draw.inputs) == len(draw.outputs) == 2
     assert np.array_equal(draw.outputs[0][0], draw.inputs[0][0] + draw.inputs[1][0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "  x = c64[37] parameter(0)\n  ROOT r = c64[37] sqrt(x)",
+        "  x = f32[37] parameter(0)\n  ROOT r = s8[37] convert(x)",
+    ],
+)
+def test_functions_with_rules_for_infinities_and_nan_meet_both(body: str) -> None:
+    found = reaching_inputs(parse(entry(body)))
+    assert found.unreached == () and np.isfinite(found.draws[0].inputs[0][0]).all()
+    assert any(np.isinf(d.inputs[0][0]).any() and np.isnan(d.inputs[0][0]).any() for d in found.draws[1:])
+
+
+def test_types_without_infinity_are_not_asked_for_one() -> None:
+    found = reaching_inputs(parse(entry("  x = f8e4m3fn[37] parameter(0)\n  ROOT r = s8[37] convert(x)")))
+    assert found.unreached == ()

@@ -12,6 +12,7 @@ from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.report.runs import check_page
 from hlo_opt.runtime import kernels
 from hlo_opt.runtime.compare import check, compare_outputs
+from hlo_opt.runtime.host import has_compiler
 from hlo_opt.runtime.inputs import sample_inputs
 from hlo_opt.runtime.reference import Reference
 
@@ -235,3 +236,20 @@ def test_all_branches_are_checked_and_what_is_not_reached_is_told() -> None:
     result = check(hlo_opt.parse(text), hlo_opt.parse(text), backend="numpy")
     assert result.ok and "max.3 (line 22) never takes its first choice" in map(str, result.unreached)
     assert "not reached, never takes its first choice: max.3 (line 22), min.3 (line 23)\n" in str(check_page(result))
+
+
+def test_several_sets_of_inputs_are_drawn_where_memory_allows() -> None:
+    module = dump("choose")
+    assert check(module, module, backend="numpy", memory_limit=1 << 30).draws >= 4
+    tight = 8 * peak_of(module.entry, compile_computation).bytes + 4096
+    assert check(module, module, backend="numpy", memory_limit=tight).draws == 1
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("name", ["complex_ends", "complex_pairs"])
+def test_functions_of_complex_numbers_of_all_sizes_agree(name: str) -> None:
+    module = hlo_opt.parse((DUMPS.parent / "kernels" / f"{name}.hlo").read_text())
+    for seed in range(2):
+        result = check(module, module, backend="host", seed=seed)
+        assert result.ok, result
+        assert all(o.set_aside < o.elements for o in result.outputs)
