@@ -7,7 +7,7 @@ Modules and inputs are those of tests/random_modules/comparable. Alone, modules 
 computes the evaluator must compute, on all devices; what each preset makes of a module must be proved, read back by XLA too, and give the same bits. What has an
 effect is answered by `drawn_effects`. Prints what the modules held, how many fused something, and a failure's seed, number and smallest module: see `swept`. Floats
 may differ from XLA's by a tolerance of their type relative to the median size of the output, all else not at all; a disagreement where XLA's own outputs move by
-as much when inputs move by a unit in the last place counts as ill-conditioned. Exit code 1 where anything is wrong, or nothing of a kind was drawn.
+as much when inputs move by a unit in the last place counts as ill-conditioned; what our own bounds of rounding explain is counted, too. Exit code 1 where anything is wrong, or nothing of a kind was drawn.
 
 The other ways draw by Hypothesis. With `--fused`, fusing must be proved, and its result, printed, read again and verified, must give exactly what the module gives.
 With `--wide`, each fusion pass alone, its options as wide as they go, must do so too, and the presets with all rules switched off that can be. With `--host`,

@@ -51,8 +51,9 @@ class _Windows:
         self.result = tuple(next(inner) if k in self.offsets else next(rest) for k in range(total))
 
     def indices(self, w: Writer, sizes: tuple[int, ...]) -> Instruction:
+        """Of a type that holds all sizes: XLA:CPU holds the indices of a scatter against limits in their own type."""
         most = max([sizes[d] for d in self.indexed], default=1)
-        return w.index(most, tuple(self.index_sizes))
+        return w.index(most, tuple(self.index_sizes), max(sizes))
 
 
 @family("gather", "gather")

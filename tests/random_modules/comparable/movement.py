@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, PaddingDimension, Shape, SliceDimension
-from random_modules.comparable.known import Known
+from random_modules.comparable.known import Known, limits
 from random_modules.comparable.writer import FLOATS, INTEGERS, MOVED, S32, Writer, arr, family
 
 
@@ -129,12 +129,14 @@ def _dynamic_slice(w: Writer, opcode: str) -> None:
         w.moved(made, source)
         return
     update = w.take(arr(source.shape.type, *sizes))
-    given = w.emit("opt-barrier", update.shape, [update]) if reads(update, source) else update
-    w.moved(w.emit(opcode, source.shape, [source, given, *starts]), source, update)
+    if reads(update, source):
+        update = w.fresh(update.shape, *limits(update.shape.type))
+    w.moved(w.emit(opcode, source.shape, [source, update, *starts]), source, update)
 
 
 def reads(value: Instruction, source: Instruction) -> bool:
-    """Whether a value is computed from another one: XLA:CPU then may overwrite the target while it still reads it for the update."""
+    """Whether a value is computed from another one, or from what that one is: XLA:CPU then may overwrite the target while it still reads it for the update, also behind an
+    optimization barrier."""
     seen, todo = {value}, [value]
     while todo:
         for operand in todo.pop().operands:

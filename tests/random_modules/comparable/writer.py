@@ -257,9 +257,9 @@ class Writer:
             return self.within(self.refit(self.pick(related), shape), low, high)
         return self.fresh(shape, low, high)
 
-    def index(self, most: int, dimensions: tuple[int, ...] = ()) -> Instruction:
-        """Integers around [0, most], some outside."""
-        element_type = self.pick(("s32", "s32", "s64", "u32", "s8", "u64"))
+    def index(self, most: int, dimensions: tuple[int, ...] = (), size: int = 0) -> Instruction:
+        """Integers around [0, most], some outside, of a type that holds the size."""
+        element_type = self.pick(("s32", "s32", "s64", "u32", "s8" if size < 128 else "s16", "u64"))
         low = 0 if element_type.startswith("u") else -2
         return self.take(arr(element_type, *dimensions), low, min(most + 2, 100), exact=True)
 
