@@ -9,8 +9,9 @@ the thread's or block's number, a direction of a shuffle, an atomic function or 
 choice swapped, a returned value lost. `--only` takes functions whose name holds a word. The same seed plants the same faults.
 
 Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). A text that the compiler refuses is no fault, and another one is drawn. So is what
-neither way catches and the compiler, asked for speed, makes the same machine code of. Before faults are planted in a module, it must agree as it is, both ways: else it is named and left out. The table counts faults by function; `--survivors` writes the texts of those that nothing caught. Exit code 1
-where less than 97 % are caught, or a function that writes kernels writes none of these.
+neither way catches and the compiler, asked for speed, makes the same machine code of. Before faults are planted in a module, it must agree as it is, both ways: else it is named and left
+out. The table counts faults by function; `--survivors` writes the texts of those that nothing caught, and `faults_equivalent.toml` says of some why they change nothing. Exit code 1 where
+less than 97 % are caught, or a function that writes kernels writes none of these.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +52,7 @@ from hlo_opt.runtime.schedule import build_schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("testdata/kernels", "testdata/dumps")
+EQUIVALENT = Path(__file__).with_name("faults_equivalent.toml")
 MOST_ELEMENTS = 1 << 21
 """Of all arrays of a kernel that faults are planted in."""
 MOST_ELSEWHERE = 8
@@ -483,13 +486,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{share:.1%} caught; {beside['same']} more were the same machine code, {beside['refused']} the compiler refuses; "
         f"{time.monotonic() - begun:.0f} s"
     )
+    known = equivalents()
     for fault in survivors:
         print(
             f"survives: {fault.module} {fault.kernel.symbol} {fault.function} line {fault.line + 1}, {fault.kind}: {fault.text}"
         )
+        if (fault.function, fault.text) in known:
+            print(f"  changes nothing: {known[fault.function, fault.text]}")
     if given.survivors:
         given.survivors.write_text("\n".join(f.source for f in survivors), encoding="utf-8")
     return 1 if unreached or beside["unsound"] or share < 0.97 else 0
+
+
+def equivalents() -> dict[tuple[str, str], str]:
+    """Why a fault changes nothing, by what wrote the line, and both lines."""
+    rows = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["fault"]
+    return {(row["function"], f"{row['before']}  ->  {row['after']}"): row["reason"] for row in rows}
 
 
 def _run(
