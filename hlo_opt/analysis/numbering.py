@@ -492,17 +492,17 @@ class _Walk:
         self.acts = self.acts or acts
 
 
-def _called_key(i: Instruction, called: list[Numbered], table: Table) -> tuple[object, ...]:
+def _called_key(i: Instruction, called: list[Numbered], table: Table) -> Hashable:
     """What an instruction calls, by the names of its attributes."""
     bodies = iter(called)
-    found: list[tuple[object, ...]] = []
+    found: list[Hashable] = []
     for name, value in i.attributes.items():
         if isinstance(value, Called):
             found.append((name, *[(table.body(next(bodies)), _interface(c, table)) for c in value.computations]))
-    return tuple(sorted(found, key=lambda entry: str(entry[0])))
+    return frozenset(found)
 
 
-def _interface(computation: Computation, table: Table) -> tuple[object, ...]:
+def _interface(computation: Computation, table: Table) -> Hashable:
     """What a computation takes and gives, and on which thread it runs."""
     shapes = [table.laid_out.number(i.shape) for i in (computation.root, *computation.parameters)]
-    return (*shapes, *sorted([(name, value.text) for name, value in computation.attributes.items()]))
+    return (*shapes, frozenset({name: value.text for name, value in computation.attributes.items()}.items()))

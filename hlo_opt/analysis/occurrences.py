@@ -205,7 +205,7 @@ class _Search:
         """All occurrences of a colour in their order, which is quick where they are alike; then the first against each of the other part."""
         ours, theirs = ([o for o, colour in part.items() if colour == tied] for part in seeds)
         first, *_ = ours
-        singles = [self.colour((tied, k)) for k in range(len(ours))]
+        singles = [~k for k in range(len(ours))]  # no colour is below zero
         yield seeds[0] | dict(zip(ours, singles, strict=True)), seeds[1] | dict(zip(theirs, singles, strict=True))
         for candidate in theirs:
             yield {**seeds[0], first: singles[0]}, {**seeds[1], candidate: singles[0]}

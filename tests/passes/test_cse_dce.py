@@ -98,6 +98,13 @@ def test_side_effects_stay_where_what_they_give_is_equal():
     assert merged(f"x = {V} call(p), to_apply=gives\nROOT r = ({V}, {V}) tuple(x, p)") == ["x", "r"]
 
 
+def test_side_effects_that_are_only_started_stay():
+    start = "((f32[], f32[]), f32[8]{0}, u32[]) rng-start(z, z), distribution=rng_uniform"
+    lines = f"z = f32[] constant(0)\nx = {start}\ny = {start}\na = {V} rng-done(x)\nc = {V} rng-done(y)\n"
+    assert merged(f"{lines}ROOT r = ({V}, {V}) tuple(a, c)") == ["z", "x", "y", "a", "c", "r"]
+    assert swept(f"{lines}ROOT r = {V} negate(a)") == ["z", "x", "y", "a", "r"]
+
+
 def test_layouts_and_configurations_are_kept_apart():
     text = "x = f32[4,2]{1,0} reshape(p)\ny = f32[4,2]{0,1} reshape(p)\nROOT r = (f32[4,2]{1,0}, f32[4,2]{0,1}) tuple(x, y)"
     assert merged(text) == ["x", "y", "r"]
