@@ -63,7 +63,7 @@ class _Role(Enum):
     """The value is made elsewhere: it is looked through."""
 
 
-_ELSEWHERE = frozenset({"parameter", "fusion", "call", "tuple", "get-tuple-element", "concatenate"})
+_ELSEWHERE = frozenset({"parameter", "tuple", "get-tuple-element", "concatenate"})
 
 
 def _role(instruction: Instruction) -> _Role:
