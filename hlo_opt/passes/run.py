@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import DeviceTarget
@@ -35,8 +35,8 @@ class Outcome:
     pipeline: Pipeline
     target: DeviceTarget
     context: PassContext
-    seconds: dict[str, float] = field(default_factory=dict)
-    runs: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float]
+    runs: dict[str, int]
 
     def decide(self, kernels: Container[str] | None = None, *, siblings: bool = True) -> list[FusionDecision]:
         """One decision for every edge between kernels, fused or left; with `kernels` for the edges into these only, without `siblings` for none between
