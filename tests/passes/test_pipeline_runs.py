@@ -79,6 +79,11 @@ def test_a_group_ends_when_each_of_its_passes_found_nothing_more():
     assert len(first.done) == 3 and len(second.done) == 2
     idle = Counts("a"), Counts("b")
     assert not done(Fixpoint(idle)) and [len(i.done) for i in idle] == [1, 1]
+    told: list[str] = []
+    Pipeline((Fixpoint(idle),)).run(
+        hlo_opt.parse(TEXT), PassContext(H100), observer=lambda p, m, changed: told.append(p.of)
+    )  # type: ignore[attr-defined]
+    assert told == ["a", "b"]
     inner, outer = Counts("a", 1), Counts("b", 2)
     assert done(Fixpoint((Fixpoint((inner,)), outer)))
     assert len(outer.done) == 3 and len(inner.done) == 4

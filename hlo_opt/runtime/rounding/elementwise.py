@@ -362,9 +362,7 @@ def _compare(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) 
     elif direction == "LE":
         low, high = a[HIGH] <= b[LOW], a[LOW] <= b[HIGH]
     else:
-        low = (a[LOW] == a[HIGH]) & (b[LOW] == b[HIGH]) & (a[LOW] == b[LOW])
-        high = (a[LOW] <= b[HIGH]) & (b[LOW] <= a[HIGH])
-        low |= _one_source(a, b)
+        low, high = _one_source(a, b), (a[LOW] <= b[HIGH]) & (b[LOW] <= a[HIGH])
         if direction == "NE":
             low, high = ~high, ~low
     fixed = certain(a) & certain(b)

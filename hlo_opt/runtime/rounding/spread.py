@@ -168,7 +168,7 @@ def limits(element_type: ElementType) -> tuple[Any, Any]:
         low, high = 0, (1 << element_type.bits) - 1
     else:
         low, high = -(1 << (element_type.bits - 1)), (1 << (element_type.bits - 1)) - 1
-    return np.asarray(low).astype(dtype)[()], np.asarray(high, np.uint64 if high > 0 else None).astype(dtype)[()]
+    return np.asarray(low).astype(dtype)[()], np.asarray(high).astype(dtype)[()]
 
 
 def set_aside(rows: Array, where: Array, element_type: ElementType) -> None:

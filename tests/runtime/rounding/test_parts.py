@@ -11,6 +11,7 @@ import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.runtime.rounding import calibration, control, indices, sums
+from hlo_opt.runtime.rounding.analysis import Analyst
 from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.runtime.rounding.spread import (
     HIGH,
@@ -22,6 +23,7 @@ from hlo_opt.runtime.rounding.spread import (
     aside,
     certain,
     full,
+    is_spread,
     limits,
     ordered,
     set_aside,
@@ -231,6 +233,17 @@ def test_what_is_certain() -> None:
     assert full(made) is made and full(made[:1]).shape == made.shape
 
 
+def test_what_is_a_spread() -> None:
+    one, other = Spread(rows(1.0, 2.0, 3.0)), np.array([1.0])
+    assert [is_spread(v) for v in (one, other, (other, (other, one)), (other,), ())] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
 @pytest.mark.parametrize(("name", "low", "high"), [("s8", -128, 127), ("u8", 0, 255), ("s64", -(2**63), 2**63 - 1), ("u64", 0, 2**64 - 1), ("pred", False, True), ("s4", -8, 7), ("u4", 0, 15)])  # fmt: skip
 def test_limits_of_types(name: str, low: int, high: int) -> None:
     assert tuple(int(v) for v in limits(ELEMENT_TYPES[name])) == (low, high)
@@ -387,7 +400,11 @@ def test_a_loop_that_may_end_sooner_or_later(
 ) -> None:
     module = parse(LOOP.replace("LIMIT", str(limit)))
     given = Spread(np.array([value, low, high, low, high, value, value], np.float32))
-    count, last = run(module, [given])
+    analyst = Analyst(np.random.default_rng(0))
+    count, last = analyst.call(module.entry, [given])
+    assert [(t.instruction.opcode, t.elements) for t in analyst.ties() if t.instruction.opcode == "while"] == [
+        ("while", 1)
+    ] * (rounds[0] != rounds[1])
     found = (int(count), int(count)) if not isinstance(count, Spread) else (int(count.rows[LOW]), int(count.rows[HIGH]))
     assert found == rounds
     assert isinstance(last, Spread) and (float(last.rows[LOW]), float(last.rows[HIGH])) == pytest.approx(

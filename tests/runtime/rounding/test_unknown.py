@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.ir import ELEMENT_TYPES
+from hlo_opt.ir import ELEMENT_TYPES, Instruction
 from hlo_opt.runtime.differences import Enclosure, OutputReport, compare_output, over_devices, over_draws
 from hlo_opt.runtime.rounding import analysis, verdict
 from hlo_opt.runtime.rounding.analysis import Analysis, Analyst, Tie
@@ -153,6 +153,12 @@ def test_why_bounds_are_wide() -> None:
         verdict._lost(module, Analysis([np.zeros(4)], []), report(loose=0.6))
         == "bounds above 5% of the value on 60% of it"
     )
+
+
+def test_an_instruction_of_no_text_has_no_line() -> None:
+    module = parsed(MODULE)
+    made = Instruction("made", "floor", module.entry.root.shape, [module.entry.root])
+    assert verdict._named(module, made) == "floor made"
 
 
 @pytest.mark.parametrize(

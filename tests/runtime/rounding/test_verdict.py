@@ -10,3 +10,5 @@ def test_outputs_that_no_input_reaches() -> None:
     assert unread(parsed(body.replace("parameter(0)", "constant({1, 2, 3, 4})"))) == set()
     assert unread(parsed("  a = f32[4]{0} parameter(0)\n  ROOT b = f32[4]{0} exponential(a)")) == set()
     assert unread(parsed("  a = f32[4]{0} parameter(0)\n  ROOT b = s32[4]{0} iota(), iota_dimension=0")) == {0}
+    assert unread(parsed("  a = f32[0]{0} parameter(0)\n  ROOT b = s32[4]{0} iota(), iota_dimension=0")) == set()
+    assert unread(parsed("  a = token[] parameter(0)\n  ROOT b = s32[4]{0} iota(), iota_dimension=0")) == set()
