@@ -37,6 +37,8 @@ def _open(i: Instruction) -> str | None:
         return "a bitcast, which the way into XLA:CPU does not keep"
     if any(leaf.is_array and any(leaf.dynamic) for leaf in i.shape.leaves()):
         return "sizes set at run time"
+    if i.opcode in ("dot", "convolution") and i.shape.type.is_integer and not i.operands[0].shape.type.is_integer:
+        return "a product of floats whose sums are integers: which is converted first"
     if i.opcode in ("reduce", "reduce-window", "select-and-scatter"):
         return None if _folds(i) else "a fold from something else than the identity of its reducer"
     if i.opcode == "scatter":
