@@ -67,11 +67,17 @@ def solve_triangular(a: Array, b: Array, *, left: bool, lower: bool, transpose: 
 
 
 def fft(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """Over the innermost dimensions, in double precision. The input is cut or filled with zeros to the length."""
+    """Over the innermost dimensions, in double precision. The input of a real transform is cut or filled with zeros to the length; what a complex one of another
+    length than its input has is written nowhere, and XLA:CPU reads beyond its end. Raises ValueError for that."""
     value, lengths = np.asarray(values[0]), instruction.ints("fft_length")
     axes = tuple(range(value.ndim - len(lengths), value.ndim))
     kind = instruction.word("fft_type")
     function: Any = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}[kind]
+    if kind in ("FFT", "IFFT") and tuple(lengths) != value.shape[value.ndim - len(lengths) :]:
+        sizes = ", ".join(map(str, value.shape[value.ndim - len(lengths) :]))
+        raise ValueError(
+            f"fft_length={{{', '.join(map(str, lengths))}}} over dimensions of sizes {sizes} has no meaning"
+        )
     wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
     if 0 in (*instruction.shape.dimensions, *value.shape, *lengths):
         return np.zeros(instruction.shape.dimensions, instruction.shape.type.dtype)

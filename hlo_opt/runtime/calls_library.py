@@ -185,8 +185,11 @@ _TRANSFORMS = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn
 def fft(instruction: Instruction) -> Call | None:
     function = _TRANSFORMS.get(instruction.word("fft_type"))
     lengths = instruction.ints("fft_length")
-    if function is None or not plain(instruction.operands[0].shape) or instruction.operands[0].shape.type.bits < 32:
+    source = instruction.operands[0].shape
+    if function is None or not plain(source) or source.type.bits < 32:
         return None
+    if instruction.shape == source and source.dimensions[source.rank - len(lengths) :] != tuple(lengths):
+        return None  # a complex transform of another length has no meaning
     return "fft_call", (function, lengths), f"cupy.fft.{function}"
 
 

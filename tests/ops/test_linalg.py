@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+import hlo_opt
 from hlo_opt.ops import ShapeError, spec_of
 
 FFTS = [
@@ -92,3 +94,18 @@ def test_refused(family: Any, text: str, message: str) -> None:
     assert infer is not None
     with pytest.raises(ShapeError, match=message):
         infer(root)
+
+
+@pytest.mark.parametrize(("kind", "size", "length"), [("FFT", 33, 32), ("IFFT", 8, 16)])
+def test_a_complex_transform_of_another_length_than_its_input_has_is_an_error(
+    kind: str, size: int, length: int
+) -> None:
+    text = (
+        f"HloModule m\nENTRY e {{\n  p = c64[2,{size}] parameter(0)\n"
+        f"  ROOT f = c64[2,{size}] fft(p), fft_type={kind}, fft_length={{{length}}}\n}}\n"
+    )
+    module = hlo_opt.parse(text)
+    wanted = re.escape(f"fft_length={{{length}}} over dimensions of sizes {size}")
+    for run in (hlo_opt.evaluate, lambda m, inputs: hlo_opt.compile(m, "numpy")(*inputs)):
+        with pytest.raises(hlo_opt.EvaluationError, match=wanted):
+            run(module, [np.zeros((2, size), np.complex64)])
