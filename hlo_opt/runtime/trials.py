@@ -30,7 +30,7 @@ from hlo_opt.runtime.ulp import is_floating, real_parts
 
 WORK = 1_500_000_000
 """How much all trials together may have to do, counted in elements; where there are more, every k-th of them is made."""
-EVENT = 1500
+EVENT = 3000
 """What an instruction costs that does next to nothing, in elements."""
 PRECISE = 5_000_000
 """Elements of a run above which bounds take too long to find."""
