@@ -73,14 +73,14 @@ def fft(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> 
     axes = tuple(range(value.ndim - len(lengths), value.ndim))
     kind = instruction.word("fft_type")
     function: Any = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}[kind]
+    wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
+    if 0 in (*instruction.shape.dimensions, *value.shape, *lengths):
+        return np.zeros(instruction.shape.dimensions, instruction.shape.type.dtype)
     if kind in ("FFT", "IFFT") and tuple(lengths) != value.shape[value.ndim - len(lengths) :]:
         sizes = ", ".join(map(str, value.shape[value.ndim - len(lengths) :]))
         raise ValueError(
             f"fft_length={{{', '.join(map(str, lengths))}}} over dimensions of sizes {sizes} has no meaning"
         )
-    wide = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
-    if 0 in (*instruction.shape.dimensions, *value.shape, *lengths):
-        return np.zeros(instruction.shape.dimensions, instruction.shape.type.dtype)
     return function(wide, s=lengths, axes=axes).astype(instruction.shape.type.dtype)
 
 

@@ -109,3 +109,11 @@ def test_a_complex_transform_of_another_length_than_its_input_has_is_an_error(
     for run in (hlo_opt.evaluate, lambda m, inputs: hlo_opt.compile(m, "numpy")(*inputs)):
         with pytest.raises(hlo_opt.EvaluationError, match=wanted):
             run(module, [np.zeros((2, size), np.complex64)])
+
+
+@pytest.mark.parametrize(("sizes", "lengths"), [("1,0", "1"), ("1,1", "0,1")])
+def test_a_transform_of_nothing_is_zeros(sizes: str, lengths: str) -> None:
+    text = f"HloModule m\nENTRY e {{\n  p = c64[{sizes}] parameter(0)\n  ROOT f = c64[{sizes}] fft(p), fft_type=FFT, fft_length={{{lengths}}}\n}}\n"
+    shape = tuple(map(int, sizes.split(",")))
+    (made,) = hlo_opt.evaluate(hlo_opt.parse(text), [np.ones(shape, np.complex64)])
+    assert made.shape == shape and not made.any()
