@@ -206,9 +206,9 @@ class Numbered:
     computation stands on its own parameters; it is empty where it is inlined."""
 
     root: Value
-    values: dict[Instruction, Value] = field(default_factory=dict)
-    occurrences: list[int] = field(default_factory=list)
-    acts: bool = False
+    values: dict[Instruction, Value]
+    occurrences: list[int]
+    acts: bool
 
 
 def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
