@@ -224,11 +224,14 @@ def _is_far(want: Array, got: Array, share: float = 2 * LOOSE) -> bool:
     if not is_floating(want.dtype):
         return False
     with np.errstate(all="ignore"):
-        a, b = (real_parts(x).astype(np.float64) for x in (want, got))
-        if np.any(np.isnan(a) != np.isnan(b)):
-            return False
-        largest = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
-        return bool(np.any(np.abs(a - b) > share * largest))
+        a, b = (
+            x if x.dtype in (np.float32, np.float64) else x.astype(np.float64) for x in map(real_parts, (want, got))
+        )
+        off = np.abs(a - b)
+        farthest = float(np.max(off, initial=0.0))  # NaN where one of them is
+        if not np.isfinite(farthest):
+            farthest = float(np.max(off, initial=0.0, where=np.isfinite(off)))
+        return farthest > share * float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
 
 
 def _is_within(bounds: Enclosure, array: Array) -> bool:

@@ -195,3 +195,22 @@ def test_a_limit_on_memory_takes_draws_away_only_where_it_is_small() -> None:
     assert reached(original, 0, 1 << 30).trials > 0
     small = reached(original, 0, 20_000)
     assert small.trials == 0 and len(small.draws) == 1
+
+
+def test_what_hangs_on_the_order_of_a_fold_is_set_aside() -> None:
+    """Of two NaN in a row, the reducer picks the place of the one that it is given first, and HLO leaves the order open."""
+    from hlo_opt.runtime.compare import compare_outputs
+
+    text = """p = f32[3,8] parameter(0)
+      places = s32[3,8] iota(), iota_dimension=1
+      low = f32[] constant(-inf)
+      zero = s32[] constant(0)
+      both = (f32[3], s32[3]) reduce(p, places, low, zero), dimensions={1}, to_apply=larger
+      ROOT place = s32[3] get-tuple-element(both), index=1"""
+    original = module(text, LARGEST)
+    numbers = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    numbers[0, 2] = numbers[0, 5] = numbers[1, 3] = np.nan
+    (wanted,) = original_outputs = tries(original, numbers).draws[0].outputs[0]
+    for other, ok in [([5, 3, wanted[2]], True), ([2, 4, wanted[2]], False), ([2, 3, wanted[2] ^ 1], False)]:
+        (reports,), _ = compare_outputs(original, original, [[numbers]], [original_outputs], [[np.int32(other)]], 0)
+        assert reports[0].ok == ok

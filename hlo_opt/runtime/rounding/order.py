@@ -39,6 +39,7 @@ from hlo_opt.runtime.rounding.spread import (
     ordered,
     picked,
     rows_of,
+    set_aside,
     settled,
 )
 from hlo_opt.runtime.rounding.sums import unit
@@ -159,11 +160,18 @@ def _hulled(rows: Array, ties: Array, axis: int) -> Array:
 
 
 def folded(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
-    """The face of a reduce with a reducer of the module's own: neighbours are combined pairwise, which any reducer allows; imagined backends begin elsewhere."""
+    """The face of a reduce with a reducer of the module's own: neighbours are combined pairwise, which any reducer allows; imagined backends begin elsewhere. What
+    another order changes beyond roundings, as two NaN do where one of them is picked, may be anything."""
     reducer = instruction.called_by("to_apply")
     sums = _sums(reducer)
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        made = fold(analyst, instruction, values)
+        if sums is not None or _rounds(reducer):
+            return made
+        return _left_open(analyst, instruction, evaluate, values, made)
+
+    def fold(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         half = len(values) // 2
         spreads = any(type(v) is Spread for v in values)
         if not spreads and not _rounds(reducer):
@@ -201,6 +209,27 @@ def folded(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
         return tuple(made) if instruction.shape.is_tuple else made[0]
 
     return run
+
+
+def _left_open(analyst: Any, instruction: Instruction, evaluate: Evaluate, values: list[Value], made: Value) -> Value:
+    """The results of a fold, those set aside that hang on its order: folded from the other end, they are others."""
+    half, axes = len(values) // 2, tuple(reduced(instruction))
+    plain = [np.asarray(picked(v, VALUE)) for v in values]
+    turned = [*(np.flip(v, axes) for v in plain[:half]), *plain[half:]]
+    ways = [evaluate(analyst, instruction, given) for given in (plain, turned)]
+    several = instruction.shape.is_tuple
+    found, one, other = ((x if several else (x,)) for x in (made, *ways))
+    leaves = []
+    for leaf, value, a, b in zip(instruction.shape.leaves(), found, one, other, strict=True):
+        with np.errstate(invalid="ignore"):
+            open_ = np.asarray((a != b) & ~((a != a) & (b != b)))
+        if open_.any():
+            analyst.tie(instruction, int(np.count_nonzero(open_)))
+            rows = np.array(full(rows_of(value)))
+            set_aside(rows, open_, leaf.type)
+            value = Spread(rows)
+        leaves.append(value)
+    return tuple(leaves) if several else leaves[0]
 
 
 def _sums(reducer: Computation) -> Any:
