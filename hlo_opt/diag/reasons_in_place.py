@@ -158,3 +158,27 @@ register_reason(
         + "  ROOT s = f32[64]{0} scatter(q, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum\n}\n",
     )
 )
+register_reason(
+    ReasonSpec(
+        "FUS611",
+        "results-in-operands",
+        "`{instruction}` is a fusion that says which of its results lie where its operands do",
+        "nothing: the operands of `{instruction}` and their order must stay as they are",
+        "`output_to_operand_aliasing` promises that a result is written into the buffer of an operand, which it names by number. Somebody else made that promise, and "
+        "buffers may be assigned already: another kernel that takes other operands could not keep it.",
+        """\
+HloModule example
+
+body {
+  p = f32[64]{0} parameter(0)
+  ROOT n = f32[64]{0} negate(p)
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  q = f32[64]{0} exponential(p)
+  ROOT f = f32[64]{0} fusion(q), kind=kLoop, output_to_operand_aliasing={{}: (0, {})}, calls=body
+}
+""",
+    )
+)

@@ -23,7 +23,7 @@ MAX_REDUCTIONS = 8
 MAX_CODE_SIZE = 10_000
 """Operations that a merged kernel may emit (kMaxIRSize in xla/service/gpu/model/gpu_hlo_cost_analysis.h)."""
 
-NEVER_SWITCHED_OFF = frozenset({"FUS102", "FUS103", "FUS104", "FUS105"})
+NEVER_SWITCHED_OFF = frozenset({"FUS102", "FUS103", "FUS104", "FUS105", "FUS611"})
 """Rules without which the outlined program could be wrong: switching one off gives another refusal."""
 
 
@@ -110,6 +110,8 @@ def boundary(edge: Edge) -> Reason | None:
     for instruction in (edge.producer, edge.consumer):
         if is_boundary_fusion(instruction):
             return Reason.of("FUS104", instruction=instruction.name)
+        if instruction.opcode == "fusion" and "output_to_operand_aliasing" in instruction.attributes:
+            return Reason.of("FUS611", instruction=instruction.name)
     return None
 
 

@@ -12,6 +12,7 @@ from hlo_opt.fusion.state import Traits
 from hlo_opt.plans.limits import DEEPEST, LARGEST
 
 ARRAY = "f32[64]{0}"
+IN_PLACE = "kind=kLoop, output_to_operand_aliasing={{}: (0, {})}, calls=product"
 GEMM = 'kind=kCustom, calls=product, backend_config={"fusion_backend_config":{"kind":"__triton_gemm"}}'
 KERNELS = {
     "of_two": (f"x1 = {ARRAY} parameter(0)", f"y1 = {ARRAY} negate(x1)", f"t1 = ({ARRAY}, {ARRAY}) tuple(y1, x1)"),
@@ -84,6 +85,12 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     ),
     "the consumer is a library's": (
         legality.boundary, (A, f"b = {ARRAY} fusion(a), {GEMM}"), no("FUS104", instruction="b"),
+    ),
+    "results that lie in the producer": (
+        legality.boundary, (A, f"b = {ARRAY} fusion(a), {IN_PLACE}"), no("FUS611", instruction="b"),
+    ),
+    "the producer's result lies in an operand": (
+        legality.boundary, (f"a = {ARRAY} fusion(p), {IN_PLACE}", B), no("FUS611", instruction="a"),
     ),
     "one output": (legality.several_outputs, (A, B), None),
     "several outputs": (
