@@ -40,7 +40,9 @@ from scripts.code_test_runs import KILLED_BY, record, run_chosen
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.toml")
 SECONDS = 120.0  # for all tests of one mutant, on a machine that does nothing else
-MEMORY = 8 << 30  # bytes of data of one process
+MEMORY = (
+    20 << 30
+)  # bytes of data of one mutant's process; every library of kernels that it loads counts with the stacks of its threads
 # Where a mistake makes a wrong program: files, and what a statement there must hold to count.
 PLACES = {
     "hlo_opt/fusion/*.py": r"",
@@ -241,7 +243,6 @@ def _settle(tree: Path, log: Path) -> None:
         del sys.modules[name]
     sys.path[:] = [str(tree), *(p for p in sys.path if p and Path(p).resolve() not in (ROOT, tree))]
     os.environ.update(PYTHONPATH=str(tree), PYTHONDONTWRITEBYTECODE="1", XDG_CACHE_HOME=str(tree.with_suffix(".cache")))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for number in (1, 2):
         os.dup2(output, number)
@@ -303,6 +304,7 @@ def _start(mutant: Mutant, tests: list[str], seconds: dict[str, float], tree: Pa
     if child == 0:
         with contextlib.suppress(BaseException):
             _settle(tree, tree.with_suffix(".log"))
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
             sys.dont_write_bytecode = True
             os._exit(run_chosen(tests, seconds, tree.with_suffix(".killed")))
         os._exit(KILLED_BY)

@@ -10,7 +10,7 @@ choice swapped, a returned value lost. `--only` takes functions whose name holds
 
 Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). A text that the compiler refuses is no fault, and another one is drawn. So is what
 neither way catches and the compiler, asked for speed, makes the same machine code of. Before faults are planted in a module, it must agree as it is, both ways: else it is named and left
-out. The table counts faults by function; `--survivors` writes the texts of those that nothing caught, and `faults_equivalent.toml` says of some why they change nothing. Exit code 1 where
+out. What neither way catches in any of these modules and what gives the same bits in its own on many draws of every style changes nothing there: it is listed, but is no fault either. The table counts faults by function; `--survivors` writes the texts of those that nothing caught, and `faults_equivalent.toml` says of some why they change nothing. Exit code 1 where
 less than 97 % are caught, or a function that writes kernels writes none of these.
 """
 
@@ -34,7 +34,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 import hlo_opt
 from hlo_opt.codegen import emit
@@ -42,12 +44,14 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import HloOptError
+from hlo_opt.evaluate.device_inputs import device_inputs
+from hlo_opt.evaluate.reach import styles
 from hlo_opt.ir import Module
 from hlo_opt.ops.elementwise_cuda import PRELUDE
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime import kernels
-from hlo_opt.runtime.compare import check
+from hlo_opt.runtime import compare, kernels
 from hlo_opt.runtime.compiler import find_compiler
+from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.schedule import build_schedule
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,8 +59,10 @@ FOLDERS = ("testdata/kernels", "testdata/dumps")
 EQUIVALENT = Path(__file__).with_name("faults_equivalent.toml")
 MOST_ELEMENTS = 1 << 21
 """Of all arrays of a kernel that faults are planted in."""
-MOST_ELSEWHERE = 8
+MOST_ELSEWHERE = 16
 """Other modules in which a fault is looked for that one module does not show."""
+NEUTRAL_SEEDS, NEUTRAL_SECONDS = 10, 120.0
+"""A fault is shown to change nothing by so many draws of each style, and within so many seconds."""
 _CODEGEN = ROOT / "hlo_opt" / "codegen"
 _BUILDER = str(_CODEGEN / "builder.py")
 _LOW = frozenset(
@@ -126,7 +132,7 @@ _PLAIN = re.compile(r"\batomic(?P<name>\w+)\((?P<to>[^,;]*), (?P<value>[^;]*)\)(
 
 @dataclass(frozen=True)
 class Site:
-    """A text at a place of a line, and the texts that may stand there instead."""
+    """A text at a place of a line, and the texts that may stand there instead; an empty one where what its place means is nothing else here."""
 
     line: int
     start: int
@@ -134,10 +140,14 @@ class Site:
     kind: str
     others: tuple[str, ...]
 
+    def planted(self, line: str, which: int) -> str:
+        """The line with one of the other texts."""
+        return f"{line[: self.start]}{self.others[which]}{line[self.end :]}"
+
 
 @dataclass(frozen=True)
 class Fault:
-    """A kernel with a fault, and where it was planted."""
+    """A kernel with a fault, and where it was planted: at which place of its line, and which of the place's texts."""
 
     function: str
     module: str
@@ -146,6 +156,13 @@ class Fault:
     kind: str
     text: str
     source: str
+    place: int = 0
+    which: int = 0
+
+    @property
+    def old(self) -> str:
+        """The line as it is without the fault."""
+        return self.kernel.source.split("\n")[self.line]
 
 
 def sites(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Site]:
@@ -163,11 +180,12 @@ def sites(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Site]:
             yield Site(n, *found.span(), "atomic" if "atomic" in found[0] else "lane", _WORDS[found[0]])
         for found in _NUMBER.finditer(code):
             value, end = int(found[1]), found[2] or ""
-            others = {max(0, value - 1), value // 2} - {value}
+            others = [max(0, value - 1), value // 2]
             if not _ARRAY.match(code):
-                others |= {value + 1, 2 * value} - {value}
-            if others:
-                yield Site(n, *found.span(), "number", tuple(f"{other}{end}" for other in sorted(others)))
+                others += [value + 1, 2 * value]
+            texts = tuple("" if other == value else f"{other}{end}" for other in others)
+            if any(texts):
+                yield Site(n, *found.span(), "number", texts)
         for found in _REAL.finditer(code):
             yield Site(n, *found.span(), "constant", ("(1.0f)",) if not float(found[1]) else (f"({found[0]} * 1.5f)",))
         for found in _BARRIER.finditer(code):
@@ -184,6 +202,11 @@ def sites(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Site]:
             yield Site(
                 n, *found.span(), "atomic", (f"*({found['to']}) {'+' * (found['name'] == 'Add')}= {found['value']}",)
             )
+
+
+def form(line: str) -> str:
+    """A line without its numbers, also those in names."""
+    return re.sub(r"_?\d+", "0", line)
 
 
 class Tracer:
@@ -284,6 +307,23 @@ def _writes(function: ast.FunctionDef) -> bool:
     )
 
 
+class Known:
+    """What `check` finds out of a module before it looks at a kernel: draws, and how far each may be rounded. It is the same for every fault."""
+
+    def __init__(self, module: Module, fused: Module) -> None:
+        module, _ = compare.on_named_devices(module, fused)
+        self.draws = compare.reached(module, 0, None)
+        self._analyses = {
+            id(draw.inputs): analyse_devices(module, draw.inputs, 0, rewritten=False) for draw in self.draws.draws
+        }
+
+    def reached(self, *_: Any) -> Any:
+        return self.draws
+
+    def analyse_devices(self, module: Module, inputs: Any, seed: int, *, rewritten: bool) -> Any:
+        return analyse_devices(module, inputs, seed, rewritten=True) if rewritten else self._analyses[id(inputs)]
+
+
 class Modules:
     """The modules, fused, their kernels, and which functions wrote them."""
 
@@ -291,6 +331,7 @@ class Modules:
         self.of: dict[str, tuple[Module, Module]] = {}
         self.reached: dict[str, list[tuple[int, str, Kernel]]] = collections.defaultdict(list)
         self.maps: dict[str, dict[str, list[int]]] = {}
+        self.known: dict[str, Known] = {}
         for file in files:
             module = hlo_opt.parse(file.read_text(encoding="utf-8"), filename=str(file))
             fused, _ = hlo_opt.fuse(module)
@@ -307,6 +348,11 @@ class Modules:
         for found_at in self.reached.values():
             found_at.sort(key=lambda at: (at[0], at[1], at[2].symbol))
 
+    def learn(self, name: str) -> None:
+        """Find out what every fault of a module needs."""
+        if name not in self.known:
+            self.known[name] = Known(*self.of[name])
+
     def draw(self, chance: random.Random, function: str) -> Fault | None:
         """A fault in what a function wrote; None where there is no place for one."""
         _, module, kernel = chance.choice(self.reached[function][:6])
@@ -318,24 +364,35 @@ class Modules:
         kind = chance.choice(kinds)
         place = chance.choice([p for p in places if p.kind == kind])
         old = lines[place.line]
-        lines[place.line] = f"{old[: place.start]}{chance.choice(place.others)}{old[place.end :]}"
+        which = chance.choice([k for k, other in enumerate(place.others) if other])
+        lines[place.line] = place.planted(old, which)
         text = f"{old.strip()}  ->  {lines[place.line].strip()}"
-        return Fault(function, module, kernel, place.line, kind, text, "\n".join(lines))
+        number = [p for p in places if p.line == place.line].index(place)
+        return Fault(function, module, kernel, place.line, kind, text, "\n".join(lines), number, which)
 
     def elsewhere(self, fault: Fault) -> Iterator[Fault]:
-        """The same fault in kernels of other modules that have the line from the same function."""
-        old, new = fault.kernel.source.split("\n")[fault.line], fault.source.split("\n")[fault.line]
+        """The same fault in kernels of other modules that have such a line, of whatever numbers, from the same function; those with the very same line first."""
         done = {fault.module}
-        for _, module, kernel in self.reached[fault.function]:
-            lines = kernel.source.split("\n")
-            place = next((n for n in self.maps[kernel.symbol][fault.function] if lines[n] == old), None)
-            if place is None or module in done or len(done) > MOST_ELSEWHERE:
-                continue
-            done.add(module)
-            lines[place] = new
-            yield replace(fault, module=module, kernel=kernel, line=place, source="\n".join(lines))
+        for like in (str, form):
+            wanted = like(fault.old)
+            for _, module, kernel in self.reached[fault.function]:
+                if module in done or len(done) > MOST_ELSEWHERE:
+                    continue
+                lines = kernel.source.split("\n")
+                same = (n for n in self.maps[kernel.symbol][fault.function] if like(lines[n]) == wanted)
+                line = next(same, None)
+                if line is None:
+                    continue
+                places = list(sites(lines, [line]))
+                place = places[fault.place] if fault.place < len(places) else None
+                if place is None or place.kind != fault.kind or not place.others[fault.which : fault.which + 1] > ("",):
+                    continue
+                done.add(module)
+                lines[line] = place.planted(lines[line], fault.which)
+                yield replace(fault, module=module, kernel=kernel, line=line, source="\n".join(lines))
 
 
+T = TypeVar("T")
 WAYS = ("check", "sanitize")
 
 
@@ -349,24 +406,67 @@ def outcome(modules: Modules, fault: Fault, limit: float) -> str:
                 return answer
             if answer != "agrees":
                 return way
-    return (
-        "same"
-        if _machine_code(fault.kernel) == _machine_code(replace(fault.kernel, source=fault.source))
-        else "survives"
+    if _machine_code(fault.kernel) == _machine_code(replace(fault.kernel, source=fault.source)):
+        return "same"
+    return "neutral" if _child(lambda: _shown_neutral(modules, fault), NEUTRAL_SECONDS) == "neutral" else "survives"
+
+
+def _shown_neutral(modules: Modules, fault: Fault) -> str:
+    """`neutral` where the module gives the same bits with and without the fault on all draws."""
+    module, fused = modules.of[fault.module]
+    right, wrong = (
+        _planted(kernel, lambda: hlo_opt.compile(fused, "host", form="plain"))
+        for kernel in (fault.kernel, replace(fault.kernel, source=fault.source))
+    )
+    for seed in range(NEUTRAL_SEEDS):
+        for style in styles():
+            inputs = device_inputs(module, seed, style=style)
+            expected, actual = (e.run_devices(inputs) for e in (right, wrong))
+            for one, other in zip(expected, actual, strict=True):
+                if not all(same_values(a, b) for a, b in zip(one, other, strict=True)):
+                    return "differs"
+    return "neutral"
+
+
+def same_values(a: Any, b: Any) -> bool:
+    """Whether two arrays are equal, with zeros of one sign and NaN wherever the other has one, of whatever sign."""
+    if a.dtype.kind not in "fcV" or a.dtype.names:
+        return bool(np.array_equal(a, b))
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    x, y = (np.ascontiguousarray(v.astype(wide)).view(np.float64) for v in (a, b))
+    numbers = ~np.isnan(x)
+    return bool(
+        np.array_equal(numbers, ~np.isnan(y))
+        and np.array_equal(x[numbers], y[numbers])
+        and np.array_equal(np.signbit(x[numbers]), np.signbit(y[numbers]))
     )
 
 
-def _says(modules: Modules, fault: Fault, *, sanitize: bool) -> str:
+def _planted(kernel: Kernel, work: Callable[[], T]) -> T:
+    """What is done while a kernel of this symbol has this text."""
     emitted = kernels.emit_kernel  # type: ignore[attr-defined]
 
     def planted(plan: Plan) -> Kernel:
         made = emitted(plan)
-        return replace(made, source=fault.source) if made.symbol == fault.kernel.symbol else made
+        return replace(made, source=kernel.source) if made.symbol == kernel.symbol else made
 
     kernels.emit_kernel = planted  # type: ignore[attr-defined]
-    module, fused = modules.of[fault.module]
     try:
-        return "agrees" if check(module, fused, backend="host", sanitize=sanitize).ok else "differs"
+        return work()
+    finally:
+        kernels.emit_kernel = emitted  # type: ignore[attr-defined]
+
+
+def _says(modules: Modules, fault: Fault, *, sanitize: bool) -> str:
+    module, fused = modules.of[fault.module]
+    known = modules.known.get(fault.module)
+    if known is not None:
+        compare.reached = known.reached  # type: ignore[assignment]
+        compare.analyse_devices = known.analyse_devices  # type: ignore[assignment,attr-defined]
+    wrong = replace(fault.kernel, source=fault.source)
+    try:
+        found = _planted(wrong, lambda: compare.check(module, fused, backend="host", sanitize=sanitize))
+        return "agrees" if found.ok else "differs"
     except HloOptError as error:
         return "refused" if error.code == _REFUSED else "fails"
 
@@ -474,7 +574,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     functions = sorted(name for name in modules.reached if given.only in name)
     with tempfile.TemporaryDirectory(prefix="mutate-") as cache:
         os.environ.update(HLO_OPT_CACHE=cache, OPENBLAS_NUM_THREADS="1", HLO_OPT_THREADS="1")
-        table, survivors, beside = _run(modules, functions, given)
+        table, survivors, neutral, beside = _run(modules, functions, given)
     for name, counts in sorted(table.items()):
         print(f"{name:60} {sum(counts.values()):5} {counts['check']:6} {counts['sanitize']:9} {counts['survives']:9}")
     total = sum(table.values(), collections.Counter[str]())
@@ -483,13 +583,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     share = 1 - missed / max(1, planted)
     print(f"{'all':60} {planted:5} {total['check']:6} {total['sanitize']:9} {missed:9}")
     print(
-        f"{share:.1%} caught; {beside['same']} more were the same machine code, {beside['refused']} the compiler refuses; "
+        f"{share:.1%} caught; {beside['same']} more were the same machine code, {beside['neutral']} gave the same bits on {NEUTRAL_SEEDS * len(list(styles()))} draws, {beside['refused']} the compiler refuses; "
         f"{time.monotonic() - begun:.0f} s"
     )
     known = equivalents()
-    for fault in survivors:
+    for fault in (*neutral, *survivors):
         print(
-            f"survives: {fault.module} {fault.kernel.symbol} {fault.function} line {fault.line + 1}, {fault.kind}: {fault.text}"
+            f"{'neutral' if fault in neutral else 'survives'}: {fault.module} {fault.kernel.symbol} {fault.function} line {fault.line + 1}, {fault.kind}: {fault.text}"
         )
         if (fault.function, fault.text) in known:
             print(f"  changes nothing: {known[fault.function, fault.text]}")
@@ -506,13 +606,14 @@ def equivalents() -> dict[tuple[str, str], str]:
 
 def _run(
     modules: Modules, functions: Sequence[str], given: argparse.Namespace
-) -> tuple[dict[str, collections.Counter[str]], list[Fault], collections.Counter[str]]:
-    """Counts by function, what survives, and how many drawn texts were no faults, and modules no good."""
+) -> tuple[dict[str, collections.Counter[str]], list[Fault], list[Fault], collections.Counter[str]]:
+    """Counts by function, what survives, what changes nothing, and how many drawn texts were no faults, and modules no good."""
     chance = random.Random(given.seed)
     order = list(functions)
     chance.shuffle(order)
     table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     survivors: list[Fault] = []
+    neutral: list[Fault] = []
     seen: set[str] = set()
     sound: dict[str, bool] = {}
     beside = collections.Counter[str]()
@@ -526,6 +627,8 @@ def _run(
                 seen.add(fault.source)
                 batch.append(fault)
         new = list({fault.module: fault for fault in batch if fault.module not in sound}.values())
+        for fault in new:
+            modules.learn(fault.module)
         for fault, found in _outcomes(modules, new, given.jobs, given.limit, as_it_is):
             sound[fault.module] = found == "agrees"
             if found != "agrees":
@@ -533,8 +636,10 @@ def _run(
                 print(f"{fault.module} does not agree with nothing planted: {found}", flush=True)
         batch = [fault for fault in batch if sound[fault.module]]
         for fault, found in _outcomes(modules, batch, given.jobs, given.limit, outcome):
-            if found in ("same", "refused"):
+            if found in ("same", "neutral", "refused"):
                 beside[found] += 1
+                if found == "neutral":
+                    neutral.append(fault)
                 continue
             table[fault.function][found] += 1
             print(
@@ -544,7 +649,7 @@ def _run(
             )
             if found == "survives":
                 survivors.append(fault)
-    return table, survivors, beside
+    return table, survivors, neutral, beside
 
 
 if __name__ == "__main__":

@@ -194,6 +194,7 @@ INFINITE, NAN = "never meets an infinity", "never meets NaN"
 SPECIAL = frozenset({INFINITE, NAN})
 """The ways that only infinite numbers and NaN go, which ordinary inputs have none of."""
 TERMS = ("has a first term that never matters", "has a second term that never matters")
+FITS, TOO_FAR = "always shifts all bits out", "never shifts all bits out"
 ZERO, OTHER = "is never zero", "is always zero"
 
 
@@ -386,6 +387,28 @@ def _index(event: Event, missing: set[str]) -> Iterator[str]:
             yield OUT
 
 
+def _second_operand(instruction: Instruction) -> tuple[int, int | None]:
+    return 1, 2
+
+
+def _shift_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    low, high = bounds[1]
+    bits = i.shape.type.bits
+    if high >= 0 and low < bits:
+        yield FITS
+    if low < 0 or high >= bits:
+        yield TOO_FAR
+
+
+def _shift(event: Event, missing: set[str]) -> Iterator[str]:
+    amount = event.operands[1]
+    fits = (amount >= 0) & (amount < event.instruction.shape.type.bits)
+    if FITS in missing and _any(fits):
+        yield FITS
+    if TOO_FAR in missing and not np.all(fits):
+        yield TOO_FAR
+
+
 def _special_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
     if not any(low == -math.inf or high == math.inf for low, high in bounds):
         return
@@ -416,6 +439,9 @@ _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(("is-finite", "and", "or"), _Kind(_truth_ways, _truth)),
     **dict.fromkeys(("maximum", "minimum"), _Kind(_extreme_ways, _extreme)),
     **dict.fromkeys(("add", "subtract"), _Kind(_term_ways, _terms)),
+    **dict.fromkeys(
+        ("shift-left", "shift-right-arithmetic", "shift-right-logical"), _Kind(_shift_ways, _shift, _second_operand)
+    ),
     **dict.fromkeys(("floor", "ceil", "round-nearest-afz", "round-nearest-even"), _Kind(_rounding_ways, _rounding)),
     **dict.fromkeys(
         ("gather", "scatter", "dynamic-slice", "dynamic-update-slice"), _Kind(_index_ways, _index, _index_operands)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.custom_calls import hands_on
 from hlo_opt.ops.replica_groups import source_target_pairs
 from hlo_opt.ops.spec import ShapeError
 from hlo_opt.runtime.calls import DeviceCall, call_of
-from hlo_opt.runtime.calls_library import described
+from hlo_opt.runtime.calls_library import described, is_alone
 
 Sources = Sequence[int | None]
 """For each array of the result: the array of the operands that it comes from, None for zeros."""
@@ -34,6 +35,30 @@ def alone_call(instruction: Instruction) -> DeviceCall | None:
     if sources is None or not _fits(sources, given, made):
         return None
     return DeviceCall("alone_call", tuple(map(described, (*given, *made))), (len(given), tuple(sources)), "cupy")
+
+
+def handed_on(instruction: Instruction) -> list[int] | None:
+    """For each array of the result the one of the operands that it is: a copy of a tuple, a custom call that only marks its operand, a collective of a module for one
+    device. None for an instruction that does something."""
+    given = [leaf for o in instruction.operands for leaf in o.shape.leaves()]
+    made = list(instruction.shape.leaves())
+    is_copy = instruction.opcode == "copy" and instruction.shape.is_tuple
+    sources: Sources | None = range(len(given))
+    if not is_copy and not (instruction.opcode == "custom-call" and hands_on(instruction)):
+        find = _SOURCES.get(instruction.opcode) if is_alone(instruction) else None
+        try:
+            sources = None if find is None else find(instruction)
+        except ShapeError:
+            return None
+    found = [k for k in sources or () if k is not None and k < len(given)]
+    if sources is None or len(found) != len(sources) or len(found) != len(made):
+        return None
+    if (
+        instruction.opcode == "all-reduce"
+    ):  # XLA reads one that names another type, and on XLA:CPU the result has the operand's
+        return found
+    pairs = [(given[k], leaf) for k, leaf in zip(found, made, strict=True)]
+    return found if all(g.is_array and g.type == m.type and g.dimensions == m.dimensions for g, m in pairs) else None
 
 
 def _fits(sources: Sources, given: Sequence[Shape], made: Sequence[Shape]) -> bool:

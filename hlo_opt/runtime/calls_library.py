@@ -9,14 +9,12 @@ import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ops.convolution import convolution_dimensions
-from hlo_opt.ops.custom_calls import hands_on
 from hlo_opt.ops.linalg import is_left
 from hlo_opt.ops.module_devices import counts
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import ShapeError
 from hlo_opt.runtime.calls_factorizations import factorization_call
-from hlo_opt.runtime.calls_norms import batch_norm
 from hlo_opt.runtime.calls_order import sort_keys
 from hlo_opt.runtime.calls_sorting import ordering_call
 from hlo_opt.runtime.calls_steps import convolution_steps
@@ -214,44 +212,18 @@ def _solved(t: ElementType) -> bool:
     return t.name in ("bf16", "f16", "f32", "f64", "c64", "c128")
 
 
-def alone(instruction: Instruction) -> Call | None:
-    """A collective of one device gives back what it gets."""
-    return copied(instruction) if is_alone(instruction) else None
-
-
 def is_alone(instruction: Instruction) -> bool:
     """Whether the module runs on one device."""
     module = instruction.computation.module
     return module is not None and counts(module) == (1, 1)
 
 
-def copied(instruction: Instruction) -> Call | None:
-    """The operands again, where there is a result of the same shape for each: also `copy` of a tuple."""
-    given = [leaf for o in instruction.operands for leaf in o.shape.leaves()]
-    made = list(instruction.shape.leaves())
-    if not made or len(given) != len(made) or not all(s.is_array for s in (*given, *made)):
-        return None
-    if any(a.dimensions != b.dimensions or a.type != b.type for a, b in zip(given, made, strict=True)):
-        return None
-    return "copy_call", (), "cupy"
-
-
 CALLS = {
-    "all-gather": alone,
-    "all-reduce": alone,
-    "all-reduce-done": alone,
-    "all-reduce-start": alone,
-    "all-to-all": alone,
-    "batch-norm-grad": batch_norm,
-    "batch-norm-inference": batch_norm,
-    "batch-norm-training": batch_norm,
     "cholesky": cholesky,
-    "collective-broadcast": alone,
     "convolution": convolution,
     "dot": dot,
     "fft": fft,
     "fusion": sort_fusion,
-    "reduce-scatter": alone,
     "sort": sort,
     "topk": topk,
     "triangular-solve": triangular_solve,
@@ -265,9 +237,7 @@ def library_call(instruction: Instruction) -> Call | None:
         if make is not None:
             return make(instruction)
         if instruction.opcode == "custom-call":
-            if hands_on(instruction):
-                return copied(instruction)
             return convolution_steps(instruction) or ordering_call(instruction) or factorization_call(instruction)
-        return copied(instruction) if instruction.opcode == "copy" and instruction.shape.is_tuple else None
+        return None
     except ShapeError:
         return None

@@ -66,14 +66,6 @@ def rounded_result(xp: Any, values: Any, shape: Any, table: Any) -> Any:
     return codes[xp.searchsorted(firsts, order, side="right")]
 
 
-def copy_call(xp: Any, buffers: Any, shapes: Any) -> Any:
-    """The operands as they are, laid out as the results want them."""
-    half = len(buffers)
-    return [
-        flat(xp, logical(b, s[2], s[3]), r[3]) for b, s, r in zip(buffers, shapes[:half], shapes[half:], strict=True)
-    ]
-
-
 def alone_call(xp: Any, buffers: Any, shapes: Any, count: int, sources: Any) -> Any:
     """For each result, the operand of that number cut or padded with zeros to its shape; only zeros for None."""
     made = []

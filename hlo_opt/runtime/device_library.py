@@ -12,7 +12,6 @@ from hlo_opt.ops.elimination import eliminated, swapped_order
 from hlo_opt.ops.packing import packed, unpacked
 from hlo_opt.runtime.device_arrays import (
     alone_call,
-    copy_call,
     flat,
     logical,
     narrowed,
@@ -43,7 +42,6 @@ from hlo_opt.runtime.device_factorizations import (
     wide_operand,
 )
 from hlo_opt.runtime.device_linear import cholesky_call, cholesky_factors, fft_call, triangular_solve_call
-from hlo_opt.runtime.device_norms import batch_norm_call
 from hlo_opt.runtime.device_order import computed, radix_sort_call, sort_call, sort_fusion_call, sorting_key, top_call
 from hlo_opt.runtime.device_products import (
     convolution,
@@ -59,14 +57,12 @@ from hlo_opt.runtime.device_products import (
 
 __all__ = [
     "alone_call",
-    "batch_norm_call",
     "cholesky_call",
     "cholesky_factors",
     "complex_call",
     "computed",
     "convolution",
     "convolution_call",
-    "copy_call",
     "declared",
     "delivered",
     "dot",

@@ -28,11 +28,12 @@ from hlo_opt.ops.device import Device
 from hlo_opt.ops.module_devices import WHICH_DEVICE
 from hlo_opt.runtime.branches_inside import with_selects
 from hlo_opt.runtime.calls import call_of
-from hlo_opt.runtime.calls_library import is_alone
+from hlo_opt.runtime.calls_alone import handed_on
 from hlo_opt.runtime.dead_loops import without_dead_loops
 from hlo_opt.runtime.donation import with_donations
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.plain_norms import with_plain_norms
 from hlo_opt.runtime.static_sizes import with_static_sizes
 from hlo_opt.runtime.steps import (
     BranchStep,
@@ -79,7 +80,7 @@ class Schedule:
 
 def build_schedule(module: Module) -> Schedule:
     """The schedule of a module, fused or not. Raises EvaluationError for control flow that is not well formed."""
-    module = with_selects(with_static_sizes(module))
+    module = with_plain_norms(with_selects(with_static_sizes(module)))
     kernels = KernelSet(module)
     entry = module.entry
     todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
@@ -147,8 +148,12 @@ class RoutineBuilder:
     def place(self, i: Instruction) -> Buffers:
         """The buffers of an instruction's value, with the steps that fill them, if it needs any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
-        if i.opcode in _FORWARDED or self.is_misnamed(i, operands):
+        if i.opcode in _FORWARDED:
             return operands
+        same = handed_on(i)
+        if same is not None:
+            self.steps.append(LibraryStep(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
+            return tuple(operands[k] for k in same)
         if i.opcode == "get-tuple-element":
             return self.element(i)
         if i.opcode == "add-dependency":
@@ -174,13 +179,6 @@ class RoutineBuilder:
                 computations = [c for value in branches_of(i) for c in value.computations]
                 return self.branch(i, operands, selector[0], computations, arguments)
         return self.compute(i, operands)
-
-    def is_misnamed(self, i: Instruction, operands: Buffers) -> bool:
-        """Whether an all-reduce of one device, which gives back what it gets, says that this is of another type. XLA reads such a module, and on XLA:CPU the
-        result has the operand's type."""
-        if i.opcode != "all-reduce" or not is_alone(i):
-            return False
-        return [self.shapes[b].element_type for b in operands] != [leaf.element_type for leaf in i.shape.leaves()]
 
     def element(self, i: Instruction) -> Buffers:
         return self.part(i, i.attribute("index", int))

@@ -50,8 +50,8 @@ class KernelStep(Step):
 class LibraryStep(Step):
     """Anything that is computed without a kernel of ours.
 
-    kind  `library` (the op table says so, or CuPy does it), `fallback` (neither plan nor library: the NumPy interpreter evaluates it) or `empty` (no output has
-          an element: buffers are allocated and nothing runs)
+    kind  `library` (the op table says so, or CuPy does it), `fallback` (neither plan nor library: the NumPy interpreter evaluates it) or `empty` (nothing runs: no output has
+          an element, or the results are the operands and there are no outputs)
     call  what is called: the opcode, or the target of a custom call
     """
 

@@ -10,6 +10,7 @@ import pytest
 from hlo_opt import evaluate, parse
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.evaluate.reach import reaching_inputs
+from hlo_opt.evaluate.ways import ways_of
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -123,3 +124,17 @@ def test_functions_with_rules_for_infinities_and_nan_meet_both(body: str) -> Non
 def test_types_without_infinity_are_not_asked_for_one() -> None:
     found = reaching_inputs(parse(entry("  x = f8e4m3fn[37] parameter(0)\n  ROOT r = s8[37] convert(x)")))
     assert found.unreached == ()
+
+
+@pytest.mark.parametrize("direction", ["left", "right-arithmetic", "right-logical"])
+def test_shifts_also_shift_all_bits_out(direction: str) -> None:
+    body = f"  x = u8[37] parameter(0)\n  y = u8[37] parameter(1)\n  ROOT r = u8[37] shift-{direction}(x, y)"
+    found = reaching_inputs(parse(entry(body)))
+    amounts = np.concatenate([d.inputs[0][1] for d in found.draws])
+    assert found.unreached == () and (amounts < 8).any() and (amounts >= 8).any()
+
+
+def test_a_shift_by_what_has_no_other_bits_goes_one_way() -> None:
+    body = "  x = u8[37] parameter(0)\n  k = u8[] constant({})\n  y = u8[37] broadcast(k), dimensions={{}}\n  z = u8[37] and(x, y)\n  ROOT r = u8[37] shift-left(x, z)"
+    few, more = (ways_of(parse(entry(body.format(mask)))) for mask in (7, 15))
+    assert [sum("bits out" in w for own in ways.values() for w in own) for ways in (few, more)] == [1, 2]

@@ -164,11 +164,6 @@ CASES = {
         "a = u16[40]{0} parameter(0)\n  b = f64[40]{0} parameter(1)",
         '(u16[40]{0}, f64[40]{0}, u8[64]{0}) custom-call(a, b), custom_call_target="xla.gpu.ext.cub_sort_pairs", backend_config={"descending":false}',
     ),
-    "reduce_alone": (
-        "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }",
-        "a = f32[4,3]{1,0} parameter(0)",
-        "f32[4,3]{0,1} all-reduce(a), replica_groups={}, to_apply=add",
-    ),
 }
 
 
@@ -241,8 +236,6 @@ def test_what_has_no_call() -> None:
         "  ROOT r = f8e5m2[2,2]{1,0} dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
     )
     assert call_of(narrow.entry.root) is None
-    several = hlo_opt.parse(str(module_of("reduce_alone")).replace("HloModule m", "HloModule m, replica_count=2", 1))
-    assert call_of(several.entry.root) is None
 
 
 def test_bytes_are_read_through_their_table() -> None:

@@ -43,7 +43,7 @@ def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) ->
 def test_waiting_for_a_transfer_is_no_call(tmp_path: Path) -> None:
     hlo_opt.emit(
         hlo_opt.parse(
-            "HloModule m\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n"
+            "HloModule m, replica_count=2\n\nadd {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n"
             "ENTRY e {\n  a = f32[8]{0} parameter(0)\n  s = f32[8]{0} all-reduce-start(a), to_apply=add\n  ROOT d = f32[8]{0} all-reduce-done(s)\n}\n"
         ),
         tmp_path / "o",
