@@ -11,6 +11,7 @@ from hlo_opt.runtime.host import HostLibrary, has_compiler
 from hlo_opt.runtime.host_device import HostDevice
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import build_schedule
+from hlo_opt.runtime.steps import LibraryStep
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -143,7 +144,8 @@ ENTRY e {
 }
 """
     entry = build_schedule(hlo_opt.parse(text)).entry
-    assert entry.results == entry.inputs and not entry.steps
+    assert entry.results == entry.inputs
+    assert [s.kind for s in entry.steps if isinstance(s, LibraryStep)] == ["empty"] * 2 == ["empty" for _ in entry.steps]
 
 
 SAME_TEXT = """HloModule m
