@@ -12,6 +12,7 @@ from typing import Any
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import find
 from hlo_opt.ops.opaque import is_known, says_side_effect
+from hlo_opt.ops.started import started
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,10 @@ def is_answered(instruction: Instruction) -> bool:
     if instruction.opcode == "custom-call":
         return says_side_effect(instruction) or not is_known(instruction)
     spec = find(instruction.opcode)
-    return spec is not None and spec.side_effects and (spec.evaluate is None or spec.hides_state)
+    if spec is None:
+        inner = started(instruction)
+        return inner is not None and is_answered(inner)
+    return spec.side_effects and (spec.evaluate is None or spec.hides_state)
 
 
 class Acting:

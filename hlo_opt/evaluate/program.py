@@ -14,6 +14,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.started import started
 
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
 
@@ -137,15 +138,14 @@ def _too_large(evaluator: Any, instruction: Instruction, values: list[Any]) -> A
 
 def _asynchronous(instruction: Instruction) -> Evaluate:
     """The short spellings `X-start`, `X-update` and `X-done` of an operation that runs asynchronously; here it runs at once."""
-    opcode, _, part = instruction.opcode.rpartition("-")
-    elements = instruction.shape.elements
+    part = instruction.opcode.rpartition("-")[2]
     if part == "update":
         return _same
     if part == "done":
         return _second
-    if part != "start" or elements is None or len(elements) < 2 or find(opcode) is None:
+    inner, elements = started(instruction), instruction.shape.elements
+    if inner is None or elements is None:
         return _refuse
-    inner = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes)
     run = face(inner)
 
     def start(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:

@@ -26,6 +26,7 @@ from hlo_opt.ops.control import branches as branches_of
 from hlo_opt.ops.custom_calls import find_custom_call
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.module_devices import WHICH_DEVICE
+from hlo_opt.ops.started import started
 from hlo_opt.runtime.branches_inside import with_selects
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.calls_alone import handed_on
@@ -158,9 +159,9 @@ class RoutineBuilder:
             return self.element(i)
         if i.opcode == "add-dependency":
             return self.leaves[i.operands[0]]
-        started = asynchronous(i)
-        if started is not None:
-            return self.started(i, operands, started)
+        work = asynchronous(i)
+        if work is not None:
+            return self.started(i, operands, work)
         if i.opcode in ("async-update", "async-done") or (
             i.opcode.endswith(("-update", "-done")) and not find(i.opcode)
         ):
@@ -310,15 +311,9 @@ def _is_library_target(instruction: Instruction) -> bool:
 def asynchronous(i: Instruction) -> Instruction | None:
     """The operation that an instruction starts, as one that is done at once; None for any other instruction. `X-start` is short for an `async-start` of X."""
     elements = i.shape.elements
-    opcode, _, part = i.opcode.rpartition("-")
-    if part != "start" or elements is None or len(elements) < 2:
-        return None
-    attributes = dict(i.attributes)
-    if opcode == "async":
-        opcode, attributes = "call", {"to_apply": Called(next(i.called()))}
-    elif find(i.opcode) is not None or find(opcode) is None:
-        return None
-    made = Instruction(i.name, opcode, elements[1], i.operands, attributes)
+    if i.opcode != "async-start" or elements is None or len(elements) < 2:
+        return started(i)
+    made = Instruction(i.name, "call", elements[1], i.operands, {"to_apply": Called(next(i.called()))})
     made.parent = i.parent
     return made
 

@@ -124,3 +124,25 @@ ENTRY e {
     world = World()
     assert evaluate(parse(text), [np.float32([1, 2, 3])], effects=world)[0].tolist() == [10, 20, 30]
     assert [float(o.operands[0]) for o in world.told] == [1, 2, 3]
+
+
+def test_what_is_started_in_short_is_answered_too() -> None:
+    module = parse("""HloModule m
+
+ENTRY e {
+  low = f32[] constant(0)
+  high = f32[] constant(1)
+  s = ((f32[], f32[]), f32[4]) rng-start(low, high), distribution=rng_uniform
+  d = f32[4] rng-done(s)
+  a = f32[] negate-start(high)
+  ROOT r = f32[4] negate(d)
+}
+""")
+    told: list[str] = []
+
+    def world(occurrence: Occurrence) -> object:
+        told.append(occurrence.instruction.name)
+        return tuple(occurrence.operands), np.full(4, 3, np.float32)
+
+    (out,) = evaluate(module, [], effects=world)
+    assert told == ["s"] and out.tolist() == [-3] * 4

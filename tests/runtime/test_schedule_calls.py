@@ -145,7 +145,9 @@ ENTRY e {
 """
     entry = build_schedule(hlo_opt.parse(text)).entry
     assert entry.results == entry.inputs
-    assert [s.kind for s in entry.steps if isinstance(s, LibraryStep)] == ["empty"] * 2 == ["empty" for _ in entry.steps]
+    assert (
+        [s.kind for s in entry.steps if isinstance(s, LibraryStep)] == ["empty"] * 2 == ["empty" for _ in entry.steps]
+    )
 
 
 SAME_TEXT = """HloModule m

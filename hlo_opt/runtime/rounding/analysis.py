@@ -31,6 +31,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.started import started
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
 from hlo_opt.runtime.rounding.elementwise import elementwise
@@ -244,11 +245,9 @@ def _rule(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
 
 def _begun(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     """The short spelling `X-start` of an operation that runs asynchronously."""
-    opcode, elements = instruction.opcode.removesuffix("-start"), instruction.shape.elements
-    if opcode == instruction.opcode or elements is None or len(elements) < 2 or find(opcode) is None:
+    inner, elements = started(instruction), instruction.shape.elements
+    if inner is None or elements is None:
         return evaluate
-    inner = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes)
-    inner.parent = instruction.parent
     rule = _rule(inner, face(inner))
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
