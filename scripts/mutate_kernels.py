@@ -10,7 +10,7 @@ choice swapped, a returned value lost. `--only` takes functions whose name holds
 
 Each fault has a process of its own, with a limit in seconds (one that runs longer counts as caught). A text that the compiler refuses is no fault, and another one is drawn. So is what
 neither way catches and the compiler, asked for speed, makes the same machine code of. Before faults are planted in a module, it must agree as it is, both ways: else it is named and left
-out. What neither way catches in any of these modules and what gives the same bits in its own on many draws of every style changes nothing there: it is listed, but is no fault either. The table counts faults by function; `--survivors` writes the texts of those that nothing caught, and `faults_equivalent.toml` says of some why they change nothing. Exit code 1 where
+out. What one module does not show is planted in others, at the same place of a line of the same form. What gives the same bits on many draws of every style and is not seen elsewhere changes nothing: it is listed, but is no fault either. The table counts faults by function; `--survivors` writes the texts of those that nothing caught, and `faults_equivalent.toml` says of some why they change nothing. Exit code 1 where
 less than 97 % are caught, or a function that writes kernels writes none of these.
 """
 
@@ -20,6 +20,7 @@ import argparse
 import ast
 import collections
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -61,6 +62,8 @@ MOST_ELEMENTS = 1 << 21
 """Of all arrays of a kernel that faults are planted in."""
 MOST_ELSEWHERE = 16
 """Other modules in which a fault is looked for that one module does not show."""
+MOST_BESIDE_NEUTRAL = 4
+"""And how many where it changes nothing in that one."""
 NEUTRAL_SEEDS, NEUTRAL_SECONDS = 10, 120.0
 """A fault is shown to change nothing by so many draws of each style, and within so many seconds."""
 _CODEGEN = ROOT / "hlo_opt" / "codegen"
@@ -397,18 +400,26 @@ WAYS = ("check", "sanitize")
 
 
 def outcome(modules: Modules, fault: Fault, limit: float) -> str:
-    """`check`, `sanitize`, `refused` by the compiler, `same` or `survives`. What a function writes for one kernel it writes for others: where the first does not show the fault,
+    """`check`, `sanitize`, `refused` by the compiler, `same`, `neutral` or `survives`. What a function writes for one kernel it writes for others: where the first does not show the fault,
     theirs may."""
-    for planted in (fault, *modules.elsewhere(fault)):
-        for way in WAYS:
-            answer = _child(lambda p=planted, w=way: _says(modules, p, sanitize=w == "sanitize"), limit)  # type: ignore[misc]
-            if answer == "refused":
-                return answer
-            if answer != "agrees":
-                return way
+    answer = _caught(modules, fault, WAYS, limit)
+    if answer is not None:
+        return answer
     if _machine_code(fault.kernel) == _machine_code(replace(fault.kernel, source=fault.source)):
         return "same"
-    return "neutral" if _child(lambda: _shown_neutral(modules, fault), NEUTRAL_SECONDS) == "neutral" else "survives"
+    neutral = _child(lambda: _shown_neutral(modules, fault), NEUTRAL_SECONDS) == "neutral"
+    others = itertools.islice(modules.elsewhere(fault), MOST_BESIDE_NEUTRAL if neutral else None)
+    answers = (_caught(modules, other, WAYS[:1] if neutral else WAYS, limit) for other in others)
+    return next((found for found in answers if found not in (None, "refused")), "neutral" if neutral else "survives")
+
+
+def _caught(modules: Modules, fault: Fault, ways: Sequence[str], limit: float) -> str | None:
+    """The way that sees a fault, or `refused`."""
+    for way in ways:
+        answer = _child(lambda w=way: _says(modules, fault, sanitize=w == "sanitize"), limit)  # type: ignore[misc]
+        if answer != "agrees":
+            return "refused" if answer == "refused" else way
+    return None
 
 
 def _shown_neutral(modules: Modules, fault: Fault) -> str:
