@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.analysis.performance import Priced, fused_estimate
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.analysis.timing import KernelEstimate
 from hlo_opt.diag import UsageError, nearest
@@ -30,7 +30,7 @@ def estimate_fusion(producer: Priced, consumers: list[Priced]) -> tuple[float, f
 
 
 def estimate(
-    module: Module, producer: str, consumers: list[str], target: str = "h100_sxm", model: str = "xla"
+    module: Module, producer: str, consumers: list[str], target: str = DEFAULT_TARGET, model: str = "xla"
 ) -> dict[str, float]:
     """Microseconds of a producer and its consumers, as `us_fused` and `us_unfused`, and `bytes_saved` by fusing it into all of them.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.cli.config import Config, read_config
 from hlo_opt.diag import UsageError
 from hlo_opt.diag.errors import printable
@@ -28,7 +29,7 @@ class Fusing:
 
     preset: str = "default"
     passes: str | None = None
-    target: str = "h100_sxm"
+    target: str = DEFAULT_TARGET
     simplify: str = "auto"
     stop_after_step: int | None = None
     what_if: tuple[str, ...] = ()

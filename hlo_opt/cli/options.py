@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.cli import completion
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -85,7 +86,7 @@ target_option = click.option(
     "--target",
     shell_complete=completion.targets,
     metavar="NAME|FILE",
-    default="h100_sxm",
+    default=DEFAULT_TARGET,
     show_default=True,
     help="The device whose costs count; hlo-opt targets lists them.",
 )

@@ -270,6 +270,7 @@ def clone_module(module: Module) -> Module:
     copy = Module(module.name, source=module.source)
     copy.attributes = dict(module.attributes)
     copy.tables = module.tables
+    copy.target = module.target
     computations = {c: Computation(c.name, offset=c.offset) for c in module._computations}
     for old, new in computations.items():
         add_computation(copy, new, entry=old is module._entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, KeysView
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hlo_opt.ir.attribute import Attribute, Called, Metadata, Value
 from hlo_opt.ir.literal import Literal
@@ -202,15 +202,25 @@ class Computation:
         return f"<computation {self.name}: {len(self._instructions)} instructions>"
 
 
+class Target(Protocol):
+    """A device that kernels can be made for: see `hlo_opt.analysis.targets`."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: `h100_sxm`."""
+        ...
+
+
 class Module:
     """A program: computations in the order of the text (callees before callers), one of them the entry.
 
     `attributes` are the header's (`entry_computation_layout`, `input_output_alias`, ...). `tables` is the text of the stack-frame tables, kept
-    as read.
+    as read. `target` is the device that the module was fused for, None for one that was not; the text does not say it.
     """
 
     def __init__(self, name: str, *, source: Source | None = None) -> None:
         self.name = name
+        self.target: Target | None = None
         self.attributes: dict[str, Attribute | Called] = {}
         self.tables = ""
         self.source = source

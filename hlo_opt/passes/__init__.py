@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import hlo_opt.diag.reasons
 import hlo_opt.ops  # noqa: F401 - fills the op table
+from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
 from hlo_opt.passes.explain import ExplainReport, explain_module
@@ -36,7 +37,7 @@ def fuse(
     module: Module | str,
     preset: str = "default",
     passes: str | None = None,
-    target: str = "h100_sxm",
+    target: str = DEFAULT_TARGET,
     simplify: str = "auto",
     *,
     what_if: Iterable[str] = (),

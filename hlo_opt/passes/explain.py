@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlo_opt.analysis.summary import ModuleSummary, executions, module_summary
+from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
 from hlo_opt.passes.pipeline import Pipeline
@@ -67,7 +68,7 @@ def explain_module(
     module: Module,
     preset: str = "default",
     passes: str | Pipeline | None = None,
-    target: str = "h100_sxm",
+    target: str = DEFAULT_TARGET,
     simplify: str = "auto",
     *,
     what_if: Iterable[str] = (),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from hlo_opt.analysis.summary import module_summary
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.diag import UsageError, nearest, reason_spec
 from hlo_opt.fusion.decision import FusionDecision
@@ -56,7 +56,7 @@ def run(
     module: Module,
     preset_name: str = "default",
     passes: str | Pipeline | None = None,
-    target: str | DeviceTarget = "h100_sxm",
+    target: str | DeviceTarget = DEFAULT_TARGET,
     simplify: str = "auto",
     *,
     what_if: Iterable[str] = (),
@@ -143,6 +143,7 @@ def _run(
     runs: dict[str, int] = {}
     with collector_paused():
         work = edit.clone_module(module)
+        work.target = context.target
         separate(work)
         parts = _provable_parts(pipeline)
         for part in parts:

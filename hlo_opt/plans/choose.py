@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from hlo_opt.analysis.columns import SHARED_BYTES
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.lowering import Elementwise, compute_type
@@ -72,7 +73,7 @@ _ORDER: tuple[type, ...] = (
 _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "fusion", "call"})
 
 
-def plan(region: Region, target: Any = None, *, lowered: bool = False, long_sorts: bool = False) -> Plan | Reason:
+def plan(region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool = False) -> Plan | Reason:
     """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
     for the `lowering_reason` of every instruction already; `long_sorts` that no library has the comparator of a sort."""
     alone = sort.match(region) or scan.match(region) or (long_sort.match(region) if long_sorts else None)
@@ -99,7 +100,7 @@ def plan(region: Region, target: Any = None, *, lowered: bool = False, long_sort
     return _arrange(region, target) if whole is None else _launch(region, [whole])
 
 
-def _arrange(region: Region, target: Any) -> Plan:
+def _arrange(region: Region, target: DeviceTarget) -> Plan:
     """Outputs that share work and an index space become a segment; each segment has its own range of the launch's blocks.
 
     A value that two segments need is computed in both: whether that is worth it is for policies to decide. Blocks are as large as the largest that a
@@ -132,7 +133,7 @@ def _launch(region: Region, parts: Sequence[Part]) -> Plan:
     return Plan(region, Launch(sum(s.blocks for s in segments), block, shared), segments)
 
 
-def _folds(region: Region, roots: Sequence[int], target: Any, room: int) -> tuple[list[Part], list[int]]:
+def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[list[Part], list[int]]:
     """The row and column reductions among outputs that find room in shared memory, and the positions of the other outputs."""
     parts: list[Part] = []
     found, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))

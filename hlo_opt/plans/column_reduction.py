@@ -6,14 +6,13 @@ Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divid
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hlo_opt.analysis.columns import SHARED_BYTES, ColumnTile, column_parts, column_tile
 from hlo_opt.analysis.geometry import smallest_bits
 from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
-from hlo_opt.plans.loop import cores_of
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.row_reduction import may_be_reordered
 
@@ -65,15 +64,15 @@ class Columns:
         return self.tile.threads * self.tile.vector * _accumulator_bytes(self.levels) + seen
 
 
-def of(region: Region, folded: Folded, target: Any = None, shared_bytes: int = SHARED_BYTES) -> Columns | None:
+def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int = SHARED_BYTES) -> Columns | None:
     """The column reduction that folds this; None when it needs more shared memory than that."""
     space = folded.space
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
-    tile = column_tile(sizes, bits, _accumulator_bytes(folded.levels), cores_of(target), shared_bytes)
+    tile = column_tile(sizes, bits, _accumulator_bytes(folded.levels), target.core_count, shared_bytes)
     if tile is None:
         return None
-    parts = column_parts(tile, space.reduced, cores_of(target)) if ends_in_one_pass(region, folded) else 1
+    parts = column_parts(tile, space.reduced, target.core_count) if ends_in_one_pass(region, folded) else 1
     return Columns(space, tile, folded.levels, folded.roots, parts)
 
 

@@ -11,12 +11,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.loop import BLOCK, physical_index, resident_threads
+from hlo_opt.plans.loop import BLOCK, physical_index
 from hlo_opt.plans.plan import Region, Segment, above
 from hlo_opt.plans.tiled_transpose import read_at
 
@@ -90,7 +90,7 @@ def root_index(hero: Instruction, root: Instruction, index: Index) -> Index:
     return physical_index(shape, linearize([index[d] for d in order], [hero.shape.dimensions[d] for d in order]))
 
 
-def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[list[Pieces], list[int]]:
+def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Pieces], list[int]]:
     """The outputs of a region that are taken apart at the joints of concatenates, and the positions of the other outputs."""
     heroes = [i for i in region.computation.instructions if i.opcode == "concatenate" and len(i.operands) > 1]
     if not heroes:
@@ -107,7 +107,9 @@ def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[lis
     return found, sorted(rest)
 
 
-def _taken_apart(region: Region, positions: Sequence[int], heroes: Sequence[Instruction], target: Any) -> list[Pieces]:
+def _taken_apart(
+    region: Region, positions: Sequence[int], heroes: Sequence[Instruction], target: DeviceTarget
+) -> list[Pieces]:
     roots = [region.roots[n] for n in positions]
     if not heroes or not heroes[0].shape.element_count or any(root.shape.is_tuple for root in roots):
         return []
@@ -144,9 +146,9 @@ def _pieces(heroes: Sequence[Instruction]) -> tuple[Piece, ...]:
     return tuple((a, b - a) for a, b in itertools.pairwise(ordered))
 
 
-def _vector(hero: Instruction, pieces: Sequence[Piece], per_byte: int, target: Any) -> int:
+def _vector(hero: Instruction, pieces: Sequence[Piece], per_byte: int, target: DeviceTarget) -> int:
     """Neighbouring elements per thread, once the device is full: as many as divide what lies together in each piece. Before that as many as share a byte of an output."""
-    most = 4 if hero.shape.element_count // len(pieces) >= resident_threads(target) else per_byte
+    most = 4 if hero.shape.element_count // len(pieces) >= target.resident_threads else per_byte
     minor = hero.shape.minor_to_major[0]
     if minor != along(hero):
         return math.gcd(hero.shape.dimensions[minor], most)

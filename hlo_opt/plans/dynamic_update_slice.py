@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, dimensions
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
-from hlo_opt.plans.loop import BLOCK, physical_index, resident_threads
+from hlo_opt.plans.loop import BLOCK, physical_index
 from hlo_opt.plans.plan import Region, Segment, above
 
 _MOST_STEPS = 20_000  # of the walk that follows indices from the update to the buffer
@@ -76,7 +76,7 @@ def window_index(update: Instruction, position: Expression) -> Index:
     return physical_index(Shape(update.shape.type, window, update.shape.layout), position)
 
 
-def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[list[Windows], list[int]]:
+def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Windows], list[int]]:
     """The updates among outputs of a region that may be made in place, those of one size together, and the positions of the other outputs."""
     groups: dict[int, list[tuple[int, tuple[int, int]]]] = {}
     rest: list[int] = []
@@ -100,10 +100,10 @@ def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[lis
     return found, rest
 
 
-def _vector(update: Instruction, target: Any) -> int:
+def _vector(update: Instruction, target: DeviceTarget) -> int:
     """Neighbouring elements per thread: several where the device is full, or elements share a byte, and they are neighbours of the result at a multiple of their number."""
     window, size = update.operands[1].shape, update.shape
-    most = 4 if window.element_count >= resident_threads(target) else size.type.per_byte
+    most = 4 if window.element_count >= target.resident_threads else size.type.per_byte
     if most == 1 or not size.rank:
         return 1
     minor = size.minor_to_major[0]

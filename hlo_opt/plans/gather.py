@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.gather_dimensions import gather_dimensions
-from hlo_opt.plans.loop import BLOCK, elements_per_thread, resident_threads
+from hlo_opt.plans.loop import BLOCK, elements_per_thread
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.tiled_transpose import read_at
 
@@ -46,7 +46,7 @@ class Slices:
         return 0
 
 
-def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[list[Slices], list[int]]:
+def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Slices], list[int]]:
     """The outputs of a region that are slices of gathers, and the positions of the other outputs."""
     if not any(i.opcode == "gather" for i in region.computation.instructions):
         return [], list(roots)
@@ -57,7 +57,7 @@ def match(region: Region, roots: Sequence[int], target: Any = None) -> tuple[lis
     rest: list[int] = []
     for elements, positions in groups.items():
         heroes = heroes_of(region, positions)
-        vector = elements_per_thread(region, positions, elements, resident_threads(target))
+        vector = elements_per_thread(region, positions, elements, target.resident_threads)
         vector = math.gcd(vector, *(_together(hero) for hero in heroes))
         if heroes and vector > 1:
             found.append(Slices(tuple(heroes), tuple(positions), vector))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, delinearize
 from hlo_opt.plans.plan import Region, Segment
@@ -20,21 +20,6 @@ WIDEST_ACCESS = 16
 """Bytes that one instruction of a thread loads or stores at most."""
 MOST_ELEMENTS = 32
 """Of a thread, however narrow (`MAX_UNROLL` of xla/service/gpu/gpu_fusible.cc)."""
-_CORES = 132  # of an H100 SXM, when no target says otherwise
-_RESIDENT_THREADS = _CORES * 2048
-
-
-def resident_threads(target: Any) -> int:
-    """How many threads the device runs at a time."""
-    cores = getattr(target, "core_count", None)
-    threads = getattr(target, "threads_per_core_limit", None)
-    return cores * threads if isinstance(cores, int) and isinstance(threads, int) else _RESIDENT_THREADS
-
-
-def cores_of(target: Any) -> int:
-    """How many streaming multiprocessors the device has."""
-    cores = getattr(target, "core_count", None)
-    return cores if isinstance(cores, int) else _CORES
 
 
 @dataclass(frozen=True)
@@ -64,14 +49,14 @@ class Elements:
         return 0
 
 
-def match(region: Region, roots: Sequence[int], target: Any = None) -> list[Elements]:
+def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[Elements]:
     """The outputs of a region by their sizes: those of one size share an index space."""
     groups: dict[int, list[int]] = {}
     for position in roots:
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
     found = []
     for elements, positions in groups.items():
-        vector = elements_per_thread(region, positions, elements, resident_threads(target))
+        vector = elements_per_thread(region, positions, elements, target.resident_threads)
         found.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
     return found
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from hlo_opt.analysis.columns import SHARED_BYTES, WARP
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.contraction import sum_type
-from hlo_opt.plans.loop import cores_of
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.products import BLOCK, Space, parameters_read
 
@@ -90,14 +89,14 @@ def tiles_of(space: Space, tile: Tile) -> tuple[int, int, int]:
     return batch, -(-rows // tile.height), -(-columns // tile.width)
 
 
-def match(region: Region, space: Space, target: Any = None) -> Products | None:
+def match(region: Region, space: Space, target: DeviceTarget) -> Products | None:
     """The product as one that is worth tiles, or None."""
     if min(space.sizes[1:]) < SHORTEST:
         return None
     _, rows, columns, _ = space.sizes
     if (rows < WARP) != (columns < WARP):  # what fills a warp is columns
         space = Space(space.hero, space.turned != (columns < rows))
-    tile = tile_of(space, cores_of(target))
+    tile = tile_of(space, target.core_count)
     return Products(space, tile, tuple(range(len(region.roots))), widest(space, tile))
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from hlo_opt.analysis.geometry import round_up
 from hlo_opt.analysis.own_launch import MOST_THREADS, ROW_PER_THREAD, SHORT_ROW_BLOCK, row_parts, short_row_vector
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
-from hlo_opt.plans.loop import WIDEST_ACCESS, cores_of
+from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Region, Segment
 
 WARP = 32
@@ -112,8 +112,8 @@ class Rows:
         return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps + 4 * (self.parts > 1)
 
 
-def of(region: Region, folded: Folded, target: Any = None) -> Rows:
+def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     """The row reduction that folds this."""
     rows, columns = folded.space.kept, folded.space.reduced
-    parts = row_parts(rows, columns, cores_of(target)) if ends_in_one_pass(region, folded) else 1
+    parts = row_parts(rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
     return Rows(rows, columns, folded.levels, folded.roots, parts)

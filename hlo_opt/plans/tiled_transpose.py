@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hlo_opt.analysis.columns import SHARED_BYTES
 from hlo_opt.analysis.own_launch import TRANSPOSE_BLOCK
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.transposes import TILE, TiledTranspose, packing, tile_counts, tiled_move
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, linearize, variable
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
-from hlo_opt.plans.loop import cores_of, physical_index
+from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Region, Segment, above
 
 BLOCK = TRANSPOSE_BLOCK
@@ -111,7 +111,7 @@ def tile_bytes(frame: Frame, transpose: Instruction) -> int:
 
 
 def match(
-    region: Region, roots: Sequence[int], target: Any = None, shared_bytes: int = SHARED_BYTES
+    region: Region, roots: Sequence[int], target: DeviceTarget, shared_bytes: int = SHARED_BYTES
 ) -> tuple[list[Tiles], list[int]]:
     """The tiled transposes that outputs of a region come out of, as far as shared memory has room, and the positions of the other outputs."""
     frames: dict[Frame, list[Instruction]] = {}
@@ -121,7 +121,7 @@ def match(
             frames.setdefault(Frame.of(description), []).append(instruction)
     found, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
-        tiles = _cover(region, rest, frame, frames[frame], shared_bytes, cores_of(target))
+        tiles = _cover(region, rest, frame, frames[frame], shared_bytes, target.core_count)
         if tiles is not None:
             found.append(tiles)
             rest = [n for n in rest if n not in tiles.roots]

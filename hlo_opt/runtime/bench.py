@@ -8,6 +8,7 @@ from statistics import quantiles
 from typing import Any
 
 from hlo_opt.analysis.summary import launched
+from hlo_opt.analysis.targets import target_of
 from hlo_opt.analysis.traffic import module_bytes
 from hlo_opt.ir import Module
 from hlo_opt.runtime.bench_clock import Clock, clock_of
@@ -119,12 +120,15 @@ def bench(
 
     backend  `host`, `cupy` or `numpy`, or `auto`
     inputs   of each device of the modules
+    Kernels of all of them are made for the device that one was fused for.
     rounds   how often each runs cold and warm, at least 1; in every second one the order is reversed
     memory_limit  bytes that a run of one of them may hold at once; None: any number
 
     Raises what `compile` raises.
     """
-    executables = {name: compile(module, backend, memory_limit=memory_limit) for name, module in modules.items()}
+    fused = next((module for module in modules.values() if module.target is not None), None)
+    how: dict[str, Any] = {"memory_limit": memory_limit, "target": None if fused is None else target_of(fused)}
+    executables = {name: compile(module, backend, **how) for name, module in modules.items()}
     backends = {e.backend for e in executables.values()}
     if len(backends) > 1:  # a GPU ran one of them only: all go where all can
         return bench(modules, "host", inputs, rounds, clock, memory_limit)

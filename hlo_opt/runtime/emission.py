@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.analysis.facts import launches as does_work
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Instruction, Module, Shape
@@ -38,7 +39,7 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
 
     python driver.py in.npz out.npz
 
-- `kernels/*.cu`: {kernels}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
+- `kernels/*.cu`: {kernels} for {target}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
 - To launch one of them yourself: blocks and threads as in `manifest.json`, no dynamic shared memory, a pointer per input and then per output, each to a multiple of 16
   bytes. Compile with `-fmad=false` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros. Launches of one kernel must not overlap
 - `manifest.json`: for each kernel its plan, grid, block, shared memory (bytes), the shapes of its buffers and the Python lines that it comes from; which
@@ -47,21 +48,22 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
 """
 
 
-def emit(module: Module, directory: str | os.PathLike[str]) -> None:
+def emit(module: Module, directory: str | os.PathLike[str], target: str | DeviceTarget | None = None) -> None:
     """Write the kernels of a module and a driver that runs them into a folder that is new, empty or one that `emit` wrote (it is replaced).
+    Kernels are made for `target`, or for the device that the module was fused for.
 
     Raises UsageError when the folder cannot be used and BackendError when an operation has neither a kernel nor a CuPy call. Then nothing is left behind.
     """
-    schedule = build_schedule(module)
-    target = check_folder(directory)
+    schedule = build_schedule(module, target)
+    folder = check_folder(directory)
     files = kernel_files(schedule.kernels)
     driver = driver_of(schedule, files)
-    partial = target.parent / f".{target.name}.{os.getpid()}.partial"
+    partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     except OSError as error:
-        raise _unusable(target, error) from None
+        raise _unusable(folder, error) from None
     try:
         (partial / "kernels").mkdir()
         for kernel in schedule.kernels:
@@ -72,11 +74,13 @@ def emit(module: Module, directory: str | os.PathLike[str]) -> None:
         manifest = manifest_of(schedule, files)
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         nouns = {"kernels": "distinct kernel", "launches": "kernel launch", "library": "library call"}
-        counts = {name: _counted(len(manifest[name]), noun) for name, noun in nouns.items()}
-        (partial / "README.md").write_text(_README.format(**counts), encoding="utf-8")
-        _put_in_place(partial, target)
+        made = manifest["kernels"], manifest["launches"], manifest["library"]
+        counts = {name: _counted(len(rows), noun) for (name, noun), rows in zip(nouns.items(), made, strict=True)}
+        text = _README.format(**counts, target=schedule.target.title)
+        (partial / "README.md").write_text(text, encoding="utf-8")
+        _put_in_place(partial, folder)
     except OSError as error:
-        raise _unusable(target, error) from None
+        raise _unusable(folder, error) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -85,8 +89,8 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
-def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
-    """What `manifest.json` holds. Each executed instruction that does work is in `launches` or in `library`, once; one that needs several kernels
+def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
+    """What `manifest.json` holds. `target` is the device that the kernels are made for. Each executed instruction that does work is in `launches` or in `library`, once; one that needs several kernels
     (random bits and the generator's new state) names the others in `further_symbols`. `elided`, where there are any, are the constants that the text leaves out: the driver takes them
     as arguments."""
     launches: dict[Instruction, dict[str, Any]] = {}
@@ -125,6 +129,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, list[dic
         if not literal.is_known
     ]
     return {
+        "target": schedule.target.name,
         "kernels": kernels,
         "launches": list(launches.values()),
         "library": library,

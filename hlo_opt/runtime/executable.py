@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import BackendError, EvaluationError, UsageError, nearest
 from hlo_opt.evaluate.device_inputs import spread
 from hlo_opt.evaluate.devices import evaluate_devices
@@ -210,6 +211,7 @@ def compile(
     form: Form = "lanes",
     graphs: bool = True,
     elided: Elided = None,
+    target: str | DeviceTarget | None = None,
 ) -> Executable:
     """Make a module ready to run.
 
@@ -221,6 +223,7 @@ def compile(
     form          on the host: `lanes`, kernels made over for vector units, or `plain`, the emitted text as it stands
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
+    target        the device that kernels are made for; None: the one that the module was fused for, else an H100 SXM
     elided        as for `evaluate`; without it a module that lacks the values of constants is built, and a call of it raises EvaluationError (HLO407)
 
     Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing, a kernel
@@ -237,6 +240,7 @@ def compile(
             form=form,
             graphs=graphs,
             elided="zeros",
+            target=target,
         )
         made.lacks = missing(module, lacking)
         return made
@@ -258,7 +262,7 @@ def compile(
     if name == "numpy":
         check_memory(module, memory_limit, devices=devices)
         return Executable(module, name, why, None, None, max_steps)
-    schedule = build_schedule(module)
+    schedule = build_schedule(module, target)
     check_schedule(schedule, memory_limit, devices=devices)
     reference = Reference(module)
     device: Device | HostProgram | SanitizedProgram
@@ -282,6 +286,7 @@ def compile(
                 memory_limit=memory_limit,
                 form=form,
                 graphs=graphs,
+                target=target,
             )
             elsewhere.why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"
             return elsewhere

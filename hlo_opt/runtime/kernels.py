@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import Reason
@@ -29,8 +30,9 @@ class KernelSet:
     reasons  why an instruction that was asked for has no kernel
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, target: DeviceTarget) -> None:
         self._module = module
+        self._target = target
         self._by_symbol: dict[str, Kernel] = {}
         self._of: dict[Instruction, tuple[Part, ...]] = {}
         self.reasons: dict[Instruction, Reason] = {}
@@ -55,7 +57,7 @@ class KernelSet:
             first = sum(map(len, positions))
             positions.append(tuple(range(first, first + len(list(root.shape.leaves())))))
         unheard = instruction.opcode in ("sort", "topk") and call_of(instruction) is None
-        made = plan(region, long_sorts=unheard)
+        made = plan(region, self._target, long_sorts=unheard)
         if isinstance(made, Plan):
             return (self._part(made, positions),)
         if instruction.opcode == "fusion" or len(region.roots) == 1:
@@ -63,7 +65,7 @@ class KernelSet:
             return ()
         parts = []
         for root, leaves in zip(region.roots, positions, strict=True):
-            made = plan(replace(region, roots=(root,)))
+            made = plan(replace(region, roots=(root,)), self._target)
             if not isinstance(made, Plan):
                 self.reasons[instruction] = made
                 return ()

@@ -20,11 +20,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen.host_plain import plain_unit, watched_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError, EvaluationError
@@ -91,6 +93,7 @@ class SanitizedProgram:
             folder = Path(name)
             (folder / "module.hlo").write_text(str(module), encoding="utf-8")
             order = {
+                "target": asdict(self.schedule.target),
                 "library": str(self._library or ""),
                 "watched": str(self._watched or ""),
                 "max_steps": self._max_steps,
@@ -267,7 +270,7 @@ def _child(folder: Path) -> int:
 
     order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
     module = parse((folder / "module.hlo").read_text(encoding="utf-8"))
-    schedule = build_schedule(module)
+    schedule = build_schedule(module, DeviceTarget(**order["target"]))
     kernels: Sequence[Kernel] = schedule.kernels
     library = HostLibrary(kernels, order["library"] or None)
     device = _TellingDevice(library, Reference(module), folder)

@@ -18,6 +18,7 @@ from typing import Literal as OneOf
 import numpy as np
 
 from hlo_opt.analysis.facts import is_boundary_fusion
+from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import Called, Computation, Instruction, Layout, Literal, Module, Shape
@@ -55,9 +56,10 @@ from hlo_opt.runtime.steps import (
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """All routines of a module, the entry first, and the distinct kernels that they launch."""
+    """All routines of a module, the entry first, and the distinct kernels that they launch, for one device."""
 
     module: Module
+    target: DeviceTarget
     routines: Mapping[RoutineKey, Routine]
     kernels: tuple[Kernel, ...]
 
@@ -79,10 +81,11 @@ class Schedule:
         return dict(sorted(found.items()))
 
 
-def build_schedule(module: Module) -> Schedule:
-    """The schedule of a module, fused or not. Raises EvaluationError for control flow that is not well formed."""
+def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
+    """The schedule of a module, fused or not, for a device: see `target_of`. Raises EvaluationError for control flow that is not well formed."""
     module = with_plain_norms(with_selects(with_static_sizes(module)))
-    kernels = KernelSet(module)
+    device = target_of(module, target)
+    kernels = KernelSet(module, device)
     entry = module.entry
     todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
     routines: dict[RoutineKey, Routine] = {}
@@ -91,7 +94,7 @@ def build_schedule(module: Module) -> Schedule:
         if key not in routines:
             routines[key] = RoutineBuilder(key, kernels).build()
             todo.extend(reversed([k for step in routines[key].steps for k in callees(step)]))
-    return Schedule(module, without_dead_loops(with_donations(routines)), kernels.distinct())
+    return Schedule(module, device, without_dead_loops(with_donations(routines)), kernels.distinct())
 
 
 _FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})

@@ -18,6 +18,7 @@ from hlo_opt.runtime.host import Form, HostLibrary, has_compiler
 from hlo_opt.runtime.memory import empty_memory, from_memory, to_memory
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.text import parse
+from tests.small_modules import H100
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -58,7 +59,7 @@ class Tool:
     region: Callable[[str], Region] = region_of_text
 
     def plan(self, text: str) -> Plan:
-        found = plan(region_of_text(text))
+        found = plan(region_of_text(text), H100)
         assert isinstance(found, Plan), str(found)
         return found
 

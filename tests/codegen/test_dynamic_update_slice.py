@@ -13,6 +13,7 @@ from hlo_opt.codegen import Kernel, emit_kernel
 from hlo_opt.ir import ELEMENT_TYPES, Module
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.runtime.host import has_compiler
+from tests.small_modules import H100
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +48,7 @@ def fused(body: str, parameters: Sequence[str]) -> str:
 
 def plan_of(text: str) -> Plan:
     module = hlo_opt.parse(text)
-    found = plan(region_of(module, module.entry.root))
+    found = plan(region_of(module, module.entry.root), H100)
     assert isinstance(found, Plan), str(found)
     return found
 

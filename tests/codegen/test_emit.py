@@ -19,6 +19,7 @@ from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.limits import DEEPEST
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.text import parse
+from tests.small_modules import H100
 
 
 def chain(operations: list[str], shape: str = "f32[64]{0}") -> str:
@@ -61,7 +62,7 @@ def test_hostile_names_stay_out(tool: Any) -> None:
     (root,) = region.roots
     root.name = '*/ system("x"); /* \n#error \\'
     root.operands[0].name = "x;}\n"
-    source = emit_kernel(plan(region)).source
+    source = emit_kernel(plan(region, H100)).source
     assert "system" not in source and "#error" not in source
     assert source.isascii()
 
@@ -74,7 +75,7 @@ def test_hostile_attributes_stay_in_comments(tool: Any) -> None:
         (root,) = region.roots
         root.opcode = "odd-op"
         edit.set_attribute(root, "note", Attribute.of(Raw("a\n#error \\\nint é;")))
-        source = emit_kernel(plan(region)).source
+        source = emit_kernel(plan(region, H100)).source
     finally:
         unregister("odd-op")
     assert "note=a?#error ??int ?;" in source
@@ -192,7 +193,7 @@ def test_nvrtc_reads_the_texts(tool: Any, architecture: str, dumps: Path) -> Non
     for name in ("layer_norm_bf16", "hashes"):
         module = parse((dumps / f"{name}.hlo").read_text())
         for instruction in module.entry.instructions:
-            found = plan(region_of(module, instruction))
+            found = plan(region_of(module, instruction), H100)
             if isinstance(found, Plan):
                 kernel = emit_kernel(found)
                 kernels[kernel.symbol] = kernel

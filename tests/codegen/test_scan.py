@@ -9,6 +9,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import Reason
 from hlo_opt.plans import plan, region_of
+from tests.small_modules import H100
 
 BODIES = {
     "sum": ("f32 f32", "s = T1 add(a, b)", "(s, s)"),
@@ -56,7 +57,7 @@ def scan(
 def made(text: str) -> Any:
     module = hlo_opt.parse(text)
     scans = [i for i in module.entry.instructions if i.opcode == "scan"]
-    return plan(region_of(module, scans[0]))
+    return plan(region_of(module, scans[0]), H100)
 
 
 @pytest.mark.parametrize("body", BODIES)

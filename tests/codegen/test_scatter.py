@@ -14,6 +14,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.ir import ELEMENT_TYPES, Module
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.runtime.host import has_compiler
+from tests.small_modules import H100
 
 Array = np.ndarray[Any, Any]
 
@@ -70,7 +71,7 @@ def kernels(text: str) -> list[Kernel]:
     found = []
     for instruction in module.entry.instructions:
         if instruction.opcode in ("scatter", "fusion"):
-            made = plan(region_of(module, instruction))
+            made = plan(region_of(module, instruction), H100)
             assert isinstance(made, Plan), str(made)
             found.append(emit_kernel(made))
     return found
@@ -308,7 +309,7 @@ def test_what_reads_a_scatter_has_no_plan() -> None:
         "to_apply=f\n}\n\nENTRY", "to_apply=f\n  ROOT s = f32[40] negate(t)\n}\n\nENTRY"
     )
     module = hlo_opt.parse(text)
-    made = plan(region_of(module, module.entry.root))
+    made = plan(region_of(module, module.entry.root), H100)
     assert isinstance(made, Reason) and made.code == "FUS609"
 
 

@@ -14,6 +14,7 @@ from hlo_opt.ops.coverage import has_lowering
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import Plan, Region, plan, region_of
 from hlo_opt.runtime.host import has_compiler
+from tests.small_modules import H100
 
 Array = np.ndarray[Any, Any]
 
@@ -172,7 +173,7 @@ def test_nvrtc_compiles_every_complex_text(kind: str, architecture: str) -> None
     opcodes = ("add", "multiply", "divide", "abs", "sign") if architecture == "sm_100" else (*UNARY, *BINARY)
     module = module_of(opcodes, kind, (8, 8))
     entry = module.entry
-    made = plan(Region(entry.root, entry, tuple(entry.parameters), tuple(entry.root.operands)))
+    made = plan(Region(entry.root, entry, tuple(entry.parameters), tuple(entry.root.operands)), H100)
     assert isinstance(made, Plan), str(made)
     source = emit_kernel(made).source
     assert "hlo_complex_divide" in source
@@ -195,6 +196,6 @@ def test_what_has_no_lowering_is_a_hole_of_the_table() -> None:
 def test_constants_keep_their_bits() -> None:
     text = "HloModule m\n\nENTRY e {\n  ROOT c = c128[] constant((-0, nan))\n}\n"
     module = hlo_opt.parse(text)
-    made = plan(region_of(module, module.entry.root))
+    made = plan(region_of(module, module.entry.root), H100)
     assert isinstance(made, Plan)
     assert "hlo_complex<double>((-0.0), __longlong_as_double(" in emit_kernel(made).source

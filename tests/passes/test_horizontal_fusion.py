@@ -6,6 +6,7 @@ import hlo_opt
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
 from hlo_opt.plans import Plan, plan, region_of
+from tests.small_modules import H100
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 
@@ -37,7 +38,7 @@ def test_updates_of_all_sizes_are_one_launch() -> None:
     assert launched(fused) == ["fusion"]
     assert all(d.fused and d.relation == "sibling" and d.rule == "horizontal-loop-fusion" for d in decisions)
     fusion = next(i for i in fused.entry.instructions if i.opcode == "fusion")
-    found = plan(region_of(fused, fusion))
+    found = plan(region_of(fused, fusion), H100)
     assert isinstance(found, Plan)
     assert sorted(s.space for s in found.segments) == [(7,), (10,), (64,), (64,), (1000,)]
 
@@ -119,7 +120,7 @@ def test_reductions_of_one_form_share_a_launch() -> None:
     assert reasons(decisions) == {"FUS432"}
     fusion = next(i for i in fused.entry.instructions if i.opcode == "fusion")
     assert fusion.word("kind") == "kInput"
-    found = plan(region_of(fused, fusion))
+    found = plan(region_of(fused, fusion), H100)
     assert isinstance(found, Plan) and found.row_reductions == 2
 
 

@@ -6,12 +6,13 @@ from hlo_opt.diag import Reason, reason_spec
 from hlo_opt.plans import Plan, lowering_reason, plan, region_of
 from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
 from hlo_opt.text import parse
+from tests.small_modules import H100
 
 
 def made(body: str, extra: str = "") -> Plan | Reason:
     """The plan of the entry's root."""
     module = parse(f"HloModule m\n{extra}\nENTRY e {{\n{body}}}\n")
-    return plan(region_of(module, module.entry.root))
+    return plan(region_of(module, module.entry.root), H100)
 
 
 def code(found: Plan | Reason) -> str:
@@ -82,7 +83,7 @@ ENTRY e {{
 
 def of_fusion(body: str, shape: str = "f32[8]{0}") -> Plan | Reason:
     module = parse(fused(body, "r", shape))
-    return plan(region_of(module, module.entry.root))
+    return plan(region_of(module, module.entry.root), H100)
 
 
 def test_large_constant() -> None:
@@ -162,7 +163,7 @@ def test_pages(number: int) -> None:
 def test_an_elided_tuple_is_refused_by_its_kind() -> None:
     text = "HloModule m\nENTRY e {\n  ROOT c = (f32[2], f32[2]) constant({...})\n}\n"
     module = parse(text)
-    found = plan(region_of(module, module.entry.root))
+    found = plan(region_of(module, module.entry.root), H100)
     assert isinstance(found, Reason) and found.code == "FUS301" and "tuple" in found.message
 
 
@@ -173,5 +174,5 @@ ENTRY e { p = f32[1000000]{0} parameter(0) ROOT s = f32[1000000]{0} sort(p), dim
 """
     module = parse(text)
     region = region_of(module, module.entry.root)
-    assert isinstance(plan(region), Reason)
-    assert isinstance(plan(region, long_sorts=True), Plan)
+    assert isinstance(plan(region, H100), Reason)
+    assert isinstance(plan(region, H100, long_sorts=True), Plan)

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
 from hlo_opt.ir.index_map import constant
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.text import parse
+from tests.small_modules import H100
 
 
 @given(
@@ -25,7 +28,7 @@ def test_physical_index_visits_memory_in_order(case: tuple[list[int], list[int]]
         assert sum(i * s for i, s in zip(index, shape.strides, strict=True)) == position
 
 
-def loop(dims: str, target: object = None) -> Plan:
+def loop(dims: str, target: DeviceTarget = H100) -> Plan:
     module = parse(
         f"HloModule m\nENTRY e {{\n  p = f32[{dims}]{{0}} parameter(0)\n  ROOT r = f32[{dims}]{{0}} negate(p)\n}}\n"
     )
@@ -34,24 +37,22 @@ def loop(dims: str, target: object = None) -> Plan:
     return found
 
 
-class Small:
-    core_count = 2
-    threads_per_core_limit = 256
+SMALL = replace(H100, core_count=2, threads_per_core_limit=256)
 
 
 def test_vector_width_follows_the_device() -> None:
     assert loop("270332").segments[0].vector == 1
     assert loop("270336").segments[0].vector == 4
     assert loop("270338").segments[0].vector == 2
-    assert loop("512", Small()).segments[0].vector == 4
-    assert loop("508", Small()).segments[0].vector == 1
+    assert loop("512", SMALL).segments[0].vector == 4
+    assert loop("508", SMALL).segments[0].vector == 1
 
 
 def test_elements_that_share_bytes_are_written_by_whole_bytes() -> None:
     for name, count, vector in (("s4", 6, 2), ("s4", 5, 1), ("s2", 8, 4), ("s2", 6, 1)):
         text = f"HloModule m\nENTRY e {{\n  p = {name}[{count}]{{0}} parameter(0)\n  ROOT r = {name}[{count}]{{0}} negate(p)\n}}\n"
         module = parse(text)
-        found = plan(region_of(module, module.entry.root))
+        found = plan(region_of(module, module.entry.root), H100)
         assert isinstance(found, Plan) and found.segments[0].vector == vector
 
 

@@ -8,11 +8,12 @@ import hlo_opt
 from hlo_opt.plans import Plan, matmul, plan, products, region_of
 from hlo_opt.plans.matmul import Tile
 from hlo_opt.plans.products import Space
+from tests.small_modules import H100
 
 
 def planned(lines: str) -> Plan:
     module = hlo_opt.parse(f"HloModule m\n\nf {{\n{lines}\n}}\n\n{ENTRY.format(*shapes(lines))}")
-    found = plan(region_of(module, module.entry.root))
+    found = plan(region_of(module, module.entry.root), H100)
     assert isinstance(found, Plan)
     return found
 

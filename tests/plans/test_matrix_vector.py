@@ -8,6 +8,7 @@ import hlo_opt
 from hlo_opt.plans import Plan, matrix_vector, plan, region_of
 from hlo_opt.plans.matrix_vector import Strips
 from hlo_opt.plans.products import Space
+from tests.small_modules import H100
 
 
 def dot(m: int, n: int, k: int, *, a: str = "{1,0}", b: str = "{1,0}", kind: str = "f32") -> Plan:
@@ -15,7 +16,7 @@ def dot(m: int, n: int, k: int, *, a: str = "{1,0}", b: str = "{1,0}", kind: str
         f"HloModule m\n\nENTRY e {{\n  p = {kind}[{m},{k}]{a} parameter(0)\n  q = {kind}[{k},{n}]{b} parameter(1)\n"
         f"  ROOT d = {kind}[{m},{n}]{{1,0}} dot(p, q), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n}}\n"
     )
-    found = plan(region_of(module, module.entry.root))
+    found = plan(region_of(module, module.entry.root), H100)
     assert isinstance(found, Plan)
     return found
 

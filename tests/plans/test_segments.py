@@ -6,6 +6,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.plans import Plan, Region, plan, region_of
 from hlo_opt.plans.region import array_roots
 from hlo_opt.text import parse
+from tests.small_modules import H100
 
 SUM = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 
@@ -14,7 +15,7 @@ def planned(body: str) -> Plan:
     """The plan of a region that is the whole entry."""
     module = parse(f"HloModule m\n{SUM}\nENTRY e {{\n{body}}}\n")
     entry = module.entry
-    found = plan(Region(entry.root, entry, tuple(entry.parameters), tuple(array_roots(entry.root))))
+    found = plan(Region(entry.root, entry, tuple(entry.parameters), tuple(array_roots(entry.root))), H100)
     assert isinstance(found, Plan), found
     return found
 
@@ -138,6 +139,6 @@ ENTRY e {
 }
 """
     )
-    found = plan(region_of(module, module.entry.root))
+    found = plan(region_of(module, module.entry.root), H100)
     assert not isinstance(found, Reason)
     assert [(s.kind, s.blocks) for s in found.segments] == [("loop", 3), ("concatenate", 1)]

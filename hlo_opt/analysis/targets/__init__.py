@@ -11,11 +11,21 @@ from pathlib import Path
 from hlo_opt.analysis.targets.device import DeviceTarget
 from hlo_opt.analysis.targets.spec_file import SUFFIXES, read_spec
 from hlo_opt.diag import UsageError, nearest
+from hlo_opt.ir import Module
 
 MAX_BYTES = 1 << 20
+DEFAULT_TARGET = "h100_sxm"
+"""The device that is meant where nobody says another."""
 
 
-__all__ = ["DeviceTarget", "target", "target_names"]
+__all__ = ["DEFAULT_TARGET", "DeviceTarget", "target", "target_names", "target_of"]
+
+
+def target_of(module: Module, wanted: str | DeviceTarget | None = None) -> DeviceTarget:
+    """The device that kernels of a module are made for: the wanted one, else the one that it was fused for, else the default one. Raises what `target` raises."""
+    if wanted is None:
+        wanted = module.target if isinstance(module.target, DeviceTarget) else DEFAULT_TARGET
+    return target(wanted) if isinstance(wanted, str) else wanted
 
 
 def target_names() -> list[str]:

@@ -35,6 +35,11 @@ class DeviceTarget:
     kernel_launch_us: float = 1.0
 
     @property
+    def resident_threads(self) -> int:
+        """How many threads the device runs at a time."""
+        return self.core_count * self.threads_per_core_limit
+
+    @property
     def architecture(self) -> str:
         """What NVRTC calls it: `sm_90`."""
         return f"sm_{self.compute_capability}"
