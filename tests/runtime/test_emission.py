@@ -27,7 +27,7 @@ def listing(folder: Path) -> dict[str, bytes]:
 def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) -> None:
     hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
     manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
-    assert list(manifest) == ["kernels", "launches", "library"]
+    assert list(manifest) == ["target", "kernels", "launches", "library"] and manifest["target"] == "h100_sxm"
     assert [(row["instruction"], row["computation"]) for row in manifest["launches"]] == [("b", "e"), ("c", "e")]
     assert manifest["library"] == [{"instruction": "z", "call": "slice"}]
     (kernel,) = manifest["kernels"]
@@ -116,5 +116,5 @@ def test_a_failed_emission_keeps_the_old_folder(tmp_path: Path) -> None:
 def test_the_page_counts_in_words(tmp_path: Path) -> None:
     hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
     page = (tmp_path / "o" / "README.md").read_text()
-    assert "`kernels/*.cu`: 1 distinct kernel, one CUDA text each" in page
+    assert "`kernels/*.cu`: 1 distinct kernel for NVIDIA H100 SXM, one CUDA text each" in page
     assert "- 2 kernel launches and 1 library call are in the program" in page
