@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hlo_opt.analysis.facts import FREE, is_elementwise
+from hlo_opt.analysis.facts import is_elementwise, is_free
 from hlo_opt.analysis.flops import flops_per_element, result_type
 from hlo_opt.analysis.transposes import moves_data
 from hlo_opt.ir import Computation, Instruction, Shape, WindowDimension
@@ -41,7 +41,7 @@ def ratio(part: float, whole: float) -> float:
 def accesses(instruction: Instruction, capability: int) -> Accesses:
     """The accesses of an instruction that is no fusion and no control flow; nothing for one that launches no work."""
     opcode = instruction.opcode
-    if opcode in FREE:
+    if is_free(opcode):
         return Accesses(
             0.0,
             tuple(0.0 if opcode == "constant" else 1.0 for _ in instruction.operands),
@@ -71,7 +71,9 @@ def whole(instruction: Instruction, flops: float = 0.0) -> Accesses:
 def reducer_flops(computation: Computation, capability: int) -> float:
     """Operations of one call of a reducer."""
     return sum(
-        accesses(i, capability).flops for i in computation.instructions if i.opcode not in FREE and i.opcode != "fusion"
+        accesses(i, capability).flops
+        for i in computation.instructions
+        if not is_free(i.opcode) and i.opcode != "fusion"
     )
 
 

@@ -7,29 +7,6 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.opaque import says_side_effect
 from hlo_opt.text.chains import base_opcode
 
-FREE = frozenset(
-    {
-        "parameter",
-        "constant",
-        "tuple",
-        "get-tuple-element",
-        "bitcast",
-        "after-all",
-        "while",
-        "conditional",
-        "call",
-        "opt-barrier",
-        "domain",
-        "partition-id",
-        "replica-id",
-        "get-dimension-size",
-        "async-update",
-        "async-done",
-        "add-dependency",
-    }
-)
-"""Opcodes that launch no work of their own."""
-
 _NO_SHAPE_CHANGE = frozenset({"copy", "rng"})
 
 _SINGLE_USE = frozenset(
@@ -40,9 +17,15 @@ _SINGLE_USE = frozenset(
 GENERIC_TRITON = "__triton"
 
 
+def is_free(opcode: str) -> bool:
+    """Whether operations of an opcode launch no work of their own."""
+    spec = find(opcode)
+    return spec is not None and spec.is_free
+
+
 def launches(instruction: Instruction) -> bool:
     """Whether the instruction launches work: a kernel or a library call."""
-    return instruction.opcode not in FREE and not instruction.opcode.endswith("-done")
+    return not is_free(instruction.opcode) and not instruction.opcode.endswith("-done")
 
 
 def has_side_effect(instruction: Instruction) -> bool:

@@ -6,7 +6,7 @@ Source: xla/service/hlo_cost_analysis.cc. A custom call counts with its operands
 from __future__ import annotations
 
 from hlo_opt.analysis.accesses import byte_size
-from hlo_opt.analysis.facts import FREE, is_boundary_fusion, launches
+from hlo_opt.analysis.facts import is_boundary_fusion, is_free, launches
 from hlo_opt.analysis.transposes import moves_data
 from hlo_opt.ir import Computation, Instruction, Module
 
@@ -21,7 +21,7 @@ def bytes_accessed(instruction: Instruction) -> float:
     """Bytes read and written by one execution."""
     if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
         return _of_fusion(instruction)
-    if instruction.opcode in FREE or (instruction.opcode == "transpose" and not moves_data(instruction)):
+    if is_free(instruction.opcode) or (instruction.opcode == "transpose" and not moves_data(instruction)):
         return 0.0  # a transpose that only renames dimensions moves nothing
     return sum(_read(instruction, n) for n in range(len(instruction.operands))) + _written(instruction)
 

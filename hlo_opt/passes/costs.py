@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from hlo_opt.analysis.cost import estimate_fusion
-from hlo_opt.analysis.facts import FREE
+from hlo_opt.analysis.facts import is_free
 from hlo_opt.analysis.performance import Priced, joint_estimate
 from hlo_opt.analysis.signature import edge_signature, signature
 from hlo_opt.analysis.targets import DeviceTarget
@@ -106,7 +106,7 @@ def joint_cost(first: Priced, second: Priced, handed: Sequence[Instruction] = ()
 
 
 def _cost(producer: Priced, consumer: Priced) -> CostEstimate | None:
-    if producer.instruction.shape.is_tuple or producer.instruction.opcode in FREE:
+    if producer.instruction.shape.is_tuple or is_free(producer.instruction.opcode):
         return None
     us_unfused, us_fused, bytes_unfused, bytes_fused = estimate_fusion(producer, [consumer])
     return CostEstimate(us_unfused, us_fused, bytes_unfused, bytes_fused)
