@@ -22,14 +22,14 @@ from hlo_opt.evaluate.ways import Way
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import same_bits
-from hlo_opt.runtime.differences import LOOSE, Enclosure
+from hlo_opt.runtime.differences import Enclosure
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
 from hlo_opt.runtime.ulp import is_floating, real_parts
 
 WORK = 1_500_000_000
-"""How much all trials together may have to do, counted in elements; where there are more, every k-th of them is made."""
+"""How much all trials together may have to do, counted in elements; where there are more, a part of them is made: see `_affordable`."""
 EVENT = 3000
 """What an instruction costs that does next to nothing, in elements."""
 PRECISE = 5_000_000
@@ -42,6 +42,8 @@ LARGER, OFF = 0.01, 0.05
 UNSEEN = "would not be noticed if it"
 """How the words of a mistake begin that nothing shows."""
 
+ON_NAN, ON_TIES, BY_LITTLE = "were wrong on NaN", "were wrong on equal values", f"were {LARGER:.0%} larger"
+
 Value = Any
 Substitute = Callable[[Sequence[Value], Value], Value]
 
@@ -53,6 +55,11 @@ class Trial:
     instruction: Instruction
     words: str
     substitute: Substitute
+
+    @property
+    def is_subtle(self) -> bool:
+        """Whether few inputs show it."""
+        return self.words.removeprefix(f"{UNSEEN} ") in (ON_NAN, ON_TIES, BY_LITTLE)
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
     work = sum(run.work for run in runs)
     executed = set().union(*(run.executed for run in runs))
     found = [t for i in sorted(executed, key=_order(module)) for t in trials(i)]
-    found = found[:: max(1, math.ceil(len(found) * work / WORK))]
+    found = _affordable(found, int(WORK / max(work, 1)))
     if len(found) * runs[0].work > WORK:
         return Tried(tuple(draws))
     left = [t for t in found if not any(run.shows(t) for run in runs)]
@@ -95,6 +102,19 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
     folds = _folds(module)
     unseen = [t for t in left if t.instruction.parent in folds or any(run.changed(t) for run in runs)]
     return Tried(tuple(draws), tuple(Way(t.instruction, t.words) for t in unseen), len(found))
+
+
+def _affordable(found: list[Trial], most: int) -> list[Trial]:
+    """About so many of the trials, in their order: subtle ones first, and of each sort every k-th."""
+    if len(found) <= most:
+        return found
+    kept: set[Trial] = set()
+    for subtle in (True, False):
+        own = [t for t in found if t.is_subtle == subtle]
+        room = most - len(kept)
+        if own and room > 0:
+            kept.update(own[:: math.ceil(len(own) / room)])
+    return [t for t in found if t in kept]
 
 
 def _folds(module: Module) -> set[Computation]:
@@ -160,7 +180,7 @@ class _Run:
         pairs = [(w, g) for own in zip(self.draw.outputs, outputs, strict=True) for w, g in zip(*own, strict=True)]
         if all(same_bits(w, g) for w, g in pairs):
             return False
-        return any(_is_far(w, g) for w, g in pairs) or self._is_beyond(outputs)
+        return self._is_beyond(outputs)
 
     def _outputs(self, change: Any, most: int | None) -> list[list[Array]]:
         if self._interpreter is None:
@@ -175,7 +195,7 @@ class _Run:
         """Whether some element is out of its bounds; of a long run, whether it is far from what those bounds mostly are."""
         if self.work > PRECISE:
             pairs = zip(itertools.chain(*self.draw.outputs), itertools.chain(*outputs), strict=True)
-            return any(_is_far(w, g, ROUGHLY) if is_floating(w.dtype) else not same_bits(w, g) for w, g in pairs)
+            return any(_is_far(w, g) for w, g in pairs)
         if self._bounds is None:
             analyses = analyse_devices(self.module, self.draw.inputs, self.seed, rewritten=True)
             self._bounds = [enclosures(a, own) for a, own in zip(analyses, self.draw.outputs, strict=True)]
@@ -219,10 +239,10 @@ _SLOW = frozenset(
 )
 
 
-def _is_far(want: Array, got: Array, share: float = 2 * LOOSE) -> bool:
-    """Whether some element is off by this part of the largest one: more than any bounds that say something."""
+def _is_far(want: Array, got: Array) -> bool:
+    """Whether some element is off by this part of the largest one."""
     if not is_floating(want.dtype):
-        return False
+        return not same_bits(want, got)
     with np.errstate(all="ignore"):
         a, b = (
             x if x.dtype in (np.float32, np.float64) else x.astype(np.float64) for x in map(real_parts, (want, got))
@@ -231,7 +251,7 @@ def _is_far(want: Array, got: Array, share: float = 2 * LOOSE) -> bool:
         farthest = float(np.max(off, initial=0.0))  # NaN where one of them is
         if not np.isfinite(farthest):
             farthest = float(np.max(off, initial=0.0, where=np.isfinite(off)))
-        return farthest > share * float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
+        return farthest > ROUGHLY * float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
 
 
 def _is_within(bounds: Enclosure, array: Array) -> bool:
@@ -292,8 +312,8 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
         yield from _constants(i)
     elif i.opcode == "compare":
         if i.operands[0] is i.operands[1]:
-            yield "were wrong on NaN", lambda o, v: np.where(o[0] != o[0], ~v, v)
-        yield "were wrong on equal values", lambda o, v: np.where(o[0] == o[1], ~v, v)
+            yield ON_NAN, lambda o, v: np.where(o[0] != o[0], ~v, v)
+        yield ON_TIES, lambda o, v: np.where(o[0] == o[1], ~v, v)
         if i.operands[0] is not i.operands[1]:
             yield "were wrong where the first is less", lambda o, v: np.where(o[0] < o[1], ~v, v)
             yield "were wrong where the first is greater", lambda o, v: np.where(o[0] > o[1], ~v, v)
@@ -324,7 +344,7 @@ def _constants(i: Instruction) -> Iterator[tuple[str, Substitute]]:
         return
     value = np.asarray(i.literal.value).astype(np.complex128)
     if np.any(np.isfinite(value) & (value != 0)):
-        yield f"were {LARGER:.0%} larger", lambda o, v: _larger(v)
+        yield BY_LITTLE, lambda o, v: _larger(v)
     if np.any(value == 0):
         yield "were 1 instead of 0", lambda o, v: _where(v, lambda x: x == 0, 1)
     if np.any(np.isinf(value)):
