@@ -16,6 +16,9 @@ _STEPS = frozenset(
 """A rounding more or less before them may change their outcome by more than a rounding."""
 
 
+_GROWING = frozenset({"add", "subtract", "multiply", "divide", "negate", "exponential", "power", "reduce"})
+
+
 def left_open(module: Module) -> str | None:
     """The first thing in a module that HLO leaves open, in words."""
     every = [i for c in module.computations for i in c.instructions]
@@ -27,7 +30,12 @@ def left_open(module: Module) -> str | None:
         leaf.is_array and leaf.type.is_float and leaf.type.bits <= 16 for i in every for leaf in i.shape.leaves()
     )
     steps = any(i.opcode in _STEPS or (i.opcode == "convert" and i.shape.type.is_integer) for i in every)
-    return "a step of narrow floats, of which XLA may leave out roundings" if narrow and steps else None
+    if narrow and steps:
+        return "a step of narrow floats, of which XLA may leave out roundings"
+    small = [i for i in every if i.opcode in _GROWING and i.shape.type.is_float and i.shape.type.bits <= 8]
+    if len(small) > 1:
+        return "several sums or products in a float of 8 bits, of which XLA may leave out roundings and with them an overflow"
+    return None
 
 
 def _open(i: Instruction) -> str | None:
@@ -35,7 +43,7 @@ def _open(i: Instruction) -> str | None:
         return "an elided constant"
     if i.opcode == "bitcast":
         return "a bitcast, which the way into XLA:CPU does not keep"
-    if any(leaf.is_array and any(leaf.dynamic) for leaf in i.shape.leaves()):
+    if i.opcode == "set-dimension-size" or any(leaf.is_array and any(leaf.dynamic) for leaf in i.shape.leaves()):
         return "sizes set at run time"
     if i.opcode in ("dot", "convolution") and i.shape.type.is_integer and not i.operands[0].shape.type.is_integer:
         return "a product of floats whose sums are integers: which is converted first"

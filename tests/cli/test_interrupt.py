@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,10 @@ import pytest
 from hlo_opt.cli.interrupt import interruptible
 from hlo_opt.runtime.host import has_compiler
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of a Unix")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="signals are those of a Unix"),
+    pytest.mark.usefixtures("ctrl_c"),
+]
 
 ENDLESS = """HloModule m{}
 
@@ -53,13 +55,6 @@ from hlo_opt.cli import main
 sys.argv = ["hlo-opt", "run", sys.argv[2], "--backend", sys.argv[1], "--outputs", "out.npz"]
 main()
 """
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def listen() -> None:

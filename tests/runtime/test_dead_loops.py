@@ -88,6 +88,7 @@ def test_what_never_ends_goes_on_until_a_limit(backend: str, read: int) -> None:
     np.testing.assert_array_equal(run(x, y, np.array(False))[0], -(x, y)[read])
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ctrl_c_ends_it(backend: str) -> None:
     x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
