@@ -12,21 +12,23 @@ from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
 
 
-def separate(module: Module) -> None:
-    """Inline fusions that take operands in another layout than their computation says, rename what has a name that something else has, entry first, and copy computations that several launched fusions call.
+def separate(module: Module) -> bool:
+    """Inline fusions that take operands in another layout than their computation says, rename what has a name that something else has, entry first, and copy computations that several launched fusions call. Returns whether more than names changed.
 
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
     """
-    _inline_mismatched(module)
+    inlined = _inline_mismatched(module)
     _separate_names(module)
-    separate_bodies(module)
+    copied = separate_bodies(module)
+    return inlined or copied
 
 
-def _inline_mismatched(module: Module) -> None:
+def _inline_mismatched(module: Module) -> bool:
     """Where nothing in a fusion can tell which layout a value has, the operand itself will do as well as the parameter."""
     found = {instruction for instruction, _ in mismatched(module) if is_plain_fusion(instruction)}
     if found:
         inline(module, found.__contains__)
+    return bool(found)
 
 
 def _separate_names(module: Module) -> None:
@@ -41,8 +43,8 @@ def _separate_names(module: Module) -> None:
         instruction.name = module.unique_name(instruction.name)
 
 
-def separate_bodies(module: Module) -> None:
-    """Copy computations that several launched fusions call. Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions."""
+def separate_bodies(module: Module) -> bool:
+    """Copy computations that several launched fusions call; returns whether there were any. Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions."""
     seen: set[Computation] = set()
     made = 0
     for computation in list(executed_computations(module)):
@@ -62,6 +64,7 @@ def separate_bodies(module: Module) -> None:
             edit.set_attribute(instruction, "calls", Called(_copy(module, body)))
     if made:
         edit.sort_computations(module)
+    return bool(made)
 
 
 def _copy(module: Module, body: Computation) -> Computation:

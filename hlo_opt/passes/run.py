@@ -144,7 +144,8 @@ def _run(
     with collector_paused():
         work = edit.clone_module(module)
         work.target = context.target
-        separate(work)
+        if separate(work):
+            _prove(module, work, seconds)
         parts = _provable_parts(pipeline)
         for part in parts:
             before = edit.clone_module(work) if part.preserves_graph else None

@@ -1,9 +1,11 @@
 """Texts that people write: names used twice, computations called twice."""
 
+import importlib
+
 import pytest
 
 import hlo_opt
-from hlo_opt.diag import VerifyError
+from hlo_opt.diag import HloOptError, VerifyError
 from hlo_opt.fusion.separate import separate
 from hlo_opt.ir import Module
 
@@ -43,6 +45,34 @@ def test_every_fusion_gets_its_own_computation():
     bodies = [i.called_by("calls") for i in module.entry.instructions if i.opcode == "fusion"]
     assert len({b.name for b in bodies}) == len(bodies) == 3
     hlo_opt.verify(module)
+
+
+def test_a_copy_keeps_its_order_and_its_attributes():
+    text = TEXT.replace(
+        "ROOT r = f32[8]{0} add(y, x)",
+        "w = f32[8]{0} exponential(x), control-predecessors={y}\n  ROOT r = f32[8]{0} add(y, w)",
+    )
+    module = hlo_opt.parse(text)
+    separate(module)
+    bodies = [c for c in module.computations if c is not module.entry]
+    assert len(bodies) == 3
+    for body in bodies:
+        (after,) = (i for i in body.instructions if i.opcode == "exponential")
+        assert [p.opcode for p in after.control_predecessors] == ["negate"]
+        assert all(p.computation is body for p in after.control_predecessors)
+
+
+def test_what_separating_breaks_is_seen(monkeypatch: pytest.MonkeyPatch):
+    def broken(module: Module) -> bool:
+        changed = separate(module)
+        fusion = next(i for i in module.entry.instructions if i.opcode == "fusion")
+        inner = next(i for i in fusion.called_by("calls").instructions if i.opcode == "negate")
+        inner.opcode = "exponential"
+        return changed
+
+    monkeypatch.setattr(importlib.import_module("hlo_opt.passes.run"), "separate", broken)
+    with pytest.raises(HloOptError, match="HLO600"):
+        hlo_opt.fuse(hlo_opt.parse(TEXT), simplify="never")
 
 
 def test_what_is_separate_already_stays():

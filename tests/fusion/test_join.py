@@ -1,0 +1,61 @@
+"""A fusion that writes another one's outputs, too."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+from hlo_opt.ir import Computation
+
+V = "f32[4096]{0}"
+
+
+def joined(first: str, second: str, user: str) -> Computation:
+    """The body of the one fusion that two siblings become."""
+    module = hlo_opt.parse(f"""HloModule m
+
+one {{
+  p = {V} parameter(0)
+  {first}
+}}
+
+two {{
+  p = {V} parameter(0)
+  {second}
+}}
+
+ENTRY e {{
+  p = {V} parameter(0)
+  {user}
+}}
+""")
+    fused, _ = hlo_opt.fuse(module, passes="multi-output-fusion", simplify="never")
+    (fusion,) = (i for i in fused.entry.instructions if i.opcode == "fusion")
+    return fusion.called_by("calls")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "user", "outputs"),
+    [
+        (
+            f"a = {V} negate(p) b = {V} exponential(p) ROOT t = ({V}, {V}) tuple(a, b)",
+            f"ROOT c = {V} cosine(p)",
+            f"x = ({V}, {V}) fusion(p), kind=kLoop, calls=one x0 = {V} get-tuple-element(x), index=0 x1 = {V} get-tuple-element(x), index=1\n"
+            f"  y = {V} fusion(p), kind=kLoop, calls=two ROOT r = ({V}, {V}, {V}) tuple(x0, x1, y)",
+            ["negate", "exponential", "cosine"],
+        ),
+        (
+            f"a = {V} negate(p) b = {V} exponential(p) ROOT t = ({V}, {V}) tuple(a, b)",
+            f"c = {V} cosine(p) d = {V} sine(p) ROOT t = ({V}, {V}) tuple(c, d)",
+            f"x = ({V}, {V}) fusion(p), kind=kLoop, calls=one x0 = {V} get-tuple-element(x), index=0 x1 = {V} get-tuple-element(x), index=1\n"
+            f"  y = ({V}, {V}) fusion(p), kind=kLoop, calls=two y0 = {V} get-tuple-element(y), index=0 y1 = {V} get-tuple-element(y), index=1\n"
+            f"  ROOT r = ({V}, {V}, {V}, {V}) tuple(x0, x1, y0, y1)",
+            ["negate", "exponential", "cosine", "sine"],
+        ),
+    ],
+    ids=["a tuple and an array", "two tuples"],
+)
+def test_one_tuple_holds_all_outputs(first: str, second: str, user: str, outputs: list[str]) -> None:
+    body = joined(first, second, user)
+    assert [i.opcode for i in body.instructions].count("tuple") == 1
+    assert sorted(o.opcode for o in body.root.operands) == sorted(outputs)
