@@ -1,0 +1,51 @@
+"""Which concatenates an output is taken apart at."""
+
+from __future__ import annotations
+
+import hlo_opt
+from hlo_opt.plans import Plan, plan, region_of
+from tests.small_modules import H100
+
+
+def pieces(body: str, shape: str = "f32[8192]") -> Plan:
+    module = hlo_opt.parse(f"""HloModule m
+
+f {{
+  p = f32[4096] parameter(0)
+  q = f32[4096] parameter(1)
+  {body}
+}}
+
+ENTRY e {{
+  p = f32[4096] parameter(0)
+  q = f32[4096] parameter(1)
+  ROOT r = {shape} fusion(p, q), kind=kLoop, calls=f
+}}
+""")
+    found = plan(region_of(module, module.entry.root), H100)
+    assert isinstance(found, Plan)
+    return found
+
+
+def test_both_halves_are_written_by_one_launch() -> None:
+    made = pieces("c = f32[8192] concatenate(p, q), dimensions={0} ROOT r = f32[8192] negate(c)")
+    assert {s.kind for s in made.segments} == {"concatenate"}
+
+
+def test_a_concatenate_that_is_read_elsewhere_than_at_the_place_of_the_output_does_not_count() -> None:
+    turned = pieces("c = f32[8192] concatenate(p, q), dimensions={0} ROOT r = f32[8192] reverse(c), dimensions={0}")
+    assert {s.kind for s in turned.segments} == {"loop"}
+    both = pieces(
+        "c = f32[8192] concatenate(p, q), dimensions={0} d = f32[8192] concatenate(q, p), dimensions={0}\n"
+        "  t = f32[8192] reverse(d), dimensions={0} ROOT r = f32[8192] add(c, t)"
+    )
+    (segment,) = {s.hero.name: s for s in both.segments}.values()
+    assert segment.kind == "concatenate" and segment.hero.name == "c"
+
+
+def test_nothing_is_taken_apart_that_has_no_element() -> None:
+    made = pieces(
+        "a = f32[0] slice(p), slice={[0:0]} b = f32[0] slice(q), slice={[0:0]} ROOT c = f32[0] concatenate(a, b), dimensions={0}",
+        "f32[0]",
+    )
+    assert {s.kind for s in made.segments} == {"loop"}
