@@ -113,3 +113,11 @@ def test_what_reads_the_product_elsewhere_gets_no_tiles() -> None:
     for rest in (turned, cut, wide, twice):
         assert planned(head + rest).kind != "matmul"
     assert planned(head + "  ROOT a = f32[64,64]{1,0} add(d, d)").kind == "matmul"
+
+
+def test_an_operand_that_reads_nothing_is_made_where_it_is_used() -> None:
+    made = planned(
+        "  p = f32[256,256]{1,0} parameter(0)\n  q = f32[256,256]{1,0} parameter(1)\n  i = f32[256,256]{1,0} iota(), iota_dimension=1\n"
+        "  ROOT d = f32[256,256]{1,0} dot(p, i), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
+    assert made.kind == "matmul" and [space(made).goes_along(side) for side in (0, 1)] == [True, False]

@@ -1,0 +1,37 @@
+"""Fusing moves instructions; where they stood in the text stays known."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+
+TEXT = """HloModule m
+
+half {
+  a = f32[4096]{0} parameter(0)
+  c = f32[] constant(0.5)
+  b = f32[4096]{0} broadcast(c), dimensions={}
+  ROOT h = f32[4096]{0} multiply(a, b)
+}
+
+ENTRY e {
+  p = f32[4096]{0} parameter(0)
+  n = f32[4096]{0} negate(p)
+  f = f32[4096]{0} fusion(n), kind=kLoop, calls=half
+  g = f32[4096]{0} exponential(f)
+  ROOT r = f32[4096]{0} add(g, n)
+}
+"""
+
+
+@pytest.mark.parametrize("passes", ["instruction-fusion", "priority-fusion", None])
+def test_what_moves_into_a_fusion_keeps_its_line(passes: str | None) -> None:
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(TEXT, filename="m.hlo"), passes=passes, simplify="never")
+    fusions = [i for i in fused.entry.instructions if i.opcode == "fusion"]
+    lines = {"negate": 12, "exponential": 14, "add": 15, "multiply": 7, "broadcast": 6}
+    moved = [m for fusion in fusions for m in fusion.called_by("calls").instructions if m.opcode in lines]
+    assert len(moved) > 2
+    for member in moved:
+        span = fused.span(member)
+        assert span is not None and span.line == lines[member.opcode], member
