@@ -20,6 +20,7 @@ from hlo_opt.runtime.memory import from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.steps import KernelStep
 from tests.codegen.test_sort import sort, top
+from tests.small_modules import H100
 
 DIFFERENCE = "d = s32[] subtract(a0, b0)\nz = s32[] constant(0)\ncompare(d, z), direction=LT"
 SUMS = "c = f32[] add(a1, a2)\nd = f32[] add(b1, b2)\ncompare(c, d), direction=GT"
@@ -33,7 +34,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def long_plan(tool: Any, text: str) -> Plan:
-    found = plan(tool.region(text), long_sorts=True)
+    found = plan(tool.region(text), H100, long_sorts=True)
     assert isinstance(found, Plan), str(found)
     return found
 
@@ -96,13 +97,15 @@ def test_backends_take_it_where_no_library_knows_the_comparator(tool: Any, tmp_p
 def test_libraries_keep_what_they_know(tool: Any) -> None:
     schedule = build_schedule(hlo_opt.parse(sort("2,5000", along=1)))
     assert schedule.library_calls("library") == {"sort": 1} and not schedule.kernels
-    assert not isinstance(plan(tool.region(CASES["one_line"])), Plan)  # not unasked, so that fusions see a library call
+    assert not isinstance(
+        plan(tool.region(CASES["one_line"]), H100), Plan
+    )  # not unasked, so that fusions see a library call
     computed = (
         sort("5000", compare=DIFFERENCE)
         .replace("sort(p0)", "sort(n)")
         .replace("  ROOT s", "  n = s32[5000] negate(p0)\n  ROOT s")
     )
-    assert not isinstance(plan(tool.region(computed), long_sorts=True), Plan)
+    assert not isinstance(plan(tool.region(computed), H100, long_sorts=True), Plan)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
@@ -117,7 +120,7 @@ def test_nvrtc_reads_the_texts(tool: Any, architecture: str) -> None:
 def test_addresses_that_need_64_bits_have_them(tool: Any) -> None:
     source = emit_kernel(long_plan(tool, sort("9,400000000", ("s32",), along=1, compare=DIFFERENCE))).source
     assert "const long long low = (long long)line * 400000000 + first;" in source
-    assert not isinstance(plan(tool.region(sort("536870913", compare=DIFFERENCE)), long_sorts=True), Plan)
+    assert not isinstance(plan(tool.region(sort("536870913", compare=DIFFERENCE)), H100, long_sorts=True), Plan)
 
 
 def test_the_text_of_one(tool: Any) -> None:

@@ -16,6 +16,7 @@ from hlo_opt.codegen.host_source import as_loops
 from hlo_opt.diag import Reason
 from hlo_opt.plans import plan
 from hlo_opt.runtime.host import has_compiler
+from tests.small_modules import H100
 
 
 def sort(
@@ -184,7 +185,7 @@ def test_the_first_of_each_line(tool: Any, way: None) -> None:
     values = np.array([1, np.nan, -0.0, 0.0, -np.nan, np.inf, 0.0, 1], np.float32)
     tool.agrees(top("8", 8), inputs=[values])
     tool.agrees(top("8", 8, largest=False), inputs=[values])
-    assert isinstance(plan(tool.region(top("9,4097", 2))), Reason)
+    assert isinstance(plan(tool.region(top("9,4097", 2)), H100), Reason)
 
 
 def test_what_has_no_such_plan(tool: Any) -> None:
@@ -193,7 +194,7 @@ def test_what_has_no_such_plan(tool: Any) -> None:
         sort("4096", ("c128", "c128"), compare="compare(a0, b0), direction=NE"),  # 64 KiB
         sort("9", root="n = s32[9] negate(s)"),
     ):
-        found = plan(tool.region(text))
+        found = plan(tool.region(text), H100)
         assert isinstance(found, Reason) and found.code == "FUS302"
 
 
