@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from hlo_opt.codegen.index_text import digit_text, index_type, render
+from hlo_opt.codegen.index_text import digit_text, index_type, integer_text, render
 from hlo_opt.codegen.names import Names, identifier
 from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, rounded, stored, zero
+from hlo_opt.codegen.tree import Array, Assign, Block, Do, For, Kept, Let, Segment, Statement, Table, Walk
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.index_map import (
@@ -27,16 +27,16 @@ from hlo_opt.ir.index_map import (
     variable,
 )
 from hlo_opt.ops.accumulation import widened
+from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code, of
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import DEEPEST, HEAVIEST, weight
 
-_ATOM = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|[0-9][0-9a-zA-Z.]*|\([0-9a-zA-Z.-]*\)")
-
-_INDENT = "  "
-
 MOST_UNROLLED = 16
 """Rounds of a loop that NVRTC may unroll as it likes. It would unroll hundreds, and spill what it has loaded ahead."""
+
+THREAD, BLOCK = Name("threadIdx.x"), Name("blockIdx.x")
+"""The number of a thread in its block, and that of the block. Both are unsigned in CUDA."""
 
 Key = tuple[Instruction, int | None, Index]
 
@@ -47,8 +47,8 @@ class _Scope:
     __slots__ = ("digits", "heavy", "hides", "likely", "likely_hides", "loads", "values")
 
     def __init__(self) -> None:
-        self.values: dict[Key, str] = {}
-        self.digits: dict[Expression, str] = {}
+        self.values: dict[Key, Code] = {}
+        self.digits: dict[Expression, Code] = {}
         self.heavy: dict[Expression, Expression] = {}
         self.loads: list[tuple[Instruction, Index]] = []
         self.likely: list[tuple[Instruction, Index]] = []
@@ -65,11 +65,11 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A position that is `first * size + number`, `first` being the text of something that is the same for all numbers below the size."""
+    """A position that is `first * size + number`, `first` being the same for all numbers below the size."""
 
-    first: str
+    first: Code
     size: int
-    number: str
+    number: Code
 
 
 class Builder:
@@ -80,42 +80,74 @@ class Builder:
     """
 
     def __init__(
-        self, numbers: dict[Instruction, int], pointers: dict[Instruction, str], taken: Sequence[str] = ()
+        self, numbers: dict[Instruction, int], pointers: dict[Instruction, Name], taken: Sequence[Name] = ()
     ) -> None:
         """`numbers` gives instructions the number in their variables' names, `pointers` the parameters' C++ names; `taken` are further names."""
         self.names = Names()
-        self.lines: list[str] = []
-        self.tables: list[str] = []
+        self.body: list[Statement] = []
+        self.tables: list[Table | Kept] = []
+        self._at = self.body
         self._numbers = dict(numbers)
         self._pointers = pointers
-        self._tables: dict[Instruction, str] = {}
+        self._tables: dict[Instruction, Name] = {}
         self._widened: dict[Computation, Computation] = {}
         self._scopes = [_Scope()]
-        self._pairs: dict[str, _Pair] = {}
-        self._margin = _INDENT
+        self._pairs: dict[Code, _Pair] = {}
+        self._advice = ""
         self._naming = "value"
         self._depth = 0
         self._has_likely = False
-        for name in (*pointers.values(), *taken):
-            self.names.fresh(name)
+        for name in (THREAD, BLOCK, *pointers.values(), *taken):
+            self.names.fresh(name.text)
 
     def trial(self) -> Builder:
         """A builder in the same state. What it writes, and the names that it takes, leave this one as it is."""
         made = copy.copy(self)
-        made.names, made.lines, made.tables = self.names.copy(), [], []
+        made.names, made.body, made.tables = self.names.copy(), [], []
+        made._at = made.body
         made._numbers, made._tables, made._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
         made._scopes = [scope.copy() for scope in self._scopes]
         return made
 
+    # ---- names
+
+    def fresh(self, stem: str) -> Name:
+        """A name that nothing else has: the stem, or the stem and a number."""
+        return Name(self.names.fresh(stem))
+
+    def numbered(self, stem: str) -> Name:
+        """As `fresh`, with a number from the first on."""
+        return Name(self.names.numbered(stem))
+
     # ---- statements
 
-    def line(self, text: str) -> None:
+    def add(self, statement: Statement) -> None:
         """Add one statement."""
-        self.lines.append(f"{self._margin}{text}")
+        self._at.append(statement)
 
-    def pragma(self, text: str) -> None:
+    @property
+    def statements(self) -> list[Statement]:
+        """What stands between the innermost braces so far."""
+        return self._at
+
+    def do(self, expression: Code) -> None:
+        """Add a call as a statement."""
+        self.add(Do(expression))
+
+    def let(self, kind: str, stem: str, value: Code) -> Name:
+        """Declare a constant of a C++ type under a new name."""
+        name = self.fresh(stem)
+        self.add(Let(kind, name, value))
+        return name
+
+    def array(self, kind: str, name: Name, size: int, *, shared: bool = False, alignment: int = 0) -> Name:
+        """Declare an array, of each thread or of a block."""
+        self.add(Array(kind, name, size, shared, alignment))
+        return name
+
+    def advise(self, text: str) -> None:
         """Advice to the compiler about the loop that follows."""
-        self.line(f"#pragma {text}")
+        self._advice = text
 
     def stem_of(self, instruction: Instruction) -> str:
         """What variables that hold the instruction's values are called, before a number that sets them apart."""
@@ -128,46 +160,88 @@ class Builder:
         self._naming = self.stem_of(instruction)
 
     @contextmanager
-    def block(self, header: str) -> Iterator[None]:
-        """Statements between braces after a header. Values computed inside are forgotten after it."""
-        self.line(f"{header} {{".lstrip())
-        self._margin += _INDENT
+    def inside(self, statements: list[Statement]) -> Iterator[None]:
+        """What follows goes to these statements. Values computed inside are forgotten after it."""
+        outer, self._at = self._at, statements
         self._scopes.append(_Scope())
         try:
             yield
         finally:
             inside = self._scopes.pop()
             self._scopes[-1].hides |= inside.hides or bool(inside.loads)
-            self._margin = self._margin[: -len(_INDENT)]
-            self.line("}")
+            self._at = outer
 
     @contextmanager
-    def loop(self, extent: int) -> Iterator[Expression]:
-        name = self.names.numbered("s")
-        counter = variable(name, extent)
-        if isinstance(counter, Constant) and extent == 1:
-            with self.block(""):
-                yield counter
-            return
-        kind = index_type(Variable(0, extent, name))
-        if extent > MOST_UNROLLED and not (self.lines and "#pragma unroll" in self.lines[-1]):
-            self.pragma("unroll 4")
-        with self.block(f"for ({kind} {name} = 0; {name} < {extent}; ++{name})"):
-            yield counter
-
-    @contextmanager
-    def branch(self, condition: str) -> Iterator[None]:
-        with self.block(f"if ({condition})"):
+    def block(self) -> Iterator[None]:
+        """Statements between braces."""
+        made, self._advice = Block(), ""
+        self.add(made)
+        with self.inside(made.body):
             yield
 
     @contextmanager
-    def likely(self, condition: str) -> Iterator[str]:
+    def own_blocks(self, first: int, blocks: int) -> Iterator[None]:
+        """The statements of a segment, which so many blocks do."""
+        made = Segment(first, first + blocks)
+        self.add(made)
+        with self.inside(made.body):
+            yield
+
+    @contextmanager
+    def loop_while(self, kind: str, name: Name | None, first: Code, test: Code, step: Code) -> Iterator[None]:
+        """A loop; for ever where there is no name. Values computed inside are forgotten after it."""
+        made, self._advice = For(kind, name, first, test, step, self._advice), ""
+        self.add(made)
+        with self.inside(made.body):
+            yield
+
+    def for_ever(self) -> AbstractContextManager[None]:
+        """A loop that only a `Break` ends."""
+        return self.loop_while("", None, NOTHING, NOTHING, NOTHING)
+
+    @contextmanager
+    def walk(
+        self, kind: str, step: Variable, start: Expression, end: int, stride: int, counter: Name | None = None
+    ) -> Iterator[Variable]:
+        """See `Walk`. `start` must be a variable, or a constant."""
+        made = Walk(kind, Name(step.name), start, end, stride, counter)
+        self.add(made)
+        with self.inside(made.body):
+            yield step
+
+    @contextmanager
+    def loop(self, extent: int) -> Iterator[Expression]:
+        name = self.numbered("s")
+        counter = variable(name.text, extent)
+        if isinstance(counter, Constant) and extent == 1:
+            with self.block():
+                yield counter
+            return
+        kind = index_type(Variable(0, extent, name.text))
+        if extent > MOST_UNROLLED and "unroll" not in self._advice:
+            self.advise("unroll 4")
+        with self.loop_while(kind, name, code("0"), code("{} < {}", name, extent), code("++{}", name)):
+            yield counter
+
+    @contextmanager
+    def branch(self, condition: Code) -> Iterator[None]:
+        """Statements that run where the condition holds; always where there is none."""
+        if not condition:
+            yield
+            return
+        made = Block(condition)
+        self.add(made)
+        with self.inside(made.body):
+            yield
+
+    @contextmanager
+    def likely(self, condition: Code) -> Iterator[Code]:
         if self._has_likely:
             yield condition
             return
         outside, hid = self._scopes[-1], self._scopes[-1].hides
-        with self.block(f"if ({condition})"):
-            yield ""
+        with self.branch(condition):
+            yield NOTHING
             inside = self._scopes[-1]
         outside.hides = hid
         outside.likely += [*inside.loads, *inside.likely]
@@ -184,68 +258,80 @@ class Builder:
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        with self.block("else"):
+        last = self._at[-1]
+        assert isinstance(last, Block) and last.condition
+        with self.inside(last.otherwise):
             yield
 
-    def bind(self, element_type: ElementType, text: str) -> str:
-        name = self._fresh()
-        self.line(f"const {register_type(element_type)} {name} = {rounded(element_type, text)};")
-        return name
+    def bind(self, element_type: ElementType, value: Code) -> Code:
+        return self.bind_exact(element_type, rounded(element_type, value))
 
-    def variable(self, element_type: ElementType, text: str) -> str:
-        name = self._fresh()
-        self.line(f"{register_type(element_type)} {name} = {text};")
-        return name
+    def bind_exact(self, element_type: ElementType, value: Code) -> Code:
+        """As `bind`, for a value that is of the element type already."""
+        return of(self.let(register_type(element_type), self._naming, value))
 
-    def assign(self, name: str, text: str) -> None:
-        self.line(f"{name} = {text};")
+    def variable(self, element_type: ElementType, value: Code) -> Code:
+        name = self.fresh(self._naming)
+        self.add(Let(register_type(element_type), name, value, constant=False))
+        return of(name)
 
-    def _fresh(self) -> str:
-        return self.names.fresh(self._naming)
+    def assign(self, target: Code, value: Code) -> None:
+        self.add(Assign(target, value))
 
     # ---- index arithmetic
 
-    def text(self, expression: Expression) -> str:
-        text = self._plain(expression)
+    def text(self, expression: Expression) -> Code:
+        made = self._plain(expression)
         if isinstance(expression, Constant | Variable | Quotient | Remainder):
-            return f"({text})" if text.startswith("-") else text
-        return self._digit_name(expression, text)
+            negative = isinstance(expression, Constant) and expression.value < 0
+            return code("({})", made) if negative else made
+        return self._digit_name(expression, made)
 
-    def _plain(self, expression: Expression) -> str:
-        """Text that may be a sum, not in parentheses."""
+    def _plain(self, expression: Expression) -> Code:
+        """It may be a sum, not in parentheses."""
         return render(self._settled(expression), self._digit)
 
-    def _digit(self, expression: Expression) -> str:
-        assert isinstance(expression, Quotient | Remainder)
+    def _found_digit(self, expression: Expression) -> Code | None:
         for scope in reversed(self._scopes):
             found = scope.digits.get(expression)
             if found is not None:
                 return found
+        return None
+
+    def _digit(self, expression: Expression) -> Code:
+        assert isinstance(expression, Quotient | Remainder)
+        found = self._found_digit(expression)
+        if found is not None:
+            return found
         inner = render(expression.left, self._digit)
         pair = self._pairs.get(inner)
         if pair is not None and expression.divisor > pair.size and expression.divisor % pair.size == 0:
             return self._digit_of_pair(expression, pair)
-        if not re.fullmatch(r"\w+", inner):
-            inner = f"({inner})"
+        if not inner.is_atom:
+            inner = code("({})", inner)
         return self._digit_name(expression, digit_text(expression, inner))
 
-    def _digit_of_pair(self, expression: Quotient | Remainder, pair: _Pair) -> str:
+    def _digit_of_pair(self, expression: Quotient | Remainder, pair: _Pair) -> Code:
         """A digit of a thread's element by that of its vector: the compiler then sees that the elements of a vector are neighbours here too."""
-        text = f"{pair.first} {'/' if isinstance(expression, Quotient) else '%'} {expression.divisor // pair.size}"
+        operator = "/" if isinstance(expression, Quotient) else "%"
+        first = code(f"{{}} {operator} {{}}", pair.first, expression.divisor // pair.size)
         if isinstance(expression, Quotient):
-            return self._digit_name(expression, text)
-        name = self._digit_name(expression, f"{text} * {pair.size} + {pair.number}")
-        self._pairs[name] = _Pair(text, pair.size, pair.number)
+            return self._digit_name(expression, first)
+        name = self._digit_name(expression, code("{} * {} + {}", first, pair.size, pair.number))
+        self._pairs[name] = _Pair(first, pair.size, pair.number)
         return name
 
-    def _digit_name(self, expression: Expression, text: str) -> str:
-        for scope in reversed(self._scopes):
-            found = scope.digits.get(expression)
-            if found is not None:
-                return found
-        name = self.names.numbered("i")
-        self.line(f"const {index_type(expression)} {name} = {text};")
+    def _digit_name(self, expression: Expression, value: Code) -> Code:
+        found = self._found_digit(expression)
+        if found is not None:
+            return found
+        name = of(self._index(self.numbered("i"), expression, value))
         self._scopes[-1].digits[expression] = name
+        return name
+
+    def _index(self, name: Name, like: Expression, value: Code) -> Name:
+        """Declare an index variable with the range of an expression."""
+        self.add(Let(index_type(like), name, value, is_index=True))
         return name
 
     def _settled(self, expression: Expression) -> Expression:
@@ -256,8 +342,9 @@ class Builder:
             found = scope.heavy.get(expression)
             if found is not None:
                 return found
-        name = self._digit_name(expression, render(expression, self._digit))
-        made = Variable(expression.low, expression.high, name)
+        name = self._digit_name(expression, render(expression, self._digit)).name
+        assert name is not None
+        made = Variable(expression.low, expression.high, name.text)
         self._scopes[-1].heavy[expression] = made
         return made
 
@@ -265,23 +352,45 @@ class Builder:
         """A new variable with the expression's value and range, under a name of its own."""
         if isinstance(expression, Constant):
             return expression
-        name = self.names.fresh(stem)
-        self.line(f"const {index_type(expression)} {name} = {self._plain(expression)};")
+        return self.declare(stem, expression)
+
+    def declare(self, stem: str, expression: Expression) -> Variable:
+        """As `declare_index`, a variable also for what has only one value."""
+        name = self.fresh(stem)
+        match expression:
+            case Quotient() | Remainder() if self._found_digit(expression) is None:
+                inner = render(expression.left, self._digit)
+                value = digit_text(expression, inner if inner.is_atom else code("({})", inner))
+            case _:
+                value = self._plain(expression)
+        self._index(name, expression, value)
         match expression:
             case Sum(left=Product(left=Variable() as first, factor=size), right=Variable() as number):
                 if first.low >= 0 and (number.low, number.high) == (0, size - 1):
-                    self._pairs[name] = _Pair(first.name, size, number.name)
-        return Variable(expression.low, expression.high, name)
+                    self._pairs[of(name)] = _Pair(of(first), size, of(number))
+        return Variable(expression.low, expression.high, name.text)
 
-    def index(self, text: str, low: int, high: int) -> Expression:
+    def index_let(self, stem: str, value: Code) -> Name:
+        """Declare an index of 32 bits that is made of indices."""
+        name = self.fresh(stem)
+        self.add(Let("int", name, value, is_index=True))
+        return name
+
+    def clamped(self, stem: str, condition: Code, expression: Variable, most: int) -> Variable:
+        """A new variable with the expression's value where the condition holds, else the greatest that is allowed."""
+        made = Variable(expression.low, most, self.names.fresh(stem))
+        value = code("{} ? {} : {}", condition, expression, integer_text(most))
+        self._index(Name(made.name), made, value)
+        return made
+
+    def index(self, value: Code, low: int, high: int) -> Expression:
         if low >= high:
             return constant(low)
-        wide = self.unclamped_index(text)
+        wide = self.unclamped_index(value)
         made = Variable(low, high, self.names.numbered("i"))
-        self.line(
-            f"const {index_type(made)} {made.name} = ({index_type(made)})"
-            f"({wide} < {low} ? {low} : ({wide} > {high} ? {high} : {wide}));"
-        )
+        kind = index_type(made)
+        chosen = code(f"({kind})({{0}} < {low} ? {low} : ({{0}} > {high} ? {high} : {{0}}))", wide)
+        self._index(Name(made.name), made, chosen)
         return made
 
     def nearest(self, shape: Shape, index: Index, position: Variable, vector: int, number: Expression) -> Index:
@@ -292,28 +401,35 @@ class Builder:
             if expression.low >= 0 and expression.high < size:
                 found.append(expression)
                 continue
-            text, last = self.text(expression), size - 1
+            value, last = self.text(expression), size - 1
             made = Variable(max(0, expression.low), min(last, expression.high), self.names.numbered("i"))
             if moves_in_vectors(expression, position, vector, size):
                 first = Variable(0, size - vector, made.name)
-                given = f"{text}, {self.text(number)}, {vector}, {size}"
-                self.line(f"const {index_type(expression)} {first.name} = hlo_near_vector({given});")
+                near = call("hlo_near_vector", value, self.text(number), vector, size)
+                self._index(Name(first.name), expression, near)
                 found.append(add(first, number))
                 continue
-            inside = f"{text} > {last} ? {last} : {text}" if expression.high > last else text
+            inside = code(f"{{0}} > {last} ? {last} : {{0}}", value) if expression.high > last else value
             if expression.low < 0:
-                inside = f"{text} < 0 ? 0 : {f'({inside})' if expression.high > last else inside}"
-            self.line(f"const {index_type(expression)} {made.name} = {inside};")
+                inner = code("({})", inside) if expression.high > last else inside
+                inside = code("{} < 0 ? 0 : {}", value, inner)
+            self._index(Name(made.name), expression, inside)
             found.append(made)
         return tuple(found)
 
-    def unclamped_index(self, text: str) -> str:
-        name = self.names.numbered("r")
-        self.line(f"const long long {name} = (long long)({text});")
-        return name
+    def narrowed(self, wide: Code, most: int) -> Variable:
+        """An index variable from one of 64 bits that lies between 0 and `most`."""
+        made = Variable(0, most, self.names.numbered("i"))
+        self._index(Name(made.name), made, code(f"({index_type(made)}){{}}", wide))
+        return made
 
-    def address(self, shape: Shape, index: Index) -> str:
-        """The text of the position of an element in memory."""
+    def unclamped_index(self, value: Code) -> Code:
+        name = self.numbered("r")
+        self.add(Let("long long", name, code("(long long)({})", value), is_index=True))
+        return of(name)
+
+    def address(self, shape: Shape, index: Index) -> Code:
+        """The position of an element in memory."""
         return self._plain(self.place(shape, index))
 
     def place(self, shape: Shape, index: Index) -> Expression:
@@ -326,17 +442,17 @@ class Builder:
 
     # ---- values
 
-    def value(self, instruction: Instruction, index: Index) -> str:
+    def value(self, instruction: Instruction, index: Index) -> Code:
         return self._value(self._key(instruction, None, index))
 
-    def element(self, instruction: Instruction, number: int, index: Index) -> str:
+    def element(self, instruction: Instruction, number: int, index: Index) -> Code:
         return self._value(self._key(instruction, number, index))
 
-    def provide(self, instruction: Instruction, number: int | None, index: Index, name: str) -> None:
+    def provide(self, instruction: Instruction, number: int | None, index: Index, name: Code) -> None:
         """Let a value that the kernel's frame has computed be found in this scope and those inside it."""
         self._scopes[-1].values[self._key(instruction, number, index)] = name
 
-    def known(self) -> dict[Key, str]:
+    def known(self) -> dict[Key, Code]:
         """The values that were computed, or provided, since the innermost brace."""
         return dict(self._scopes[-1].values)
 
@@ -351,12 +467,12 @@ class Builder:
     def apply(
         self,
         computation: Computation,
-        arguments: Sequence[str],
+        arguments: Sequence[Code],
         only: int | None = None,
         index: Index = (),
         *,
         wide: bool = False,
-    ) -> list[str]:
+    ) -> list[Code]:
         """See `KernelBuilder`. `only` asks for one element of the root's tuple, which may leave arguments unread. `index` is where the arguments are in arrays, for a computation on
         arrays that needs them nowhere else."""
         if wide:
@@ -376,31 +492,36 @@ class Builder:
         finally:
             self._scopes.pop()
 
-    def store(self, pointer: str, shape: Shape, index: Index, value: str) -> None:
+    def store(self, pointer: Name, shape: Shape, index: Index, value: Code) -> None:
         """Write one element of an output."""
         self.put(pointer, shape, index, stored(shape.type, value))
 
-    def put(self, pointer: str, shape: Shape, index: Index, text: str) -> None:
+    def put(self, pointer: Name, shape: Shape, index: Index, value: Code) -> None:
         """Write one element of an output, given as it lies in memory. Where it shares its byte with others, it may be another thread that writes those at the same time."""
         at = self.address(shape, index)
         if shape.type.per_byte == 1:
-            self.line(f"{pointer}[{at}] = {text};")
+            self.assign(Code((Cell(pointer, at),)), value)
         else:
-            self.line(f"hlo_put_{shape.type.bits}({pointer}, {at}, {text}{end_text(shape)});")
+            self.do(call(f"hlo_put_{shape.type.bits}", pointer, at, value, *last_argument(shape)))
 
-    def held(self, pointer: str, shape: Shape, index: Index, number: str = "") -> str:
-        """The text of an element of an array as it lies in memory; where several share a byte and `number` is given, of the so many-th one after that at the index, which begins a byte."""
+    def held(
+        self, pointer: Name, shape: Shape, index: Index, first: Index | None = None, number: Code = NOTHING
+    ) -> Code:
+        """An element of an array as it lies in memory. Where several share a byte, `first` may be the index of the first of a vector, which begins a byte, and `number` the element's
+        number in it."""
         at = self.address(shape, index)
         if shape.type.per_byte == 1:
-            return f"{pointer}[{at}]"
-        return f"hlo_get_{shape.type.bits}({pointer}, {at}{f', {number}' if number else ''})"
+            return Code((Cell(pointer, at),))
+        if first is None:
+            return Code((Part(shape.type.bits, pointer, at),))
+        return Code((Part(shape.type.bits, pointer, at, self.address(shape, first), number),))
 
     def first_of(self, position: Expression, size: int) -> Expression | None:
         """The position of the first element of a vector of that size, given that of any; None where it is not known."""
-        pair = self._pairs.get(position.name) if isinstance(position, Variable) else None
-        if pair is None or pair.size != size:
+        pair = self._pairs.get(of(position)) if isinstance(position, Variable) else None
+        if pair is None or pair.size != size or pair.first.name is None:
             return None
-        return multiply(Variable(0, position.high // size, pair.first), size)
+        return multiply(Variable(0, position.high // size, pair.first.name.text), size)
 
     def _key(self, instruction: Instruction, number: int | None, index: Index) -> Key:
         """The instruction that makes the value, looking through tuples and their elements."""
@@ -416,14 +537,14 @@ class Builder:
         settled = tuple([self._settled(e) for e in index])
         return instruction, path[0] if path else None, settled
 
-    def _find(self, key: Key) -> str | None:
+    def _find(self, key: Key) -> Code | None:
         for scope in reversed(self._scopes):
             found = scope.values.get(key)
             if found is not None:
                 return found
         return None
 
-    def _value(self, key: Key) -> str:
+    def _value(self, key: Key) -> Code:
         found = self._find(key)
         if found is not None:
             return found
@@ -478,18 +599,18 @@ class Builder:
         instruction, number, index = key
         self.name_after(instruction)
         if instruction.parameter_number is not None:
-            made: str | Sequence[str] = self._load(instruction, index)
+            made: Code | Sequence[Code] = self._load(instruction, index)
         elif instruction.literal is not None:
             made = self._constant(instruction, index)
         else:
             made = self._lowered(instruction, index)
         values = self._scopes[-1].values
-        if isinstance(made, str):
+        if isinstance(made, Code):
             values[instruction, number, index] = made
         else:
             values.update(((instruction, k, index), text) for k, text in enumerate(made))
 
-    def _lowered(self, instruction: Instruction, index: Index) -> str | Sequence[str]:
+    def _lowered(self, instruction: Instruction, index: Index) -> Code | Sequence[Code]:
         spec = find(instruction.opcode)
         lowering = None if spec is None else spec.cuda
         if isinstance(lowering, Elementwise):
@@ -501,7 +622,7 @@ class Builder:
             naming = self._naming
             made = lowering(self, instruction, index)
             self._naming = naming
-            if not isinstance(made, str) or _ATOM.fullmatch(made):
+            if not isinstance(made, Code) or made.is_atom:
                 return made
             return self.bind(instruction.shape.type, made)
         if instruction.opcode in ("fusion", "call") and not any(o.shape.rank for o in instruction.operands):
@@ -513,24 +634,20 @@ class Builder:
     def _number(self, instruction: Instruction) -> int:
         return self._numbers.setdefault(instruction, len(self._numbers))
 
-    def _load(self, parameter: Instruction, index: Index) -> str:
+    def _load(self, parameter: Instruction, index: Index) -> Code:
         shape = parameter.shape
         if not shape.element_count:  # a gather of no rows: every place would lie outside
             return zero(shape.type)
         self._scopes[-1].loads.append((parameter, index))
         return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
 
-    def where(self, parameter: Instruction, index: Index, number: str = "") -> str:
-        """The text of an element of a parameter as it lies in memory; `number` as for `held`."""
-        return self.held(self._pointers[parameter], parameter.shape, index, number)
+    def where(
+        self, parameter: Instruction, index: Index, first: Index | None = None, number: Code = NOTHING
+    ) -> Code:
+        """An element of a parameter as it lies in memory; `first` and `number` as for `held`."""
+        return self.held(self._pointers[parameter], parameter.shape, index, first, number)
 
-    def bind_exact(self, element_type: ElementType, text: str) -> str:
-        """As `bind`, for a value that is of the element type already."""
-        name = self._fresh()
-        self.line(f"const {register_type(element_type)} {name} = {text};")
-        return name
-
-    def _constant(self, instruction: Instruction, index: Index) -> str:
+    def _constant(self, instruction: Instruction, index: Index) -> Code:
         import numpy as np
 
         assert instruction.literal is not None
@@ -540,22 +657,19 @@ class Builder:
         if value.size and (value.size == 1 or (value.tobytes() == first.tobytes() * value.size)):
             return literal(element_type, first[0])
         if instruction not in self._tables:
-            name = self.names.numbered("table")
+            name = self.numbered("table")
             kind, elements = bits_table(element_type, value)
-            rows = [", ".join(elements[k : k + 12]) for k in range(0, len(elements), 12)]
-            body = ",\n  ".join(rows or ["0"])
-            self.tables.append(f"static __device__ const {kind} {name}[] = {{\n  {body}}};\n")
+            self.tables.append(Table(kind, name, tuple(elements)))
             self._tables[instruction] = name
         self._scopes[-1].hides = True
         row_major = Shape(element_type, instruction.shape.dimensions)
-        return self.bind_exact(
-            element_type, from_table(element_type, f"{self._tables[instruction]}[{self.address(row_major, index)}]")
-        )
+        held = Code((Cell(self._tables[instruction], self.address(row_major, index)),))
+        return self.bind_exact(element_type, from_table(element_type, held))
 
 
-def end_text(shape: Shape) -> str:
+def last_argument(shape: Shape) -> tuple[int, ...]:
     """A last argument for what writes elements that share bytes: how many there are, where the last byte is not full; what is behind them then stays 0."""
-    return f", {shape.element_count}" if shape.element_count % shape.type.per_byte else ""
+    return (shape.element_count,) if shape.element_count % shape.type.per_byte else ()
 
 
 def moves_in_vectors(expression: Expression, position: Variable, vector: int, size: int) -> bool:
@@ -571,19 +685,32 @@ def moves_in_vectors(expression: Expression, position: Variable, vector: int, si
     return vector & (vector - 1) == 0 and inside == position and shift % vector == 0 and size % vector == 0
 
 
-def _filled(template: str, element_type: ElementType, operands: Sequence[str]) -> str:
-    return template.format(
-        *operands,
+def _filled(template: str, element_type: ElementType, operands: Sequence[Code]) -> Code:
+    text = template.format(
+        *[f"{{{number}}}" for number in range(len(operands))],
         T=register_type(element_type),
         W=width_text(element_type),
         F="" if element_type.name == "f64" else "f",
         bits=element_type.bits,
         P=f"hlo_{element_type.name}",
     )
+    return code(text, *operands)
+
+
+def thread_of(threads: int) -> Variable:
+    """The number of a thread among so many of its block."""
+    return Variable(0, threads - 1, THREAD.text)
+
+
+def block_of(first: int, blocks: int) -> Expression:
+    """The number of a block among so many from the first of its segment on."""
+    return add(Variable(first, first + blocks - 1, BLOCK.text), constant(-first))
 
 
 def named(builder: Builder, expression: Expression) -> Expression:
     """A quotient or a remainder as the variable that holds it; anything else as it is."""
     if not isinstance(expression, Quotient | Remainder):
         return expression
-    return Variable(expression.low, expression.high, builder.text(expression))
+    name = builder.text(expression).name
+    assert name is not None
+    return Variable(expression.low, expression.high, name.text)

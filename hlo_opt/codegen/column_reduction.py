@@ -7,34 +7,35 @@ take the elements `way, way + ways, ...` of the same columns. These meet in shar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder, named
+from hlo_opt.codegen.builder import THREAD, Builder, block_of, named, thread_of
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
-from hlo_opt.codegen.index_text import index_type, integer_text
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type
-from hlo_opt.ir import Instruction, Shape
+from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.vectors import Targets
+from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
 from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a thread stands: its lane and way (`way` is empty where a column has one thread), its columns, and the condition that these are its own. Where blocks share columns:
+    """Where a thread stands: its place among those of the block, its lane and way, its columns, and the condition that these are its own. Where blocks share columns:
     which ones (`tile`), and the block's part of them."""
 
     segment: Segment
     space: Space
-    lane: str
-    way: str
+    thread: Expression
+    lane: Expression
+    way: Expression
     kept: tuple[Expression, ...]
-    live: str
+    live: Code
     tile: Expression
-    across: Expression
-    part: str
+    part: Variable | None
 
     @property
     def reduces(self) -> list[Instruction]:
@@ -54,7 +55,7 @@ class _Place:
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """One pass over the columns per level of reduces, and a last one when outputs of the whole space need the results."""
     place = _place(builder, plan, segment, first_block)
@@ -69,12 +70,16 @@ def emit(
         if reduces:
             _close(builder, place, columns, to_all=level + 1 < last)
     singles = [w for w in writes if not w.per_position]
-    condition = " && ".join(text for text in (f"{place.way} == 0" if place.way else "", place.live) if text)
     if singles:
-        with builder.branch(condition) if condition else nullcontext():
+        with builder.branch(both(_is_first(place), place.live)):
             for kept in place.kept:
                 for write in singles:
                     write.emit(builder, root_index(place.space, place.reduces, write.root, kept, None))
+
+
+def _is_first(place: _Place) -> Code:
+    """The condition that a thread is the first of its columns."""
+    return code("{} == 0", place.way) if isinstance(place.way, Variable) else NOTHING
 
 
 def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> _Place:
@@ -83,63 +88,49 @@ def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> 
     if (
         lanes * ways < plan.launch.block
     ):  # threads that another segment needs; barriers do not wait for what has returned
-        builder.line(f"if (threadIdx.x >= {lanes * ways}) return;")
-    way, lane = "", "0"
-    if ways > 1:
-        way = builder.names.fresh("way")
-        builder.line(f"const int {way} = threadIdx.x / {lanes};")
-    across: Expression = constant(0)
-    if lanes > 1:
-        across = Variable(0, lanes - 1, builder.names.fresh("lane"))
-        lane = across.name
-        builder.line(f"const int {lane} = threadIdx.x{f' % {lanes}' if ways > 1 else ''};")
+        builder.add(Leave(code("{} >= {}", THREAD, lanes * ways)))
+    thread = thread_of(lanes * ways)
+    way = builder.declare_index("way", divide(thread, lanes)) if ways > 1 else constant(0)
+    lane = builder.declare_index("lane", modulo(thread, lanes)) if lanes > 1 else constant(0)
     tiles = -(-(minor // vector) // lanes)
-    block: Expression = constant(0)
-    parts, own_block, part = segment.parts, f"blockIdx.x{f' - {first_block}' if first_block else ''}", ""
-    if parts > 1:
-        part = builder.names.fresh("part")
-        own_block = f"({own_block})" if first_block else own_block
-        builder.line(f"const int {part} = {own_block}{f' % {parts}' if segment.blocks > parts else ''};")
-        own_block = f"{own_block} / {parts}"
-    if segment.blocks > parts:
-        block = Variable(0, segment.blocks // parts - 1, builder.names.fresh("tile"))
-        builder.line(f"const int {block.name} = {own_block};")
-    start, live = add(multiply(modulo(block, tiles), lanes), across), ""
+    own_block, part = block_of(first_block, segment.blocks), None
+    tile: Expression = constant(0)
+    if segment.parts > 1:
+        part = builder.declare("part", modulo(own_block, segment.parts))
+        own_block = divide(own_block, segment.parts)
+    if segment.blocks > segment.parts:
+        tile = builder.declare("tile", own_block)
+    start, live = add(multiply(modulo(tile, tiles), lanes), lane), NOTHING
     most = minor // vector - 1
     if start.high > most:  # threads without columns of their own repeat the last ones, so that all meet at barriers
-        own = builder.declare_index("own_columns", start)
-        assert isinstance(own, Variable)
-        name = own.name
-        live = f"{name} <= {most}"
-        clamped = Variable(0, most, builder.names.fresh("columns"))
-        builder.line(f"const {index_type(clamped)} {clamped.name} = {live} ? {name} : {integer_text(most)};")
-        start = clamped
-    major_part = multiply(named(builder, divide(block, tiles)), minor)
+        own = builder.declare("own_columns", start)
+        live = code("{} <= {}", own, most)
+        start = builder.clamped("columns", live, own, most)
+    major_part = multiply(named(builder, divide(tile, tiles)), minor)
     first = add(major_part, multiply(start, vector))
     kept = tuple(add(first, constant(number)) for number in range(vector))
-    return _Place(segment, Space(major * minor, reduced, minor), lane, way, kept, live, block, across, part)
+    return _Place(segment, Space(major * minor, reduced, minor), thread, lane, way, kept, live, tile, part)
 
 
 def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], stores: Sequence[Write]) -> None:
     size, stride = place.space.reduced, place.ways * place.segment.parts
     reduced = Variable(0, size - 1, builder.names.fresh("step"))
     kind = "int" if size + stride <= 2**31 - 1 else "long long"
-    name, start = reduced.name, place.way or "0"
-    if place.part:
-        start = builder.names.fresh("start")
-        builder.line(f"const int {start} = {place.part} * {place.ways}{f' + {place.way}' if place.way else ''};")
-    with builder.block(f"for ({kind} {name} = {start}; {name} < {size}; {name} += {stride})"):
+    start = place.way
+    if place.part is not None:
+        start = builder.declare("start", add(multiply(place.part, place.ways), place.way))
+    with builder.walk(kind, reduced, start, size, stride):
         values = []  # all are read before the first is folded, so that neighbours are read together
         for kept, folds in zip(place.kept, columns, strict=True):
             for fold in folds:
                 at = operand_index(fold.reduce, kept, reduced)
                 values.append((fold, [builder.value(o, at) for o in fold.operands]))
         for fold, read in values:
-            fold.take(builder, read, f"{name} < {stride}")
+            fold.take(builder, read, Code((FirstRound(Name(reduced.name), stride),)))
         for kept in place.kept:
             for write in stores:
                 index = root_index(place.space, place.reduces, write.root, kept, reduced)
-                with builder.branch(place.live) if place.live else nullcontext():
+                with builder.branch(place.live):
                     write.emit(builder, index)
 
 
@@ -149,46 +140,49 @@ def _close(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], *
     tables = _tables(builder, place, folds) if place.ways > 1 else []
     if tables:
         _tree(builder, place, folds, tables, place.ways)
-    if place.part:
-        columns = _met(builder, place, columns, tables)
+    if place.part is not None:
+        columns = _met(builder, place, place.part, columns, tables)
     elif tables and to_all:
-        builder.line("__syncthreads();")
+        builder.add(Barrier())
     of_fold = iter(tables)
     for kept, column in zip(place.kept, columns, strict=True):
         for fold in column:
-            shared = [f"{name}[{place.lane}]" for name in next(of_fold)] if tables else []
+            shared = [cell(name, place.lane) for name in next(of_fold)] if tables else []
             fold.finish(builder, shared if to_all and tables else fold.accumulators, kept)
 
 
-def _tables(builder: Builder, place: _Place, folds: Sequence[Fold]) -> list[list[str]]:
+def _tables(builder: Builder, place: _Place, folds: Sequence[Fold]) -> list[list[Name]]:
     """Shared memory in which the threads of a column meet, for each accumulator of each fold."""
     found = []
     for fold in folds:
-        found.append([builder.names.numbered("partial") for _ in fold.types])
+        found.append([builder.numbered("partial") for _ in fold.types])
         for element_type, name in zip(fold.types, found[-1], strict=True):
-            builder.line(f"__shared__ {register_type(element_type)} {name}[{place.ways * place.lanes}];")
+            builder.array(register_type(element_type), name, place.ways * place.lanes, shared=True)
     return found
 
 
-def _tree(builder: Builder, place: _Place, folds: Sequence[Fold], tables: Sequence[Sequence[str]], count: int) -> None:
+def _tree(builder: Builder, place: _Place, folds: Sequence[Fold], tables: Sequence[Sequence[Name]], count: int) -> None:
     """Bring the results of the first `count` threads of each column together in its first thread."""
 
-    def show(fold: Fold, names: Sequence[str]) -> None:
+    def show(fold: Fold, names: Sequence[Name]) -> None:
         for table, name in zip(names, fold.accumulators, strict=True):
-            builder.assign(f"{table}[threadIdx.x]", name)
+            builder.assign(cell(table, of(THREAD)), name)
 
     for fold, names in zip(folds, tables, strict=True):
         show(fold, names)
-    distance = builder.names.fresh("distance")
+    distance = builder.fresh("distance")
     first = 1 << ((count - 1).bit_length() - 1)
-    with builder.block(f"for (int {distance} = {first}; {distance} > 0; {distance} /= 2)"):
-        builder.line("__syncthreads();")
-        more = f" && {place.way} + {distance} < {count}" if count & (count - 1) else ""
-        with builder.branch(f"{place.way} < {distance}{more}"):
+    with builder.loop_while(
+        "int", distance, code(str(first)), code("{} > 0", distance), code("{} /= 2", distance)
+    ):
+        builder.add(Barrier())
+        near = code("{} < {}", place.way, distance)
+        inside = code("{} + {} < {}", place.way, distance, count) if count & (count - 1) else NOTHING
+        with builder.branch(both(near, inside)):
             for fold, names in zip(folds, tables, strict=True):
                 builder.name_after(fold.reduce)
                 others = [
-                    builder.bind_exact(t, f"{table}[threadIdx.x + {distance} * {place.lanes}]")
+                    builder.bind_exact(t, cell(table, code("{} + {} * {}", THREAD, distance, place.lanes)))
                     for t, table in zip(fold.types, names, strict=True)
                 ]
                 fold.combine(builder, others)
@@ -196,32 +190,32 @@ def _tree(builder: Builder, place: _Place, folds: Sequence[Fold], tables: Sequen
 
 
 def _met(
-    builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], tables: Sequence[Sequence[str]]
+    builder: Builder,
+    place: _Place,
+    part: Variable,
+    columns: Sequence[Sequence[Fold]],
+    tables: Sequence[Sequence[Name]],
 ) -> list[list[Fold]]:
     """Bring the parts of the block's columns together, in the block that is last: folds whose results the first thread of each column has."""
     segment, parts, vector = place.segment, place.segment.parts, place.segment.vector
     meet = meeting(builder, columns[0], place.tiles, place.tiles * place.lanes * vector, parts)
-    group, lane = builder.text(place.tile), add(multiply(place.tile, place.lanes), place.across)
+    group, lane = builder.text(place.tile), add(multiply(place.tile, place.lanes), place.lane)
     firsts = [multiply(add(multiply(lane, vector), constant(number)), parts) for number in range(vector)]
-
-    def at(first: Expression, name: str) -> str:
-        return builder.text(add(first, Variable(0, parts - 1, name)))
-
-    with builder.branch(f"{place.way} == 0") if place.way else nullcontext():
-        leave(builder, meet, columns, [at(first, place.part) for first in firsts])
+    with builder.branch(_is_first(place)):
+        leave(builder, meet, columns, [builder.text(add(first, part)) for first in firsts])
     last_only(builder, meet, group)
     reset(builder, meet, group)
     found = [open_folds(builder, [fold.reduce for fold in column]) for column in columns]
-    number = builder.names.numbered("k")
-    with builder.block(f"for (int {number} = {place.way or 0}; {number} < {parts}; {number} += {place.ways})"):
+    number = Variable(0, parts - 1, builder.names.numbered("k"))
+    with builder.walk("int", number, place.way, parts, place.ways):
         for first, column_folds in zip(firsts, found, strict=True):
             for fold, names in zip(column_folds, meet.tables, strict=True):
-                where = at(first, number)
+                where = builder.text(add(first, number))
                 builder.name_after(fold.reduce)
                 values = [
                     builder.bind_exact(t, part_at(t, name, where)) for t, name in zip(fold.types, names, strict=True)
                 ]
-                fold.take(builder, values, f"{number} < {place.ways}")
+                fold.take(builder, values, Code((FirstRound(Name(number.name), place.ways),)))
     count = min(parts, segment.threads_per_row)
     if count > 1:
         _tree(builder, place, [fold for column_folds in found for fold in column_folds], tables, count)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.loop import elements_of_thread
-from hlo_opt.codegen.vectors import Store
-from hlo_opt.ir import Shape
+from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.plans.concatenate import piece_index, piece_shape, root_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """All pieces' values come before the first is written, so that neighbours are written together."""
     hero = segment.hero
@@ -28,7 +25,7 @@ def emit(
                 ((pointer, shape),) = targets[number]
                 at = root_index(hero, root, index)
                 found.append(Store(pointer, shape, at, builder.value(root, at)))
-        return sorted(found, key=lambda store: store.pointer)
+        return sorted(found, key=lambda store: store.pointer.text)
 
     elements = piece_shape(hero, segment.pieces[0]).element_count
     elements_of_thread(builder, plan, segment, first_block, elements, stores)

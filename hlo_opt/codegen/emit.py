@@ -22,16 +22,18 @@ from hlo_opt.codegen import (
     tiled_transpose,
 )
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.cuda import kernel_text
+from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
 from hlo_opt.codegen.names import comment, identifier
 from hlo_opt.codegen.scalars import memory_type
+from hlo_opt.codegen.tree import Aligned, Note
+from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Attribute, Instruction, Shape
 from hlo_opt.ir.attribute import render
-from hlo_opt.ops.elementwise_cuda import prelude_for
+from hlo_opt.ops.code import Name
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.plan import Plan, Region, Segment
 
-Targets = Sequence[Sequence[tuple[str, Shape]]]
 Emitter = Callable[[Builder, Plan, Segment, int, Targets], None]
 
 EMITTERS: Mapping[str, Emitter] = {
@@ -68,36 +70,29 @@ def emit_kernel(plan: Plan) -> Kernel:
     """
     region = plan.region
     numbers = {instruction: number for number, instruction in enumerate(_order(region))}
-    outputs = [(f"out{number}", shape) for number, shape in enumerate(region.outputs)]
+    outputs = [(Name(f"out{number}"), shape) for number, shape in enumerate(region.outputs)]
     rest = iter(outputs)
     of_roots = [[next(rest) for _ in root.shape.leaves()] for root in region.roots]
-    pointers = {parameter: f"in{number}" for number, parameter in enumerate(region.parameters)}
+    pointers = {parameter: Name(f"in{number}") for number, parameter in enumerate(region.parameters)}
     own = tuple(output for segment in plan.segments for output in segment.own)
     aliases = tuple(alias for segment in plan.segments for alias in segment.aliases)
     places = dict(pointers)  # what is updated is read where it is written, so that both pointers may be the same
-    places.update((region.parameters[number], f"out{output}") for output, number in aliases if output in own)
+    places.update((region.parameters[number], Name(f"out{output}")) for output, number in aliases if output in own)
     unread = [name for p, name in pointers.items() if places[p] != name]
-    builder = Builder(numbers, places, [*unread, *(name for name, _ in outputs), *plan.scratch_names])
+    scratch = [(Name(name), shape) for name, shape in zip(plan.scratch_names, plan.scratch, strict=True)]
+    builder = Builder(numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch))])
     if any(segment.vector > 1 for segment in plan.segments):
         _promise_alignment(builder, pointers, outputs)
     first = 0
     for segment in plan.segments:
-        with nullcontext() if len(plan.segments) == 1 else builder.block(_own_blocks(first, segment)):
+        with nullcontext() if len(plan.segments) == 1 else builder.own_blocks(first, segment.blocks):
             if segment.blocks:
                 EMITTERS[segment.kind](builder, plan, segment, first, of_roots)
         first += segment.blocks
-    parameters = [f"const {memory_type(p.shape.type)}* __restrict__ {name}" for p, name in pointers.items()]
-    scratch = list(zip(plan.scratch_names, plan.scratch, strict=True))
-    parameters += [f"{memory_type(shape.type)}* __restrict__ {name}" for name, shape in (*outputs, *scratch)]
-    body = "\n".join(builder.lines)
-    text = (
-        comment(_description(plan, numbers))
-        + prelude_for("".join([*builder.tables, *parameters, body]))
-        + "".join(builder.tables)
-        + f'extern "C" __global__ void __launch_bounds__({_bounds(plan)}) {_SYMBOL}(\n    '
-        + ",\n    ".join(parameters)
-        + f") {{\n{body}\n}}\n"
-    )
+    parameters = [Pointer(memory_type(p.shape.type), name, constant=True) for p, name in pointers.items()]
+    parameters += [Pointer(memory_type(shape.type), name) for name, shape in (*outputs, *scratch)]
+    tree = Tree(plan.launch, tuple(parameters), tuple(builder.tables), tuple(builder.body))
+    text = comment(_description(plan, numbers)) + kernel_text(tree, _SYMBOL, _bounds(plan))
     stem = f"{identifier(plan.kind)}_{identifier(plan.segments[0].hero.opcode)}"
     launch = plan.launch
     content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{text}"
@@ -107,8 +102,8 @@ def emit_kernel(plan: Plan) -> Kernel:
         if inputs[number].dimensions == outputs_of[output].dimensions:
             inputs[number] = outputs_of[output]  # in the layout in which the copy is updated
     in_order = any(segment.in_order for segment in plan.segments)
-    text = text.replace(_SYMBOL, symbol)
-    return Kernel(symbol, text, launch, tuple(inputs), outputs_of, plan.kind, aliases, own, in_order)
+    text = comment(_description(plan, numbers)) + kernel_text(tree, symbol, _bounds(plan))
+    return Kernel(symbol, text, launch, tuple(inputs), outputs_of, plan.kind, tree, aliases, own, in_order)
 
 
 def _bounds(plan: Plan) -> str:
@@ -121,22 +116,16 @@ def _bounds(plan: Plan) -> str:
 
 
 def _promise_alignment(
-    builder: Builder, pointers: Mapping[Instruction, str], outputs: Sequence[tuple[str, Shape]]
+    builder: Builder, pointers: Mapping[Instruction, Name], outputs: Sequence[tuple[Name, Shape]]
 ) -> None:
     """Without it NVRTC has to load and store the consecutive elements of a thread one by one; with it, 16 bytes at a time."""
-    builder.line(
-        f"// every buffer starts at a multiple of {ALIGNMENT} bytes, so that neighbouring elements move together"
+    builder.add(
+        Note(f"every buffer starts at a multiple of {ALIGNMENT} bytes, so that neighbouring elements move together")
     )
-    inputs = [
-        (name, f"const {memory_type(p.shape.type)}*") for p, name in pointers.items() if p.shape.element_count > 1
-    ]
-    written = [(name, f"{memory_type(shape.type)}*") for name, shape in outputs if shape.element_count > 1]
+    inputs = [(n, f"const {memory_type(p.shape.type)}*") for p, n in pointers.items() if p.shape.element_count > 1]
+    written = [(n, f"{memory_type(shape.type)}*") for n, shape in outputs if shape.element_count > 1]
     for name, kind in inputs + written:
-        builder.line(f"{name} = ({kind})__builtin_assume_aligned({name}, {ALIGNMENT});")
-
-
-def _own_blocks(first: int, segment: Segment) -> str:
-    return f"if (blockIdx.x >= {first}u && blockIdx.x < {first + segment.blocks}u)"
+        builder.add(Aligned(name, kind, ALIGNMENT))
 
 
 def _order(region: Region) -> list[Instruction]:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import register_type
-from hlo_opt.codegen.vectors import Store, store_all
-from hlo_opt.ir import Instruction, Shape
+from hlo_opt.codegen.tree import Let
+from hlo_opt.codegen.vectors import Store, Target, Targets, store_all
+from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.accumulation import is_wide, running_types
+from hlo_opt.ops.code import Code, code, of
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.plans.folding import result_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -28,7 +30,7 @@ class Fold:
 
     reduce: Instruction
     types: tuple[ElementType, ...]
-    accumulators: tuple[str, ...]
+    accumulators: tuple[Code, ...]
     starts_with_init: bool
 
     @property
@@ -36,30 +38,30 @@ class Fold:
         """What is folded, without the init values."""
         return self.reduce.operands[: len(self.types)]
 
-    def take(self, builder: Builder, values: Sequence[str], is_first: bool | str) -> None:
+    def take(self, builder: Builder, values: Sequence[Code], is_first: bool | Code) -> None:
         """Fold further values in. `is_first`: whether they are the thread's first ones, or the condition for it."""
-        if self.starts_with_init or is_first is False or is_first == "":
+        if self.starts_with_init or not is_first:
             self.combine(builder, values)
             return
-        with nullcontext() if is_first is True else builder.branch(str(is_first)):
+        with nullcontext() if is_first is True else builder.branch(is_first):
             for accumulator, value in zip(self.accumulators, values, strict=True):
                 builder.assign(accumulator, value)
         if is_first is not True:
             with builder.otherwise():
                 self.combine(builder, values)
 
-    def combine(self, builder: Builder, values: Sequence[str]) -> None:
+    def combine(self, builder: Builder, values: Sequence[Code]) -> None:
         """accumulators = reducer(accumulators, values)"""
         for name, text in zip(self.accumulators, self.combined(builder, self.accumulators, values), strict=True):
             builder.assign(name, text)
 
-    def combined(self, builder: Builder, left: Sequence[str], right: Sequence[str]) -> list[str]:
+    def combined(self, builder: Builder, left: Sequence[Code], right: Sequence[Code]) -> list[Code]:
         made = builder.apply(self.reduce.called_by("to_apply"), [*left, *right], wide=is_wide(self.reduce))
         if len(made) > 1:  # all are computed before the first accumulator changes
             made = [builder.bind_exact(t, text) for t, text in zip(self.types, made, strict=True)]
         return made
 
-    def finish(self, builder: Builder, results: Sequence[str], kept: Expression) -> None:
+    def finish(self, builder: Builder, results: Sequence[Code], kept: Expression) -> None:
         """Let the results be found at a kept position, with the init value in them."""
         builder.name_after(self.reduce)
         found = list(results)
@@ -79,7 +81,7 @@ class Write:
     """An output: where it goes, what it is, and after how many levels it can be computed."""
 
     root: Instruction
-    targets: tuple[tuple[str, Shape], ...]
+    targets: tuple[Target, ...]
     per_position: bool
     level: int
 
@@ -96,7 +98,7 @@ class Write:
         store_all(builder, self.stores(builder, index))
 
 
-def writes_of(plan: Plan, segment: Segment, kept: int, targets: Sequence[Sequence[tuple[str, Shape]]]) -> list[Write]:
+def writes_of(plan: Plan, segment: Segment, kept: int, targets: Targets) -> list[Write]:
     """The outputs of a segment with so many kept positions."""
     level_of: dict[Instruction, int] = {}  # passes over the row before the value is known
     for instruction in plan.region.computation.instructions:
@@ -122,10 +124,10 @@ def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:
         names = []
         for number, element_type in enumerate(types):
             init = reduce.operands[len(types) + number]
-            name = builder.names.fresh(stem)
-            text = builder.value(init, ()) if neutral else f"({register_type(element_type)})0"
-            builder.line(f"{register_type(element_type)} {name} = {text};")
-            names.append(name)
+            kind, name = register_type(element_type), builder.fresh(stem)
+            first = builder.value(init, ()) if neutral else code(f"({kind})0")
+            builder.add(Let(kind, name, first, constant=False))
+            names.append(of(name))
         folds.append(Fold(reduce, types, tuple(names), neutral))
     return folds
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.loop import elements_of_thread, stores_at
-from hlo_opt.codegen.vectors import Store
-from hlo_opt.ir import Shape
+from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression, Variable, add, multiply
 from hlo_opt.ops.gather_dimensions import gather_dimensions
 from hlo_opt.ops.indexing import gather_starts, gathered_index
@@ -17,7 +14,7 @@ from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """All elements of a thread are in the same slice of each gather."""
     heroes = heroes_of(plan.region, segment.roots)

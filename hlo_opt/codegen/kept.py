@@ -6,22 +6,22 @@ before it have computed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import register_type
+from hlo_opt.codegen.tree import names_in
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.index_map import Expression, Variable, substitute, variables_of
+from hlo_opt.ops.code import Code, Name, cell, of
 
 MOST_REGISTERS = 32
 """Registers of a thread that hold kept values. In a block of 1,024 threads each has 64 for all that it does."""
 
 _COLUMN = "hlo_column"
 """Stands for the variable that a pass walks the columns with."""
-_OFFERED = re.compile(r"\bhlo_offered_(\d+)\b")
 
 
 class Keeper(Protocol):
@@ -31,10 +31,10 @@ class Keeper(Protocol):
     def keeps(self) -> bool:
         """Whether passes must number a thread's columns by constants, as positions of an array in registers have to be."""
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         """Pass `number` is about to compute values at a column, which is so many-th of the thread's."""
 
-    def end(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
+    def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         """It has."""
 
 
@@ -47,7 +47,6 @@ class _Value:
     index: tuple[Expression, ...]
     made: int
     last: int = -1
-    name: str = ""
 
     @property
     def type(self) -> ElementType:
@@ -66,10 +65,10 @@ class _Nothing:
 
     keeps = False
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         """Nothing to find."""
 
-    def end(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
+    def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         """Nothing to keep."""
 
 
@@ -80,25 +79,26 @@ class _Trial:
 
     def __init__(self, steady: frozenset[str], loads_only: bool) -> None:
         self.values: list[_Value] = []
+        self._offered: dict[Name, _Value] = {}
         self._steady = steady
         self._loads_only = loads_only
-        self._start = 0
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         for place, value in enumerate(self.values):
             if value.made < number:
-                builder.provide(value.instruction, value.element, value.at(column), f"hlo_offered_{place}")
-        self._start = len(builder.lines)
+                name = Name(f"offered{place}")
+                self._offered[name] = value
+                builder.provide(value.instruction, value.element, value.at(column), of(name))
 
-    def end(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
-        for line in builder.lines[self._start :]:
-            for place in _OFFERED.findall(line):
-                self.values[int(place)].last = number
+    def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
+        for mentioned in names_in(builder.statements):
+            if mentioned in self._offered:
+                self._offered[mentioned].last = number
         back = {column.name: Variable(column.low, column.high, _COLUMN)}
         found = {(v.instruction, v.element, v.index) for v in self.values}
         for (instruction, element, index), name in builder.known().items():
             read = frozenset[str]().union(*map(variables_of, index))
-            if column.name not in read or not read <= self._steady | {column.name} or not name.isidentifier():
+            if column.name not in read or not read <= self._steady | {column.name} or name.name is None:
                 continue  # a constant, or of something that only this pass has
             value = _Value(instruction, element, tuple(substitute(e, back) for e in index), number)
             wanted = instruction.parameter_number is not None or not self._loads_only
@@ -112,30 +112,29 @@ class _Registers:
     keeps = True
 
     def __init__(self, builder: Builder, values: Sequence[_Value], slots: int) -> None:
-        self._values = values
-        for value in values:
-            value.name = builder.names.fresh(f"kept_{builder.stem_of(value.instruction)}")
-            builder.line(f"{register_type(value.type)} {value.name}[{slots}];")
+        self._values = [(v, builder.fresh(f"kept_{builder.stem_of(v.instruction)}")) for v in values]
+        for value, name in self._values:
+            builder.array(register_type(value.type), name, slots)
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
-        for value in self._values:
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
+        for value, name in self._values:
             if value.made < number <= value.last:
                 builder.name_after(value.instruction)
-                name = builder.bind_exact(value.type, f"{value.name}[{slot}]")
-                builder.provide(value.instruction, value.element, value.at(column), name)
+                bound = builder.bind_exact(value.type, cell(name, slot))
+                builder.provide(value.instruction, value.element, value.at(column), bound)
 
-    def end(self, builder: Builder, number: int, column: Variable, slot: str) -> None:
-        for value in self._values:
+    def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
+        for value, name in self._values:
             if value.made != number:
                 continue
             at = value.at(column)
             known = value.element is None
-            text = (
+            computed = (
                 builder.value(value.instruction, at)
                 if known
                 else builder.element(value.instruction, value.element or 0, at)
             )
-            builder.assign(f"{value.name}[{slot}]", text)
+            builder.assign(cell(name, slot), computed)
 
 
 def keeper(

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from hlo_opt.codegen.tree import Kept, Statement, Table
 from hlo_opt.ir import Shape
+from hlo_opt.ops.code import Name
 from hlo_opt.plans.plan import Launch
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A parameter of a kernel: a pointer to elements of a C++ type, which are only read where it is `constant`."""
+
+    kind: str
+    name: Name
+    constant: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A kernel as its emitter built it. Its statements are not to be changed."""
+
+    launch: Launch
+    parameters: tuple[Pointer, ...]
+    tables: tuple[Table | Kept, ...]
+    body: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -17,6 +38,7 @@ class Kernel:
     and the C++ compiler (after the host shim) read. Structurally equal fusions give equal sources and so share a kernel.
 
     outputs   the arrays that it writes; behind those of results, arrays that nobody reads afterwards
+    tree      what `source` is printed from
     aliases   (output, input): before the launch the output must hold the input's elements, as they lie
     own       outputs among these that may take the input's own memory, where nothing needs it afterwards
     in_order  the result depends on which thread comes first; on the host they run one after another
@@ -28,6 +50,7 @@ class Kernel:
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     kind: str
+    tree: Tree = field(repr=False, compare=False)
     aliases: tuple[tuple[int, int], ...] = ()
     own: tuple[int, ...] = ()
     in_order: bool = False

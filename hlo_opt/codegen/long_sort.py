@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.scalars import loaded
-from hlo_opt.codegen.sort import is_before
-from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Variable, add, delinearize, multiply
+from hlo_opt.codegen.builder import Builder, block_of, thread_of
+from hlo_opt.codegen.sort import is_before, network_steps, pair_places
+from hlo_opt.codegen.tree import Barrier, Merge, Network, Statement
+from hlo_opt.codegen.vectors import Targets
+from hlo_opt.ir import Shape
+from hlo_opt.ir.index_map import Variable, add, constant, delinearize, multiply
+from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.long_sort import LongLines
 from hlo_opt.plans.plan import Plan, Segment
@@ -16,78 +18,113 @@ from hlo_opt.plans.sort import operands_of
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """The only segment of its launch: `first_block` is 0, and a block's number is that of its line."""
     count, length = segment.space
     lines = LongLines(segment.hero, segment.roots, count, length, segment.rows_per_block)
-    (places,) = plan.scratch_names
-    if lines.lines > 1:
-        builder.line("const int line = blockIdx.x;")
-    with builder.block(f"for (int place = threadIdx.x; place < {length}; place += {lines.block})"):
-        builder.assign(f"{places}[{_cell(builder, lines, 'cell', 'place')}]", "place")
-    builder.line("__syncthreads();")
-    with (
-        builder.block(f"for (int size = 2; size <= {2 * lines.pairs}; size *= 2)"),
-        builder.block("for (int step = size / 2; step > 0; step /= 2)"),
-    ):
-        builder.line("const int mask = step == size / 2 ? size - 1 : step;  // mirrored, then step apart")
-        with builder.block(f"for (int pair = threadIdx.x; pair < {lines.pairs}; pair += {lines.block})"):
-            builder.line("const int first = 2 * pair - (pair & (step - 1));")
-            builder.line("const int second = first ^ mask;")
-            with builder.branch(f"second < {length}"):
-                _exchange(builder, lines, places)
-        builder.line("__syncthreads();")
-    with builder.block(f"for (int rank = threadIdx.x; rank < {lines.kept}; rank += {lines.block})"):
-        builder.line(f"const int source = {places}[{_cell(builder, lines, 'cell', 'rank')}];")
+    places, thread = Name(plan.scratch_names[0]), thread_of(lines.block)
+    frame = _Frame(lines, places, builder.declare("line", block_of(0, lines.lines)) if lines.lines > 1 else None)
+    place = Variable(0, length - 1, builder.names.fresh("place"))
+    with builder.walk("int", place, thread, length, lines.block):
+        builder.assign(cell(places, _cell(builder, frame, "cell", place)), of(place))
+    builder.add(Barrier())
+    network = Network([], _merge(builder, frame))
+    builder.add(network)
+    with builder.inside(network.steps), network_steps(builder, lines.pairs) as (step, mask):
+        pair = Variable(0, lines.pairs - 1, builder.names.fresh("pair"))
+        with builder.walk("int", pair, thread, lines.pairs, lines.block):
+            first, second = pair_places(builder, lines.pairs, of(pair), step, mask)
+            with builder.branch(code("{} < {}", second, length)):
+                _exchange(builder, frame, first, second)
+        builder.add(Barrier())
+    rank = Variable(0, lines.kept - 1, builder.names.fresh("rank"))
+    with builder.walk("int", rank, thread, lines.kept, lines.block):
+        at = _cell(builder, frame, "cell", Variable(0, length - 1, rank.name))
+        source = Variable(0, length - 1, builder.let("int", "source", cell(places, at)).text)
         hero = lines.hero
         for k, pointer, shape in operands_of(hero, targets[0]):
-            taken = "source"
+            taken = of(source)
             if k < len(hero.operands):
-                taken = builder.where(
-                    hero.operands[k], _index(lines, hero.operands[k].shape, Variable(0, length - 1, "source"))
-                )
-            at = _index(lines, shape, Variable(0, lines.kept - 1, "rank"))
-            builder.put(pointer, shape, at, taken)
+                taken = builder.where(hero.operands[k], _index(frame, hero.operands[k].shape, source))
+            builder.put(pointer, shape, _index(frame, shape, rank), taken)
 
 
-def _cell(builder: Builder, lines: LongLines, name: str, place: str) -> str:
+@dataclass(frozen=True)
+class _Frame:
+    """The lines, the memory of their places, and the block's line where there are several."""
+
+    lines: LongLines
+    places: Name
+    line: Variable | None
+
+
+def _cell(builder: Builder, frame: _Frame, stem: str, place: Variable) -> Variable:
     """The cell of a place in the memory of all lines' places."""
-    if lines.lines == 1:
+    if frame.line is None:
         return place
-    line = Variable(0, lines.lines - 1, "line")
-    made = builder.declare_index(name, add(multiply(line, lines.length), Variable(0, lines.length - 1, place)))
-    assert isinstance(made, Variable)
-    return made.name
+    inside = Variable(0, frame.lines.length - 1, place.name)
+    return builder.declare(stem, add(multiply(frame.line, frame.lines.length), inside))
 
 
-def _index(lines: LongLines, shape: Shape, along: Variable) -> Index:
+def _index(frame: _Frame, shape: Shape, along: Variable) -> Index:
     """The index of an element of the block's line. Lines are counted in the order of the first operand's memory."""
+    lines = frame.lines
     rest = [d for d in lines.hero.operands[0].shape.minor_to_major[::-1] if d != lines.along]
-    line = Variable(0, lines.lines - 1, "line")
+    line = frame.line or constant(0)
     parts = dict(zip(rest, delinearize(line, [shape.dimensions[d] for d in rest]), strict=True))
     return tuple(along if d == lines.along else parts[d] for d in range(shape.rank))
 
 
-def _exchange(builder: Builder, lines: LongLines, places: str) -> None:
+def _exchange(builder: Builder, frame: _Frame, first: Variable, second: Variable) -> None:
     """Bring the elements at two places of a line into order."""
-    cells = [_cell(builder, lines, name, place) for name, place in (("low", "first"), ("high", "second"))]
-    sides: tuple[dict[int, str], dict[int, str]] = ({}, {})
-    for cell, of in zip(cells, ("low", "high"), strict=True):
-        builder.line(f"const int place_{of} = {places}[{cell}];")
-    for number in lines.compared:
-        operand = lines.hero.operands[number]
-        for side, of in zip(sides, ("low", "high"), strict=True):
-            along = Variable(0, lines.length - 1, f"place_{of}")
-            side[number] = _element(builder, operand, _index(lines, operand.shape, along), of)
-    condition = is_before(builder, lines, sides[1], sides[0])
-    if not lines.breaks_ties:
-        condition += f" || (!{is_before(builder, lines, *sides)} && place_high < place_low)"
+    cells = [_cell(builder, frame, stem, place) for stem, place in (("low", first), ("high", second))]
+    low, high = (
+        of(builder.let("int", f"place_{stem}", cell(frame.places, at)))
+        for stem, at in zip(("low", "high"), cells, strict=True)
+    )
+    condition = _is_after(builder, frame, low, high)
+    if not frame.lines.breaks_ties:
+        tie = _is_after(builder, frame, high, low)
+        condition = code("{} || (!{} && {} < {})", condition, tie, high, low)
     with builder.branch(condition):
-        builder.assign(f"{places}[{cells[0]}]", "place_high")
-        builder.assign(f"{places}[{cells[1]}]", "place_low")
+        builder.assign(cell(frame.places, cells[0]), high)
+        builder.assign(cell(frame.places, cells[1]), low)
 
 
-def _element(builder: Builder, operand: Instruction, index: Index, of: str) -> str:
-    builder.name_after(operand)
-    return builder.bind_exact(operand.shape.type, loaded(operand.shape.type, builder.where(operand, index)))
+def _is_after(builder: Builder, frame: _Frame, one: Code, other: Code) -> Code:
+    """Whether the comparator puts the element at the other place in front of the one at the one."""
+    sides: list[dict[int, Code]] = []
+    for place in (other, one):
+        assert place.name is not None
+        along = Variable(0, frame.lines.length - 1, place.name.text)
+        operands = {number: frame.lines.hero.operands[number] for number in frame.lines.compared}
+        sides.append({n: builder.value(o, _index(frame, o.shape, along)) for n, o in operands.items()})
+    return is_before(builder, frame.lines, *sides)
+
+
+def _merge(builder: Builder, frame: _Frame) -> Merge:
+    lines, place = frame.lines, Variable(0, frame.lines.length - 1, builder.names.fresh("place"))
+    line, one, two = builder.fresh("line"), builder.fresh("one"), builder.fresh("two")
+    placing: list[Statement] = []
+    with builder.inside(placing):
+        at = _cell(builder, frame, "cell", place)
+    comparing: list[Statement] = []
+    with builder.inside(comparing):
+        first, second = (of(builder.let("int", "at", code("{}.{}", item, frame.places))) for item in (one, two))
+        less = _is_after(builder, frame, first, second)
+    return Merge(
+        lines.length,
+        1,
+        line,
+        NOTHING,
+        Name(place.name),
+        placing,
+        of(at),
+        [("int", frame.places)],
+        one,
+        two,
+        comparing,
+        less,
+        in_shared=False,
+    )

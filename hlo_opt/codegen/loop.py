@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.vectors import Store, each_element
-from hlo_opt.ir import Shape
+from hlo_opt.codegen.builder import Builder, block_of, thread_of
+from hlo_opt.codegen.tree import Leave
+from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply
+from hlo_opt.ops.code import code
 from hlo_opt.plans.loop import root_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """Every thread computes `vector` consecutive elements of each root."""
     elements = next(segment.hero.shape.leaves()).element_count
@@ -33,17 +34,8 @@ def elements_of_thread(
 ) -> None:
     """The statements of a thread that computes `segment.vector` consecutive ones of so many elements, each by its position. `before` writes what comes first, given the
     thread's number."""
-    threads, block = elements // segment.vector, plan.launch.block
-    position: Expression = constant(0)
-    if segment.blocks * block > 1:
-        counter = Variable(0, threads - 1, builder.names.fresh("thread" if segment.vector > 1 else "linear"))
-        wide = segment.blocks * block > 2**31 - 1
-        kind, cast = ("long long", "(long long)") if wide else ("int", "")
-        own = f"({cast}blockIdx.x - {first_block})" if first_block else f"{cast}blockIdx.x"
-        builder.line(f"const {kind} {counter.name} = {own} * {block} + threadIdx.x;")
-        if segment.blocks * block != threads:
-            builder.line(f"if ({counter.name} >= {threads}) return;")
-        position = counter
+    threads = elements // segment.vector
+    position = own_thread(builder, "thread" if segment.vector > 1 else "linear", plan, segment, first_block, threads)
     if before is not None:
         before(position)
     if segment.vector == 1:
@@ -59,11 +51,25 @@ def elements_of_thread(
     )
 
 
+def own_thread(
+    builder: Builder, stem: str, plan: Plan, segment: Segment, first_block: int, threads: int
+) -> Expression:
+    """The number of a thread among those of a segment; those after the first `threads` leave."""
+    block = plan.launch.block
+    if segment.blocks * block == 1:
+        return constant(0)
+    number = add(multiply(block_of(first_block, segment.blocks), block), thread_of(block))
+    made = builder.declare(stem, number)
+    if segment.blocks * block != threads:
+        builder.add(Leave(code("{} >= {}", made, threads)))
+    return Variable(0, threads - 1, made.name)
+
+
 def stores_at(
     builder: Builder,
     plan: Plan,
     segment: Segment,
-    targets: Sequence[Sequence[tuple[str, Shape]]],
+    targets: Targets,
     position: Expression,
 ) -> list[Store]:
     """Compute the element of each root that belongs to a position."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder, named
+from hlo_opt.codegen.builder import Builder, block_of, named, thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type, stored, zero
-from hlo_opt.codegen.vectors import Store, each_element
+from hlo_opt.codegen.tree import Barrier, Let
+from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
 from hlo_opt.ops.contraction import sum_type, summed
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.matmul import Tile, tiles_of, vector_of
@@ -38,47 +39,44 @@ class _Frame:
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """The only segment of its launch: `first_block` is 0."""
     space = Space(segment.hero, bool(segment.tile[0]))
     tile = Tile(*segment.tile[1:])
     wide = sum_type(space.hero.shape.type)
-    tables = [builder.names.fresh(stem) for stem in ("rows", "columns")]
-    for table, line in zip(tables, tile.lines, strict=True):
-        builder.line(f"__shared__ __align__({ALIGNMENT}) {memory_type(wide)} {table}[{tile.depth * line}];")
+    tables = [
+        builder.array(memory_type(wide), builder.fresh(stem), tile.depth * line, shared=True, alignment=ALIGNMENT)
+        for stem, line in zip(("rows", "columns"), tile.lines, strict=True)
+    ]
     frame = _frame(builder, segment, space, tile)
-    sums = builder.names.fresh("sums")
     count = tile.rows * tile.columns
-    builder.line(f"{frame.kind} {sums}[{count}];")
+    sums = builder.array(frame.kind, builder.fresh("sums"), count)
     for number in range(count):
-        builder.assign(f"{sums}[{number}]", zero(wide))
+        builder.assign(cell(sums, number), zero(wide))
     rounds = -(-space.sizes[3] // tile.depth)
-    builder.pragma("unroll 1")  # what is loaded ahead in other rounds would fill the registers
+    builder.advise("unroll 1")  # what is loaded ahead in other rounds would fill the registers
     with builder.loop(rounds) as step:
         for side, table in enumerate(tables):
             _fill(builder, frame, side, table, step)
-        builder.line("__syncthreads();")
+        builder.add(Barrier())
         _add_up(builder, frame, tables, sums)
         if rounds > 1:
-            builder.line("__syncthreads();")
+            builder.add(Barrier())
     _write(builder, plan, segment, frame, sums, targets)
 
 
 def _frame(builder: Builder, segment: Segment, space: Space, tile: Tile) -> _Frame:
     block: Expression = constant(0)
     if segment.blocks > 1:
-        block = Variable(0, segment.blocks - 1, builder.names.fresh("block"))
-        builder.line(f"const int {block.name} = blockIdx.x;")
+        block = builder.declare("block", block_of(0, segment.blocks))
     batch, row, column = (named(builder, digit) for digit in delinearize(block, tiles_of(space, tile)))
-    line, lane = builder.names.fresh("line"), builder.names.fresh("lane")
-    builder.line(f"const int {line} = threadIdx.x / {tile.lanes};")
-    builder.line(f"const int {lane} = threadIdx.x % {tile.lanes};")
-    lines = BLOCK // tile.lanes
-    return _Frame(space, tile, (batch, row, column), Variable(0, lines - 1, line), Variable(0, tile.lanes - 1, lane))
+    line = builder.declare("line", divide(thread_of(BLOCK), tile.lanes))
+    lane = builder.declare("lane", modulo(thread_of(BLOCK), tile.lanes))
+    return _Frame(space, tile, (batch, row, column), line, lane)
 
 
-def _fill(builder: Builder, frame: _Frame, side: int, table: str, step: Expression) -> None:
+def _fill(builder: Builder, frame: _Frame, side: int, table: Name, step: Expression) -> None:
     """Fill the tile of rows (side 0) or of columns, neighbouring threads from neighbouring places in memory; zeros where the operand has ended."""
     space, tile = frame.space, frame.tile
     extent, line = (tile.height, tile.width)[side], tile.lines[side]
@@ -87,26 +85,24 @@ def _fill(builder: Builder, frame: _Frame, side: int, table: str, step: Expressi
     cells = extent * tile.depth // vector
     wide = sum_type(space.hero.shape.type)
     shape = Shape(wide, (tile.depth, line))
-    thread = Variable(0, BLOCK - 1, "threadIdx.x")
-    builder.pragma("unroll")
+    builder.advise("unroll")
     with builder.loop(-(-cells // BLOCK)) as number:
-        cell = builder.declare_index("cell", add(multiply(number, BLOCK), thread))
-        assert isinstance(cell, Variable)
-        with builder.branch(f"{cell.name} < {cells}") if cells % BLOCK else nullcontext():
-            cell = Variable(0, cells - 1, cell.name)
+        place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
+        with builder.branch(code("{} < {}", place_of, cells) if cells % BLOCK else NOTHING):
+            place_of = Variable(0, cells - 1, place_of.name)
             across = (tile.depth if along else extent) // vector  # threads that lie along the memory
-            near, far = modulo(cell, across), divide(cell, across)
+            near, far = modulo(place_of, across), divide(place_of, across)
             corners = multiply(frame.corner[1 + side], extent), multiply(step, tile.depth)
             starts = corners[::-1] if along else corners
             limits = (depth, size) if along else (size, depth)
             first = builder.declare_index("first", add(_part(starts[0], vector), near))
             other = builder.declare_index("other", add(starts[1], far))
-            conditions = []
+            conditions: list[Code] = []
             if isinstance(first, Variable) and first.high * vector >= limits[0]:
-                conditions.append(f"{first.name} < {limits[0] // vector}")
+                conditions.append(code("{} < {}", first, limits[0] // vector))
                 first = Variable(0, limits[0] // vector - 1, first.name)
             if isinstance(other, Variable) and other.high >= limits[1]:
-                conditions.append(f"{other.name} < {limits[1]}")
+                conditions.append(code("{} < {}", other, limits[1]))
                 other = Variable(0, limits[1] - 1, other.name)
 
             def place(builder: Builder, element: Expression) -> Expression:
@@ -117,9 +113,9 @@ def _fill(builder: Builder, frame: _Frame, side: int, table: str, step: Expressi
                 operand = space.hero.operands[space.operand_of(side)]
                 value = builder.value(operand, space.operand_index(side, frame.corner[0], free, deep))
                 inside = add(deep, multiply(corners[1], -1)), add(free, multiply(corners[0], -1))
-                return [Store(table, shape, inside, f"({frame.kind}){value}")]
+                return [Store(table, shape, inside, code(f"({frame.kind}){{}}", value))]
 
-            with builder.branch(" && ".join(conditions)) if conditions else nullcontext():
+            with builder.branch(both(*conditions)):
                 if vector > 1:
                     each_element(builder, vector, place, compute)
                 else:
@@ -129,7 +125,7 @@ def _fill(builder: Builder, frame: _Frame, side: int, table: str, step: Expressi
                 with builder.otherwise(), builder.loop(vector) as element:
                     inside = (far, add(multiply(near, vector), element))
                     at = builder.address(shape, inside[::-1] if along else inside)
-                    builder.assign(f"{table}[{at}]", stored(wide, zero(wide)))
+                    builder.assign(cell(table, at), stored(wide, zero(wide)))
 
 
 def _part(start: Expression, vector: int) -> Expression:
@@ -137,33 +133,34 @@ def _part(start: Expression, vector: int) -> Expression:
     return divide(start, vector)
 
 
-def _add_up(builder: Builder, frame: _Frame, tables: Sequence[str], sums: str) -> None:
+def _add_up(builder: Builder, frame: _Frame, tables: Sequence[Name], sums: Name) -> None:
     """The products of what shared memory holds, in the order of the contracted elements, added in variables of this loop."""
     tile, element_type = frame.tile, frame.space.hero.shape.type
     wide, kind = sum_type(element_type), frame.kind
-    totals = [builder.names.numbered("total") for _ in range(tile.rows * tile.columns)]
+    totals = [of(builder.numbered("total")) for _ in range(tile.rows * tile.columns)]
     for number, total in enumerate(totals):
-        builder.line(f"{kind} {total} = {sums}[{number}];")
+        assert total.name is not None
+        builder.add(Let(kind, total.name, cell(sums, number), constant=False))
     starts = multiply(frame.line, tile.rows), frame.lane
-    builder.pragma("unroll")
+    builder.advise("unroll")
     with builder.loop(tile.depth) as deep:
-        own: list[list[str]] = []
+        own: list[list[Code]] = []
         for side, (table, length) in enumerate(zip(tables, (tile.rows, tile.columns), strict=True)):
             names = []
             for number in range(length):
                 at = add(multiply(deep, tile.lines[side]), starts[side])
                 at = add(at, constant(number * (tile.lanes if side else 1)))
-                names.append(builder.names.numbered("ab"[side]))
                 shape = Shape(wide, (tile.depth * tile.lines[side],))
-                text = loaded(wide, f"{table}[{builder.address(shape, (at,))}]")
-                builder.line(f"const {kind} {names[-1]} = {text};")
+                name = builder.numbered("ab"[side])
+                builder.add(Let(kind, name, loaded(wide, cell(table, builder.address(shape, (at,))))))
+                names.append(of(name))
             own.append(names)
         for number, total in enumerate(totals):
             builder.assign(
                 total, summed(element_type, total, own[0][number // tile.columns], own[1][number % tile.columns])
             )
     for number, total in enumerate(totals):
-        builder.assign(f"{sums}[{number}]", total)
+        builder.assign(cell(sums, number), total)
 
 
 def _write(
@@ -171,8 +168,8 @@ def _write(
     plan: Plan,
     segment: Segment,
     frame: _Frame,
-    sums: str,
-    targets: Sequence[Sequence[tuple[str, Shape]]],
+    sums: Name,
+    targets: Targets,
 ) -> None:
     """What follows the product, for each sum of a thread."""
     space, tile = frame.space, frame.tile
@@ -180,16 +177,16 @@ def _write(
     _, rows, columns, _ = space.sizes
     row_start = add(multiply(row_tile, tile.height), multiply(frame.line, tile.rows))
     column_start = add(multiply(column_tile, tile.width), frame.lane)
-    builder.pragma("unroll")
+    builder.advise("unroll")
     with builder.loop(tile.rows) as i:
         row, condition = inside(builder, "row", add(row_start, i), rows)
-        with builder.branch(condition) if condition else nullcontext():
-            builder.pragma("unroll")
+        with builder.branch(condition):
+            builder.advise("unroll")
             with builder.loop(tile.columns) as j:
                 column, condition = inside(builder, "column", add(column_start, multiply(j, tile.lanes)), columns)
-                with builder.branch(condition) if condition else nullcontext():
+                with builder.branch(condition):
                     number = builder.text(add(multiply(i, tile.columns), j))
-                    write(builder, plan, segment, space.index(batch, row, column), f"{sums}[{number}]", targets)
+                    write(builder, plan, segment, space.index(batch, row, column), cell(sums, number), targets)
 
 
 def write(
@@ -197,8 +194,8 @@ def write(
     plan: Plan,
     segment: Segment,
     at: Index,
-    total: str,
-    targets: Sequence[Sequence[tuple[str, Shape]]],
+    total: Code,
+    targets: Targets,
 ) -> None:
     """Compute what follows the product at an index, given its sum there, and store it."""
     hero = segment.hero
@@ -210,9 +207,9 @@ def write(
         builder.store(pointer, shape, places[root], builder.value(root, places[root]))
 
 
-def inside(builder: Builder, stem: str, position: Expression, size: int) -> tuple[Expression, str]:
+def inside(builder: Builder, stem: str, position: Expression, size: int) -> tuple[Expression, Code]:
     """A row or a column as a variable, and the condition that the product has it."""
     found = builder.declare_index(stem, position)
     if not isinstance(found, Variable) or found.high < size:
-        return found, ""
-    return variable(found.name, size), f"{found.name} < {size}"
+        return found, NOTHING
+    return variable(found.name, size), code("{} < {}", found, size)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 from hlo_opt.analysis.columns import WARP
-from hlo_opt.codegen.builder import Builder, named
+from hlo_opt.codegen.builder import THREAD, Builder, block_of, named, thread_of
 from hlo_opt.codegen.matmul import inside, write
 from hlo_opt.codegen.scalars import loaded, memory_type, stored, zero
-from hlo_opt.codegen.vectors import Store, each_element
+from hlo_opt.codegen.tree import Barrier
+from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply
+from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, modulo, multiply
+from hlo_opt.ops.code import NOTHING, Code, cell, code
 from hlo_opt.ops.contraction import sum_type, summed
 from hlo_opt.plans.matrix_vector import Strips
 from hlo_opt.plans.plan import Plan, Segment
@@ -19,7 +20,7 @@ from hlo_opt.plans.products import BLOCK, Space
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """The only segment of its launch: `first_block` is 0."""
     turned, along, vector = segment.tile
@@ -27,53 +28,47 @@ def emit(
     strips = Strips(space, segment.roots, bool(along), vector)
     hero, wide = space.hero, sum_type(space.hero.shape.type)
     _, rows, columns, _ = space.sizes
-    parts = builder.names.fresh("parts")
-    builder.line(f"__shared__ {memory_type(wide)} {parts}[{strips.cells}];")
+    parts = builder.array(memory_type(wide), builder.fresh("parts"), strips.cells, shared=True)
     block: Expression = constant(0)
     if segment.blocks > 1:
-        block = Variable(0, segment.blocks - 1, builder.names.fresh("block"))
-        builder.line(f"const int {block.name} = blockIdx.x;")
+        block = builder.declare("block", block_of(0, segment.blocks))
     batch, corner = (named(builder, digit) for digit in delinearize(block, strips.blocks))
     start = multiply(corner, strips.columns)
-    line, lane = (builder.names.fresh(stem) for stem in ("line", "lane"))
-    builder.line(f"const int {line} = threadIdx.x / {WARP};")
-    builder.line(f"const int {lane} = threadIdx.x % {WARP};")
-    own: Expression = Variable(0, BLOCK // WARP - 1, line)
-    way: Expression = Variable(0, WARP - 1, lane)
+    own: Expression = builder.declare("line", divide(thread_of(BLOCK), WARP))
+    way: Expression = builder.declare("lane", modulo(thread_of(BLOCK), WARP))
     own, way = (own, way) if along else (way, own)
     sums = []
     for _ in range(rows):
         builder.name_after(hero)
         sums.append(builder.variable(wide, zero(wide)))
     column, condition = inside(builder, "column", add(start, own), columns)
-    with builder.branch(condition) if condition else nullcontext():
+    with builder.branch(condition):
         _add_up(builder, strips, (batch, column, way), sums)
-    cell = add(multiply(own, rows * (strips.ways + 1)), way)
+    first_cell = add(multiply(own, rows * (strips.ways + 1)), way)
     shape = Shape(wide, (strips.cells,))
     for row, total in enumerate(sums):
-        at = builder.address(shape, (add(cell, constant(row * (strips.ways + 1))),))
-        builder.assign(f"{parts}[{at}]", stored(wide, total))
-    builder.line("__syncthreads();")
+        at = builder.address(shape, (add(first_cell, constant(row * (strips.ways + 1))),))
+        builder.assign(cell(parts, at), stored(wide, total))
+    builder.add(Barrier())
     cells = strips.columns * rows
-    element: Expression = Variable(0, BLOCK - 1, "threadIdx.x")
-    with builder.branch(f"threadIdx.x < {cells}") if cells < BLOCK else nullcontext():
-        element = builder.declare_index("element", Variable(0, cells - 1, "threadIdx.x"))
+    with builder.branch(code("{} < {}", THREAD, cells) if cells < BLOCK else NOTHING):
+        element = builder.declare_index("element", thread_of(cells))
         row_number = named(builder, divide(element, strips.columns))
         own = named(builder, modulo(element, strips.columns))
         column, condition = inside(builder, "place", add(start, own), columns)
-        with builder.branch(condition) if condition else nullcontext():
+        with builder.branch(condition):
             builder.name_after(hero)
             total = builder.variable(wide, zero(wide))
             first = multiply(add(multiply(own, rows), row_number), strips.ways + 1)
             with builder.loop(strips.ways) as way:
                 at = builder.address(shape, (add(first, way),))
-                part = builder.bind_exact(wide, loaded(wide, f"{parts}[{at}]"))
-                builder.assign(total, summed(hero.shape.type, total, part, "1"))  # once each part
+                part = builder.bind_exact(wide, loaded(wide, cell(parts, at)))
+                builder.assign(total, summed(hero.shape.type, total, part, code("1")))  # once each part
             write(builder, plan, segment, space.index(batch, row_number, column), total, targets)
 
 
 def _add_up(
-    builder: Builder, strips: Strips, at: tuple[Expression, Expression, Expression], sums: Sequence[str]
+    builder: Builder, strips: Strips, at: tuple[Expression, Expression, Expression], sums: Sequence[Code]
 ) -> None:
     """A thread's share of the products of a column: every `ways`-th vector of contracted elements. `at` is the batch, the column and the thread's number among those of the column."""
     batch, column, way = at
@@ -93,7 +88,7 @@ def _add_up(
                 builder.assign(total, summed(space.hero.shape.type, total, small, large))
             return []
 
-        with builder.branch(condition) if condition else nullcontext():
+        with builder.branch(condition):
             if vector > 1:
                 each_element(builder, vector, place, compute)
             else:

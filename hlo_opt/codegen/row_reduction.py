@@ -9,102 +9,102 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.builder import THREAD, Builder, block_of, thread_of
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
 from hlo_opt.codegen.kept import Keeper, keeper
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type, shuffled
-from hlo_opt.codegen.vectors import Store, each_element, store_all
-from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply, variables_of
+from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
+from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
 from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_reduction import WARP
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """One pass over the row per level of reduces, and a last one when outputs of the whole space need the results."""
     rows = segment.space[0]
     threads, per_block = segment.threads_per_row, segment.rows_per_block
-    if (
-        threads * per_block < plan.launch.block
-    ):  # whole warps that another segment needs; barriers do not wait for what has returned
-        builder.line(f"if (threadIdx.x >= {threads * per_block}) return;")
-    lane = builder.names.fresh("lane")
-    builder.line(f"const int {lane} = threadIdx.x{f' % {threads}' if per_block > 1 else ''};")
+    thread, live = thread_of(plan.launch.block), NOTHING
+    if threads * per_block < plan.launch.block:  # whole warps that another segment needs; barriers do not wait for what has returned
+        builder.add(Leave(code("{} >= {}", thread, threads * per_block)))
+        thread = thread_of(threads * per_block)
+    lane = builder.declare("lane", modulo(thread, threads))
     row: Expression = constant(0)
-    live, start, part = "", lane, ""
+    start, part = lane, None
     if segment.parts > 1:
         row, start, part = _part(builder, segment, lane, first_block)
     elif rows > 1:
-        row = Variable(0, rows - 1, builder.names.fresh("row"))
-        kind = "int" if rows + per_block <= 2**31 - 1 else "long long"
-        block = "blockIdx.x" if kind == "int" else "(long long)blockIdx.x"
-        text = f"({block} - {first_block})" if first_block else block
-        if per_block > 1:
-            text = f"{text} * {per_block} + threadIdx.x / {threads}"
+        place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
         if rows % per_block:  # threads without a row of their own repeat the last one, so that all meet at barriers
-            live = builder.names.fresh("own_row")
-            builder.line(f"const {kind} {live} = {text};")
-            text = f"{live} < {rows} ? {live} : {rows - 1}"
-            live = f"{live} < {rows}"
-        builder.line(f"const {kind} {row.name} = {text};")
+            own = builder.declare("own_row", place)
+            live = code("{} < {}", own, rows)
+            row = builder.clamped("row", live, own, rows - 1)
+        else:
+            row = builder.declare("row", place)
     elif per_block > 1:  # all threads of the warp fold the only row, and the first ones write
-        live = f"threadIdx.x < {threads}"
+        live = code("{} < {}", thread, threads)
     writes = writes_of(plan, segment, rows, targets)
     passes = len(segment.levels) + any(w.per_position and w.level for w in writes)
-    steady = [lane, start, *variables_of(row)]
+    steady = [lane.name, start.name, *variables_of(row)]
+    frame = _Frame(segment, lane, start, part, row, live)
 
     def fold_and_store(to: Builder, keeping: Keeper) -> None:
-        _passes(to, segment, writes, lane, (start, part), row, live, keeping)
+        _passes(to, frame, writes, keeping)
 
     fold_and_store(builder, keeper(builder, _rounds(segment) * segment.vector, passes, steady, fold_and_store))
-    condition = " && ".join(text for text in (f"{lane} == 0", live) if text)
     singles = [w for w in writes if not w.per_position]
     if singles:
-        with builder.branch(condition):
+        with builder.branch(both(code("{} == 0", lane), live)):
             for write in singles:
                 write.emit(builder, root_index(Space(*segment.space), _reduces(segment), write.root, row, None))
 
 
-def _part(builder: Builder, segment: Segment, lane: str, first_block: int) -> tuple[Expression, str, str]:
+@dataclass(frozen=True)
+class _Frame:
+    """Where a thread stands: its lane, its first step, the number of its block's part where blocks share a row, its row, and the condition that the row is its own."""
+
+    segment: Segment
+    lane: Variable
+    start: Variable
+    part: Variable | None
+    row: Expression
+    live: Code
+
+
+def _part(
+    builder: Builder, segment: Segment, lane: Variable, first_block: int
+) -> tuple[Expression, Variable, Variable]:
     """The row of a block that shares it with others, the first step of each of its threads (those of all parts walk the row side by side), and the part's number."""
     rows, parts, threads = segment.space[0], segment.parts, segment.threads_per_row
-    block = f"(blockIdx.x - {first_block})" if first_block else "blockIdx.x"
-    part, start = builder.names.fresh("part"), builder.names.fresh("start")
+    block = block_of(first_block, segment.blocks)
     row: Expression = constant(0)
     if rows > 1:
-        row = Variable(0, rows - 1, builder.names.fresh("row"))
-        builder.line(f"const int {row.name} = {block} / {parts};")
-    builder.line(f"const int {part} = {block}{f' % {parts}' if rows > 1 else ''};")
-    builder.line(f"const int {start} = {part} * {threads} + {lane};")
+        row = builder.declare("row", divide(block, parts))
+    part = builder.declare("part", modulo(block, parts))
+    start = builder.declare("start", add(multiply(part, threads), lane))
     return row, start, part
 
 
-def _passes(
-    builder: Builder,
-    segment: Segment,
-    writes: Sequence[Write],
-    lane: str,
-    of_part: tuple[str, str],
-    row: Expression,
-    live: str,
-    keeping: Keeper,
-) -> None:
-    start, part = of_part
+def _passes(builder: Builder, frame: _Frame, writes: Sequence[Write], keeping: Keeper) -> None:
+    segment = frame.segment
     for level in range(len(segment.levels) + 1):
         folds = open_folds(builder, segment.levels[level]) if level < len(segment.levels) else []
         stores = [w for w in writes if w.per_position and w.level == level]
         if folds or stores:
-            _pass(builder, segment, level, folds, stores, start, row, live, keeping)
-        if segment.parts > 1 and folds:
-            folds = _met(builder, segment, folds, lane, part, row)
+            _pass(builder, frame, level, folds, stores, keeping)
+        if frame.part is not None and folds:
+            folds = _met(builder, frame, frame.part, folds)
         for fold in folds:
-            _close(builder, segment, fold, lane, row)
+            _close(builder, frame, fold)
 
 
 def _rounds(segment: Segment) -> int:
@@ -123,33 +123,31 @@ def _reduces(segment: Segment) -> Iterable[Instruction]:
 
 def _pass(
     builder: Builder,
-    segment: Segment,
+    frame: _Frame,
     level: int,
     folds: Sequence[Fold],
     stores: Sequence[Write],
-    lane: str,
-    row: Expression,
-    live: str,
     keeping: Keeper,
 ) -> None:
+    segment, row, live = frame.segment, frame.row, frame.live
     threads, vector = segment.threads_per_row, segment.vector
     if threads < WARP:
-        with builder.block(""):  # one step takes the whole row
-            first = multiply(Variable(0, threads - 1, lane), vector)
+        with builder.block():  # one step takes the whole row
+            first = multiply(Variable(0, threads - 1, frame.start.name), vector)
             for number in range(vector):
-                _fold_column(builder, folds, row, add(first, constant(number)), "", first=number == 0)
+                _fold_column(builder, folds, row, add(first, constant(number)), number == 0)
             found = [_stores(builder, segment, stores, row, add(first, constant(n))) for n in range(vector)]
             store_all(builder, [store for of_column in found for store in of_column], live)
         return
-    with _steps(builder, segment, lane, keeping.keeps) as (step, place):
+    with _steps(builder, segment, frame.start, keeping.keeps) as (step, place):
 
         def visit(to: Builder, column: Expression, part: Expression) -> list[Store]:
             assert isinstance(column, Variable)
             several = isinstance(part, Variable)
-            slot = place if not several else f"{place} * {vector} + {to.text(part)}"
+            slot = code("{} * {} + {}", place, vector, to.text(part)) if several else place
             keeping.begin(to, level, column, slot)
-            is_first = f"{step.name} < {_across(segment)}" + (f" && {to.text(part)} == 0" if several else "")
-            _fold_column(to, folds, row, column, is_first)
+            first = Code((FirstRound(Name(step.name), _across(segment)),))
+            _fold_column(to, folds, row, column, both(first, code("{} == 0", part) if several else NOTHING))
             found = _stores(to, segment, stores, row, column)
             keeping.end(to, level, column, slot)
             return found
@@ -167,33 +165,25 @@ def _pass(
 
 
 @contextmanager
-def _steps(builder: Builder, segment: Segment, lane: str, numbered: bool) -> Iterator[tuple[Variable, str]]:
+def _steps(builder: Builder, segment: Segment, start: Variable, numbered: bool) -> Iterator[tuple[Variable, Code]]:
     """A loop over the steps of a thread: the variable of a step's place in the row, and where `numbered` that of its number among the thread's, for the
     compiler to unroll."""
     threads, vector = _across(segment), segment.vector
     steps = segment.space[1] // vector
-    rounds = _rounds(segment)
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
     kind = "int" if segment.space[1] + threads * vector <= 2**31 - 1 else "long long"
-    if not numbered:
-        with builder.block(f"for ({kind} {step.name} = {lane}; {step.name} < {steps}; {step.name} += {threads})"):
-            yield step, ""
-        return
-    number = builder.names.numbered("k")
-    builder.pragma("unroll")
-    with builder.block(f"for (int {number} = 0; {number} < {rounds}; ++{number})"):
-        builder.line(f"const {kind} {step.name} = {lane} + {number} * {threads};")
-        with builder.branch(f"{step.name} < {steps}") if steps % threads else nullcontext():
-            yield step, number
+    counter = builder.numbered("k") if numbered else None
+    with builder.walk(kind, step, start, steps, threads, counter):
+        yield step, of(counter) if counter else NOTHING
 
 
 def _fold_column(
-    builder: Builder, folds: Sequence[Fold], row: Expression, column: Expression, is_first: str, first: bool = False
+    builder: Builder, folds: Sequence[Fold], row: Expression, column: Expression, is_first: bool | Code
 ) -> None:
-    """Take one column into the accumulators. `is_first` is the condition that it is the thread's first one; every thread has one."""
+    """Take one column into the accumulators. `is_first`: whether it is the thread's first one, or the condition for it; every thread has one."""
     for fold in folds:
         at = operand_index(fold.reduce, row, column)
-        fold.take(builder, [builder.value(o, at) for o in fold.operands], first or is_first)
+        fold.take(builder, [builder.value(o, at) for o in fold.operands], is_first)
 
 
 def _stores(
@@ -207,85 +197,84 @@ def _stores(
     ]
 
 
-def _met(
-    builder: Builder, segment: Segment, folds: Sequence[Fold], lane: str, part: str, row: Expression
-) -> list[Fold]:
+def _met(builder: Builder, frame: _Frame, part: Variable, folds: Sequence[Fold]) -> list[Fold]:
     """Bring the parts of a row together in the first warp of the block that is last: folds of one part per thread or some, to be closed as if the row had no others."""
-    parts = segment.parts
+    segment, row, lane = frame.segment, frame.row, frame.lane
+    parts, rows = segment.parts, segment.space[0]
     for fold in folds:
-        _fold_block(builder, segment, fold, lane)
-    rows = segment.space[0]
+        _fold_block(builder, frame, fold)
     meet = meeting(builder, folds, rows, rows, parts)
-    first, group = builder.text(multiply(row, parts)), builder.text(row)
-    with builder.branch(f"{lane} == 0"):
-        leave(builder, meet, [folds], [f"{first} + {part}" if rows > 1 else part])
+    first, group = multiply(row, parts), builder.text(row)
+    with builder.branch(code("{} == 0", lane)):
+        leave(builder, meet, [folds], [builder.text(add(first, part))])
     last_only(builder, meet, group)
     reset(builder, meet, group)
-    builder.line(f"if (threadIdx.x >= {WARP}) return;")
+    builder.add(Leave(code("{} >= {}", THREAD, WARP)))
     found = open_folds(builder, [fold.reduce for fold in folds])
-    number = builder.names.numbered("k")
-    with builder.block(f"for (int {number} = {lane}; {number} < {parts}; {number} += {WARP})"):
+    number = Variable(0, parts - 1, builder.names.numbered("k"))
+    with builder.walk("int", number, lane, parts, WARP):
         for fold, names in zip(found, meet.tables, strict=True):
             builder.name_after(fold.reduce)
-            at = f"{first} + {number}" if rows > 1 else number
+            at = builder.text(add(first, number))
             values = [builder.bind_exact(t, part_at(t, name, at)) for t, name in zip(fold.types, names, strict=True)]
-            fold.take(builder, values, f"{number} < {WARP}")
+            fold.take(builder, values, Code((FirstRound(Name(number.name), WARP),)))
     return found
 
 
-def _close(builder: Builder, segment: Segment, fold: Fold, lane: str, row: Expression) -> None:
+def _close(builder: Builder, frame: _Frame, fold: Fold) -> None:
     """Bring the threads' results together; every thread of the row then knows the row's."""
-    kinds = [register_type(t) for t in fold.types]
-    if segment.parts > 1:
-        builder.name_after(fold.reduce)
-        lanes = min(WARP, segment.parts)
-        _fold_lanes(builder, fold, lanes, lane if lanes < WARP else "")
-    else:
-        _fold_block(builder, segment, fold, lane)
-    warps = segment.threads_per_row // WARP
-    leader = "0" if warps else f"threadIdx.x % {WARP} - {lane}"
-    results = [shuffled(kind, "__shfl_sync", name, leader) for kind, name in zip(kinds, fold.accumulators, strict=True)]
-    fold.finish(builder, results, row)
-
-
-def _fold_block(builder: Builder, segment: Segment, fold: Fold, lane: str) -> None:
-    """Bring the results of a block's threads together; the first lane of each warp then knows the row's."""
-    kinds = [register_type(t) for t in fold.types]
+    segment, lane = frame.segment, frame.lane
     builder.name_after(fold.reduce)
-    _fold_lanes(builder, fold, min(WARP, segment.threads_per_row), "")
-    warps = segment.threads_per_row // WARP
+    if segment.parts > 1:
+        lanes = min(WARP, segment.parts)
+        _fold_lanes(builder, fold, lanes, lane if lanes < WARP else None)
+    else:
+        _fold_block(builder, frame, fold)
+    leader = code("0") if segment.threads_per_row >= WARP else code("{} % {} - {}", THREAD, WARP, lane)
+    results = [shuffled(t, "sync", name, leader) for t, name in zip(fold.types, fold.accumulators, strict=True)]
+    fold.finish(builder, results, frame.row)
+
+
+def _fold_block(builder: Builder, frame: _Frame, fold: Fold) -> None:
+    """Bring the results of a block's threads together; the first lane of each warp then knows the row's."""
+    segment, lane = frame.segment, frame.lane
+    _fold_lanes(builder, fold, min(WARP, segment.threads_per_row), None)
+    warps, threads = segment.threads_per_row // WARP, segment.threads_per_row * segment.rows_per_block
     if warps > 1:
         tables = []
-        for kind, name in zip(kinds, fold.accumulators, strict=True):
-            tables.append(builder.names.numbered("partial"))
-            builder.line(f"__shared__ {kind} {tables[-1]}[{warps * segment.rows_per_block}];")
-            with builder.branch(f"{lane} % {WARP} == 0"):
-                builder.assign(f"{tables[-1]}[threadIdx.x / {WARP}]", name)
-        builder.line("__syncthreads();")
-        within = builder.names.fresh("warp_lane")
-        builder.line(f"const int {within} = {lane} % {WARP};")
-        first = f"threadIdx.x / {segment.threads_per_row} * {warps} + " if segment.rows_per_block > 1 else ""
+        for element_type, name in zip(fold.types, fold.accumulators, strict=True):
+            kind = register_type(element_type)
+            tables.append(
+                builder.array(kind, builder.numbered("partial"), warps * segment.rows_per_block, shared=True)
+            )
+            with builder.branch(code("{} % {} == 0", lane, WARP)):
+                builder.assign(cell(tables[-1], code("{} / {}", THREAD, WARP)), name)
+        builder.add(Barrier())
+        within = builder.declare("warp_lane", modulo(Variable(0, segment.threads_per_row - 1, lane.name), WARP))
+        place = of(within) if warps == WARP else code("({0} < {1} ? {0} : 0)", within, warps)
+        if segment.rows_per_block > 1:
+            first = multiply(divide(thread_of(threads), segment.threads_per_row), warps)
+            place = code("{} + {}", builder.text(first), place)
         for name, table in zip(fold.accumulators, tables, strict=True):
-            position = within if warps == WARP else f"({within} < {warps} ? {within} : 0)"
-            builder.assign(name, f"{table}[{first}{position}]")
+            builder.assign(name, cell(table, place))
         _fold_lanes(builder, fold, warps, within)
 
 
-def _fold_lanes(builder: Builder, fold: Fold, lanes: int, within: str) -> None:
-    """Fold the first `lanes` lanes into lane 0. `within` names a thread's lane; where it does not, the lanes after these are other rows', or none: what the last lanes of a row
+def _fold_lanes(builder: Builder, fold: Fold, lanes: int, within: Variable | None) -> None:
+    """Fold the first `lanes` lanes into lane 0. `within` is a thread's lane; where it is None, the lanes after these are other rows', or none: what the last lanes of a row
     take from them reaches no first lane."""
     if lanes < 2:
         return
-    distance = builder.names.fresh("distance")
+    distance = builder.fresh("distance")
     start = 1 << ((lanes - 1).bit_length() - 1)
-    builder.pragma("unroll")
-    with builder.block(f"for (int {distance} = {start}; {distance} > 0; {distance} /= 2)"):
+    builder.advise("unroll")
+    with builder.loop_while(
+        "int", distance, code(str(start)), code("{} > 0", distance), code("{} /= 2", distance)
+    ):
         others = [
-            builder.bind_exact(t, shuffled(register_type(t), "__shfl_down_sync", name, distance))
+            builder.bind_exact(t, shuffled(t, "down", name, of(distance)))
             for t, name in zip(fold.types, fold.accumulators, strict=True)
         ]
-        if not within:
+        inside = NOTHING if within is None else code("{} + {} < {}", within, distance, lanes)
+        with builder.branch(inside):
             fold.combine(builder, others)
-        else:
-            with builder.branch(f"{within} + {distance} < {lanes}"):
-                fold.combine(builder, others)

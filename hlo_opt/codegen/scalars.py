@@ -6,6 +6,7 @@ from typing import Any
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType
+from hlo_opt.ops.code import Code, Shuffle, atom, call, code
 from hlo_opt.ops.complex_cuda import part_type
 from hlo_opt.ops.lowering import compute_type, is_rounded, storage_type
 
@@ -26,48 +27,50 @@ def memory_type(element_type: ElementType) -> str:
     return found
 
 
-def loaded(element_type: ElementType, text: str) -> str:
+def loaded(element_type: ElementType, held: Code) -> Code:
     """The register value of an element as it lies in memory."""
     if element_type.kind == "pred":
-        return f"{text} != 0"
+        return code("{} != 0", held)
     if is_rounded(element_type):
-        return f"hlo_{'load' if element_type.is_float else 'round'}_{element_type.name}({text})"
-    return text
+        return call(f"hlo_{'load' if element_type.is_float else 'round'}_{element_type.name}", held)
+    return held
 
 
-def stored(element_type: ElementType, text: str) -> str:
+def stored(element_type: ElementType, value: Code) -> Code:
     """What is written to memory for a register value."""
     if element_type.kind == "pred":
-        return f"{text} ? 1 : 0"
+        return code("{} ? 1 : 0", value)
     if is_rounded(element_type):
-        return f"hlo_store_{element_type.name}({text})" if element_type.is_float else _low_bits(element_type, text)
-    return text
+        return call(f"hlo_store_{element_type.name}", value) if element_type.is_float else _low_bits(element_type, value)
+    return value
 
 
-def rounded(element_type: ElementType, text: str) -> str:
-    """The text's value rounded to the element type, for types that are narrower than their register."""
-    return f"hlo_round_{element_type.name}({text})" if is_rounded(element_type) else text
+def rounded(element_type: ElementType, value: Code) -> Code:
+    """The value rounded to the element type, for types that are narrower than their register."""
+    return call(f"hlo_round_{element_type.name}", value) if is_rounded(element_type) else value
 
 
-def _low_bits(element_type: ElementType, text: str) -> str:
+def _low_bits(element_type: ElementType, value: Code) -> Code:
     """An integer of less than 8 bits as NumPy keeps it in a byte: the other bits are 0."""
-    return text if element_type.kind == "unsigned" else f"{text} & {(1 << element_type.bits) - 1}"
+    return value if element_type.kind == "unsigned" else code("{} & {}", value, (1 << element_type.bits) - 1)
 
 
-def literal(element_type: ElementType, value: Any) -> str:
+def literal(element_type: ElementType, value: Any) -> Code:
     """A C++ constant of the compute type with exactly the value's bits (of a NumPy scalar)."""
 
     kind = register_type(element_type)
     if element_type.kind == "pred":
-        return "true" if value else "false"
+        return atom("true" if value else "false")
     if element_type.is_integer:
-        return _integer(kind, int(value))
+        return atom(_integer(kind, int(value)))
     if element_type.is_complex:
-        return f"{kind}({_real(part_type(element_type), value.real)}, {_real(part_type(element_type), value.imag)})"
-    return _real(kind, value)
+        part = part_type(element_type)
+        return code(f"{kind}({_real(part, value.real)}, {_real(part, value.imag)})")
+    text = _real(kind, value)
+    return code(text) if text.startswith("_") else atom(text)
 
 
-def zero(element_type: ElementType) -> str:
+def zero(element_type: ElementType) -> Code:
     """The C++ constant 0 of an element type's compute type."""
     import numpy as np
 
@@ -114,22 +117,24 @@ def bits_table(element_type: ElementType, values: Any) -> tuple[str, list[str]]:
     return unsigned, [f"{int(v)}{suffix}" for v in raw]
 
 
-def from_table(element_type: ElementType, text: str) -> str:
+def from_table(element_type: ElementType, held: Code) -> Code:
     """The register value of an element of a table."""
     if element_type.name == "f32":
-        return f"__int_as_float((int){text})"
+        return code("__int_as_float((int){})", held)
     if element_type.name == "f64":
-        return f"__longlong_as_double((long long){text})"
+        return code("__longlong_as_double((long long){})", held)
     if element_type.is_complex:
-        return f"hlo_bit_cast<{register_type(element_type)}>({text})"
+        return code(f"hlo_bit_cast<{register_type(element_type)}>({{}})", held)
     if element_type.is_integer and not is_rounded(element_type):
-        return f"({register_type(element_type)}){text}"
-    return loaded(element_type, text)
+        return code(f"({register_type(element_type)}){{}}", held)
+    return loaded(element_type, held)
 
 
-def shuffled(kind: str, function: str, name: str, lane: str) -> str:
-    """A warp shuffle of a register of the C++ type `kind`; CUDA shuffles no type narrower than int."""
-    call = f"{function}(0xffffffffu, {{}}, {lane})"
-    if kind in ("bool", "signed char", "unsigned char", "short", "unsigned short"):
-        return f"({kind}){call.format(f'(int){name}')}"
-    return call.format(name)
+_NARROW = frozenset({"bool", "signed char", "unsigned char", "short", "unsigned short"})
+
+
+def shuffled(element_type: ElementType, kind: str, register: Code, lane: Code) -> Code:
+    """What a register of another thread of the warp holds (see `Shuffle`); CUDA shuffles no type narrower than int."""
+    name, of_register = register.name, register_type(element_type)
+    assert name is not None
+    return Code((Shuffle(kind, name, lane, of_register if of_register in _NARROW else ""),))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.loop import elements_of_thread
-from hlo_opt.codegen.vectors import Store
+from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, multiply
+from hlo_opt.ops.code import Name
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction import is_reversed
 from hlo_opt.plans.plan import Plan, Segment
@@ -17,7 +18,7 @@ from hlo_opt.plans.sort import operands_of
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """One thread per line, neighbours in memory side by side as far as lines are neighbours there."""
     runs = Runs(segment.hero, segment.roots)
@@ -33,15 +34,15 @@ def emit(
     elements_of_thread(builder, plan, segment, first_block, segment.space[0], line)
 
 
-def _line(builder: Builder, runs: Runs, place: Index, written: Sequence[tuple[int, str, Shape]]) -> list[Store]:
+def _line(builder: Builder, runs: Runs, place: Index, written: Sequence[tuple[int, Name, Shape]]) -> list[Store]:
     """The steps, which write what is made on the way; the stores of what is carried at the end."""
     hero = runs.hero
     first = len(list(hero.shape.leaves())) - runs.carries
     carried = []
     for operand in hero.operands[len(runs.inputs) :]:
-        text = builder.value(operand, place)
+        start = builder.value(operand, place)
         builder.name_after(operand)
-        carried.append(builder.variable(operand.shape.type, text))
+        carried.append(builder.variable(operand.shape.type, start))
     if runs.length:
         with builder.loop(runs.length) as step:
             along = add(constant(runs.length - 1), multiply(step, -1)) if is_reversed(hero) else step
@@ -50,10 +51,10 @@ def _line(builder: Builder, runs: Runs, place: Index, written: Sequence[tuple[in
             body = hero.called_by("to_apply")
             made = builder.apply(body, [*values, *carried], index=place)
             kinds = [leaf.type for leaf in body.root.shape.leaves()][first:]
-            handed_on = [builder.bind_exact(t, text) for t, text in zip(kinds, made[first:], strict=True)]
+            handed_on = [builder.bind_exact(t, value) for t, value in zip(kinds, made[first:], strict=True)]
             for number, pointer, shape in written:
                 if number < first:
                     builder.store(pointer, shape, index, made[number])
-            for name, text in zip(carried, handed_on, strict=True):
-                builder.assign(name, text)
+            for name, value in zip(carried, handed_on, strict=True):
+                builder.assign(name, value)
     return [Store(pointer, shape, place, carried[n - first]) for n, pointer, shape in written if n >= first]

@@ -6,19 +6,22 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from hlo_opt.codegen.builder import Builder, end_text, named
+from hlo_opt.codegen.builder import Builder, last_argument, named, thread_of
 from hlo_opt.codegen.index_text import index_type
+from hlo_opt.codegen.loop import own_thread
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.codegen.tree import Barrier, Break, Let
+from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize
+from hlo_opt.ops.code import Code, Name, both, call, cell, code
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.scatter import Form, Update, element_of
 
-Targets = Sequence[Sequence[tuple[str, Shape]]]
-Target = tuple[int, str, Shape]
+Result = tuple[int, Name, Shape]
 """Which of a scatter's results, and where it is written."""
 
 _FUNCTIONS = {
@@ -40,68 +43,48 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
             _spread(builder, plan, segment, first_block, form, written)
         return
     # the operand is made here, by the only block
-    thread = _thread(builder, "thread", plan.launch.block)
+    block = plan.launch.block
+    thread = builder.declare("thread", thread_of(block)) if block > 1 else constant(0)
     for number, pointer, shape in written:
         with _strided(builder, thread, shape.element_count, plan.launch.block) as position:
             index = physical_index(shape, position)
             builder.store(pointer, shape, index, builder.value(segment.hero.operands[number], index))
     if plan.launch.block > 1:
-        builder.line("__syncthreads();")
+        builder.add(Barrier())
     if form.is_empty:
         return
     if not form.in_order:
         with _strided(builder, thread, math.prod(form.space), plan.launch.block) as position:
             _update(builder, form, written, position)
         return
-    with builder.branch(f"{builder.text(thread)} == 0"), _strided(builder, constant(0), math.prod(form.space), 1) as at:
+    with builder.branch(code("{} == 0", thread)), _strided(builder, constant(0), math.prod(form.space), 1) as at:
         _update(builder, form, written, at)
 
 
-def _written(plan: Plan, segment: Segment, targets: Targets) -> Iterator[Target]:
+def _written(plan: Plan, segment: Segment, targets: Targets) -> Iterator[Result]:
     for number in segment.roots:
         element = element_of(plan.region.roots[number])
         for k, (pointer, shape) in enumerate(targets[number]):
             yield (k if element is None else element), pointer, shape
 
 
-def _thread(builder: Builder, name: str, threads: int) -> Expression:
-    if threads == 1:
-        return constant(0)
-    made = Variable(0, threads - 1, builder.names.fresh(name))
-    builder.line(f"const int {made.name} = threadIdx.x;")
-    return made
-
-
 @contextmanager
 def _strided(builder: Builder, thread: Expression, count: int, block: int) -> Iterator[Expression]:
     """A loop of the only block over positions."""
     position = Variable(0, max(0, count - 1), builder.names.fresh("linear"))
-    kind = index_type(Variable(0, count + block, position.name))
-    first = builder.text(thread)
-    with builder.block(
-        f"for ({kind} {position.name} = {first}; {position.name} < {count}; {position.name} += {block})"
-    ):
+    with builder.walk(index_type(Variable(0, count + block, "")), position, thread, count, block):
         yield position
 
 
 def _spread(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, form: Form, written: Sequence[Target]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, form: Form, written: Sequence[Result]
 ) -> None:
-    threads, block = math.prod(form.space), plan.launch.block
-    position: Expression = constant(0)
-    if segment.blocks * block > 1:
-        wide = segment.blocks * block > 2**31 - 1
-        kind, cast = ("long long", "(long long)") if wide else ("int", "")
-        counter = Variable(0, threads - 1, builder.names.fresh("linear"))
-        own = f"({cast}blockIdx.x - {first_block})" if first_block else f"{cast}blockIdx.x"
-        builder.line(f"const {kind} {counter.name} = {own} * {block} + threadIdx.x;")
-        if segment.blocks * block != threads:
-            builder.line(f"if ({counter.name} >= {threads}) return;")
-        position = counter if threads > 1 else position
-    _update(builder, form, written, position)
+    threads = math.prod(form.space)
+    position = own_thread(builder, "linear", plan, segment, first_block, threads)
+    _update(builder, form, written, position if threads > 1 else constant(0))
 
 
-def _update(builder: Builder, form: Form, written: Sequence[Target], position: Expression) -> None:
+def _update(builder: Builder, form: Form, written: Sequence[Result], position: Expression) -> None:
     """What one thread does: its update, or its share of each window in turns."""
     sizes = form.hero.operands[form.results + 1].shape.dimensions
     at = dict(zip(form.parallel, delinearize(position, form.space), strict=True))
@@ -121,7 +104,7 @@ def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dic
     """The window's start by operand dimension; what follows runs for windows that lie wholly inside."""
     s, batch = form.dimensions, _batch(form, index)
     indices = form.hero.operands[form.results]
-    names: dict[int, str] = {}
+    names: dict[int, Code] = {}
     for k, d in enumerate(s.start_index_map):
         where = batch
         if s.index_vector_dim < indices.shape.rank:
@@ -129,16 +112,15 @@ def _starts(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dic
         names[d] = builder.unclamped_index(builder.value(indices, where))
     if names:
         inside = [
-            f"(unsigned long long){name} <= {form.rooms[d]}ull" if form.rooms[d] else f"{name} == 0"
+            code(f"(unsigned long long){{}} <= {form.rooms[d]}ull" if form.rooms[d] else "{} == 0", name)
             for d, name in names.items()
         ]
-        stack.enter_context(builder.branch(" && ".join(inside)))  # one comparison: a negative start is a large one
+        stack.enter_context(builder.branch(both(*inside)))  # one comparison: a negative start is a large one
     starts: dict[int, Expression] = {}
     for d, name in names.items():
         start: Expression = constant(0)
         if form.rooms[d]:
-            start = Variable(0, form.rooms[d], builder.names.numbered("i"))
-            builder.line(f"const {index_type(start)} {start.name} = ({index_type(start)}){name};")
+            start = builder.narrowed(name, form.rooms[d])
         starts[d] = start
     for d, along in zip(s.batching.operand_dims, s.batching.indices_dims, strict=True):
         starts[d] = batch[along - (along > s.index_vector_dim)]
@@ -156,7 +138,7 @@ def _target(form: Form, index: Index, starts: dict[int, Expression]) -> Index:
     return tuple(found)
 
 
-def _combine(builder: Builder, form: Form, written: Sequence[Target], index: Index, target: Index) -> None:
+def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Index, target: Index) -> None:
     half = form.results
     updates = [builder.value(form.hero.operands[half + 1 + k], index) for k in range(half)]
     builder.name_after(form.hero)
@@ -168,8 +150,8 @@ def _combine(builder: Builder, form: Form, written: Sequence[Target], index: Ind
         if how is Update.STORE:
             builder.store(pointer, shape, target, value)
         elif how is Update.ATOMIC:
-            element = f"&{pointer}[{builder.address(shape, target)}]"
-            builder.line(_atomic(monoid(form.combiner) or "", shape.type, element, value))
+            element = code("&{}", cell(pointer, builder.address(shape, target)))
+            builder.do(_atomic(monoid(form.combiner) or "", shape.type, element, value))
         elif how is Update.PLAIN:
             current = builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target)))
             builder.store(pointer, shape, target, _one(builder, form, number, current, value))
@@ -177,9 +159,9 @@ def _combine(builder: Builder, form: Form, written: Sequence[Target], index: Ind
             _swap(builder, form, (number, pointer, shape), value, target)
 
 
-def _together(builder: Builder, form: Form, written: Sequence[Target], updates: list[str], target: Index) -> None:
+def _together(builder: Builder, form: Form, written: Sequence[Result], updates: list[Code], target: Index) -> None:
     """All results at once, for a combiner whose results depend on each other. A result that is written twice is computed from its first copy."""
-    first: dict[int, tuple[str, Shape]] = {}
+    first: dict[int, tuple[Name, Shape]] = {}
     for number, pointer, shape in written:
         first.setdefault(number, (pointer, shape))
     currents = []
@@ -188,53 +170,53 @@ def _together(builder: Builder, form: Form, written: Sequence[Target], updates: 
         currents.append(builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target))))
     made = builder.apply(form.combiner, [*currents, *updates])
     types = [form.hero.operands[k].shape.type for k in range(form.results)]
-    made = [builder.bind(t, text) for t, text in zip(types, made, strict=True)]
+    made = [builder.bind(t, value) for t, value in zip(types, made, strict=True)]
     for number, pointer, shape in written:
         builder.store(pointer, shape, target, made[number])
 
 
-def _one(builder: Builder, form: Form, number: int, current: str, update: str) -> str:
+def _one(builder: Builder, form: Form, number: int, current: Code, update: Code) -> Code:
     """One result of the combiner, which reads nothing but its own element and update."""
     half = form.results
-    arguments = ["0"] * (2 * half)
+    arguments = [code("0")] * (2 * half)
     arguments[number], arguments[half + number] = current, update
     return builder.apply(form.combiner, arguments, number)[0]
 
 
-def _swap(builder: Builder, form: Form, target: Target, update: str, index: Index) -> None:
+def _swap(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
     number, pointer, shape = target
     if shape.type.per_byte > 1:
         _swap_part(builder, form, target, update, index)
         return
     kind = memory_type(shape.type)
-    element, seen = builder.names.fresh("element"), builder.names.fresh("seen")
-    builder.line(f"{kind}* const {element} = &{pointer}[{builder.address(shape, index)}];")
-    builder.line(f"{'unsigned long long' if shape.type.bits == 64 else 'unsigned int'} {seen} = hlo_seen({element});")
-    with builder.block("for (;;)"):
-        current = builder.bind_exact(shape.type, loaded(shape.type, f"hlo_taken({element}, {seen})"))
-        made = _one(builder, form, number, current, update)
-        builder.line(f"if (hlo_swapped({element}, {seen}, ({kind})({stored(shape.type, made)}))) break;")
+    element = builder.let(f"{kind}*", "element", code("&{}", cell(pointer, builder.address(shape, index))))
+    word = "unsigned long long" if shape.type.bits == 64 else "unsigned int"
+    seen = builder.fresh("seen")
+    builder.add(Let(word, seen, call("hlo_seen", element), constant=False))
+    with builder.for_ever():
+        current = builder.bind_exact(shape.type, loaded(shape.type, call("hlo_taken", element, seen)))
+        made = stored(shape.type, _one(builder, form, number, current, update))
+        builder.add(Break(call("hlo_swapped", element, seen, code(f"({kind})({{}})", made))))
 
 
-def _swap_part(builder: Builder, form: Form, target: Target, update: str, index: Index) -> None:
+def _swap_part(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
     """As `_swap`, for an element that shares its byte with others."""
     number, pointer, shape = target
     bits = shape.type.bits
     place = named(builder, builder.place(shape, index))
-    at, seen = builder.text(place), builder.names.fresh("seen")
-    builder.line(f"unsigned int {seen} = hlo_seen_{bits}({pointer}, {at});")
-    with builder.block("for (;;)"):
-        current = builder.bind_exact(shape.type, loaded(shape.type, f"hlo_taken_{bits}({at}, {seen})"))
-        made = _one(builder, form, number, current, update)
-        text = stored(shape.type, made)
-        builder.line(f"if (hlo_swapped_{bits}({pointer}, {at}, {seen}, {text}{end_text(shape)})) break;")
+    at, seen = builder.text(place), builder.fresh("seen")
+    builder.add(Let("unsigned int", seen, call(f"hlo_seen_{bits}", pointer, at), constant=False))
+    with builder.for_ever():
+        current = builder.bind_exact(shape.type, loaded(shape.type, call(f"hlo_taken_{bits}", at, seen)))
+        made = stored(shape.type, _one(builder, form, number, current, update))
+        builder.add(Break(call(f"hlo_swapped_{bits}", pointer, at, seen, made, *last_argument(shape))))
 
 
-def _atomic(name: str, element_type: ElementType, element: str, value: str) -> str:
+def _atomic(name: str, element_type: ElementType, element: Code, value: Code) -> Code:
     if element_type.is_complex:
-        return f"hlo_atomic_add({element}, {value});"
+        return call("hlo_atomic_add", element, value)
     function = _FUNCTIONS[name]
     if element_type.is_integer and (name not in ("maximum", "minimum")):
         kind = "unsigned long long" if element_type.bits == 64 else "unsigned int"
-        return f"{function}(({kind}*){element}, ({kind}){value});"
-    return f"{function}({element}, {value});"
+        return call(function, code(f"({kind}*){{}}", element), code(f"({kind}){{}}", value))
+    return call(function, element, value)

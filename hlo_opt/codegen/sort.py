@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.columns import WARP
-from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.builder import BLOCK, THREAD, Builder, thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
-from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, delinearize, divide, modulo, multiply, variable
+from hlo_opt.codegen.tree import Barrier, Let, Merge, Network, Statement
+from hlo_opt.codegen.vectors import Targets
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -19,41 +22,42 @@ from hlo_opt.plans.sort import Lines, operands_of
 
 @dataclass(frozen=True)
 class _Tables:
-    """Names of the shared memory: of the operands that are compared, by number, and of places (empty where none are kept)."""
+    """Names of the shared memory: of the operands that are compared, by number, and of places, where these are kept."""
 
     lines: Lines
-    positions: str
-    of: dict[int, str] = field(default_factory=dict)
+    positions: Name | None
+    of: dict[int, Name] = field(default_factory=dict)
 
     @property
-    def names(self) -> list[str]:
-        return [*self.of.values(), *([self.positions] if self.positions else [])]
+    def kinds(self) -> list[tuple[str, Name]]:
+        """All of them, with the C++ types of their elements."""
+        operands = self.lines.hero.operands
+        keys = [(memory_type(operands[number].shape.type), name) for number, name in self.of.items()]
+        return keys + ([] if self.positions is None else [("unsigned short", self.positions)])
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """The only segment of its launch: `first_block` is 0."""
     count, length = segment.space
     lines = Lines(segment.hero, segment.roots, count, length, segment.rows_per_block)
     hero, along = lines.hero, lines.along
-    tables = _Tables(lines, builder.names.fresh("positions") if lines.has_positions else "")
+    tables = _Tables(lines, builder.fresh("positions") if lines.has_positions else None)
     for number in lines.compared:
-        operand = hero.operands[number]
-        name = tables.of[number] = builder.names.fresh(f"keys_{builder.stem_of(operand)}")
-        builder.line(f"__shared__ {memory_type(operand.shape.type)} {name}[{lines.cells}];")
-    if tables.positions:
-        builder.line(f"__shared__ unsigned short {tables.positions}[{lines.cells}];")
-    with _cells(builder, lines) as (cell, index):
+        tables.of[number] = builder.fresh(f"keys_{builder.stem_of(hero.operands[number])}")
+    for kind, name in tables.kinds:
+        builder.array(kind, name, lines.cells, shared=True)
+    with _cells(builder, lines) as (at, index):
         for number, name in tables.of.items():
-            builder.assign(f"{name}[{cell}]", _in_memory(builder, hero.operands[number], index))
-        if tables.positions:
-            builder.assign(f"{tables.positions}[{cell}]", builder.text(index[along]))
-    builder.line("__syncthreads();")
+            builder.assign(cell(name, at), _in_memory(builder, hero.operands[number], index))
+        if tables.positions is not None:
+            builder.assign(cell(tables.positions, at), builder.text(index[along]))
+    builder.add(Barrier())
     if lines.length > 1:
         _order(builder, tables)
-    with _cells(builder, lines) as (cell, index):
-        _write(builder, plan, segment, tables, cell, index, targets)
+    with _cells(builder, lines) as (at, index):
+        _write(builder, plan, segment, tables, at, index, targets)
 
 
 def _write(
@@ -61,36 +65,40 @@ def _write(
     plan: Plan,
     segment: Segment,
     tables: _Tables,
-    cell: str,
+    at: Variable,
     index: Index,
-    targets: Sequence[Sequence[tuple[str, Shape]]],
+    targets: Targets,
 ) -> None:
     """Write what came to a cell, unless it is behind the elements of a line that are wanted."""
     lines, along = tables.lines, tables.lines.along
     operands = lines.hero.operands
-    condition = f"{builder.text(index[along])} < {lines.kept}" if lines.kept < lines.length else ""
-    with builder.branch(condition) if condition else nullcontext():
+    condition = code("{} < {}", builder.text(index[along]), lines.kept) if lines.kept < lines.length else NOTHING
+    with builder.branch(condition):
         source = index
         if any(k not in tables.of for k in range(len(operands))):
             made = variable(builder.names.fresh("source"), lines.length)
             if isinstance(made, Variable):
-                builder.line(f"const int {made.name} = {tables.positions}[{cell}];")
+                assert tables.positions is not None
+                builder.add(Let("int", Name(made.name), cell(tables.positions, at)))
             source = (*index[:along], made, *index[along + 1 :])
         if condition:
-            inside = Variable(0, max(0, lines.kept - 1), builder.text(index[along]))
+            place = builder.text(index[along]).name
+            assert place is not None
+            inside = Variable(0, max(0, lines.kept - 1), place.text)
             index = (*index[:along], inside, *index[along + 1 :])
         for number in segment.roots:
             for k, pointer, shape in operands_of(plan.region.roots[number], targets[number]):
                 if k in tables.of:
-                    value = f"{tables.of[k]}[{cell}]"
+                    value = cell(tables.of[k], at)
+                elif k < len(operands):
+                    value = _in_memory(builder, operands[k], source)
                 else:
-                    value = (
-                        _in_memory(builder, operands[k], source) if k < len(operands) else f"{tables.positions}[{cell}]"
-                    )
+                    assert tables.positions is not None
+                    value = cell(tables.positions, at)
                 builder.put(pointer, shape, index, value)
 
 
-def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> str:
+def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> Code:
     """An element as it lies in memory: that of a parameter is moved bit by bit."""
     if instruction.parameter_number is not None:
         return builder.where(instruction, index)
@@ -98,22 +106,20 @@ def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> str:
 
 
 @contextmanager
-def _cells(builder: Builder, lines: Lines) -> Iterator[tuple[str, Index]]:
+def _cells(builder: Builder, lines: Lines) -> Iterator[tuple[Variable, Index]]:
     """A loop of a block over its elements, in the order of memory as far as its lines are neighbours there: the place in shared memory and the index."""
-    cell = Variable(0, lines.cells - 1, builder.names.fresh("cell"))
+    at = Variable(0, lines.cells - 1, builder.names.fresh("cell"))
     shape, along = lines.hero.operands[0].shape, lines.along
-    with builder.block(
-        f"for (int {cell.name} = threadIdx.x; {cell.name} < {lines.cells}; {cell.name} += {lines.block})"
-    ):
+    with builder.walk("int", at, thread_of(lines.block), lines.cells, lines.block):
         if not lines.across:
-            with _own(builder, lines, "linear", cell, lines.length) as linear:
-                yield cell.name, physical_index(shape, linear)
+            with _own(builder, lines, "linear", at, lines.length) as linear:
+                yield at, physical_index(shape, linear)
             return
-        with _own(builder, lines, "line", modulo(cell, lines.per_block), 1) as line:
+        with _own(builder, lines, "line", modulo(at, lines.per_block), 1) as line:
             order = [d for d in shape.minor_to_major[::-1] if d != along]
             parts = dict(zip(order, delinearize(line, [shape.dimensions[d] for d in order]), strict=True))
-            parts[along] = divide(cell, lines.per_block)
-            yield cell.name, tuple(parts[d] for d in range(shape.rank))
+            parts[along] = divide(at, lines.per_block)
+            yield at, tuple(parts[d] for d in range(shape.rank))
 
 
 @contextmanager
@@ -129,113 +135,163 @@ def _own(builder: Builder, lines: Lines, stem: str, inside: Expression, size: in
         return
     made = builder.declare_index(stem, found)
     assert isinstance(made, Variable)
-    with builder.branch(f"{made.name} < {count}"):
+    with builder.branch(code("{} < {}", made, count)):
         yield Variable(0, count - 1, made.name)
 
 
 def _order(builder: Builder, tables: _Tables) -> None:
     """The network: for lines of 2, 4, 8, ... elements, a step that compares mirrored places, and steps that compare places half as far apart each time."""
+    network = Network([], _merge(builder, tables))
+    builder.add(network)
+    with builder.inside(network.steps):
+        _steps(builder, tables)
+
+
+def _steps(builder: Builder, tables: _Tables) -> None:
     lines = tables.lines
     work = lines.per_block * lines.pairs
     if lines.pairs == 1:
         with _pairs(builder, lines, work) as (line, _):
-            _exchange(builder, tables, line, "0", "1")
-        builder.line("__syncthreads();")
+            _exchange(builder, tables, line, constant(0), constant(1))
+        builder.add(Barrier())
         return
     in_warp = not lines.across and lines.pairs <= WARP and work <= lines.block
-    size, step, mask = (builder.names.fresh(stem) for stem in ("size", "step", "mask"))
-    with (
-        builder.block(f"for (int {size} = 2; {size} <= {2 * lines.pairs}; {size} *= 2)"),
-        builder.block(f"for (int {step} = {size} / 2; {step} > 0; {step} /= 2)"),
-    ):
-        builder.line(f"const int {mask} = {step} == {size} / 2 ? {size} - 1 : {step};  // mirrored, then {step} apart")
+    with network_steps(builder, lines.pairs) as (step, mask):
         with _pairs(builder, lines, work) as (line, pair):
-            first, second = builder.names.fresh("first"), builder.names.fresh("second")
-            builder.line(f"const int {first} = 2 * {pair} - ({pair} & ({step} - 1));")
-            builder.line(f"const int {second} = {first} ^ {mask};")
-            _exchange(builder, tables, line, first, second)
-        builder.line("__syncwarp();" if in_warp else "__syncthreads();")
+            _exchange(builder, tables, line, *pair_places(builder, lines.pairs, pair, step, mask))
+        builder.add(Barrier(warp=in_warp))
     if in_warp:
-        builder.line("__syncthreads();")
+        builder.add(Barrier())
 
 
 @contextmanager
-def _pairs(builder: Builder, lines: Lines, work: int) -> Iterator[tuple[str, str]]:
-    """What follows is done for each pair of places that a step compares: the line inside the block (empty where it has one), and the pair's number in it."""
-    loop: AbstractContextManager[None] = nullcontext()
-    item = "threadIdx.x"
+def network_steps(builder: Builder, pairs: int) -> Iterator[tuple[Name, Name]]:
+    """The loops over the steps of a network for lines of so many pairs: a step's distance, and the bits in which the places of a pair differ."""
+    size, step, mask = builder.fresh("size"), builder.fresh("step"), builder.fresh("mask")
+    sizes = code("{} <= {}", size, 2 * pairs), code("{} *= 2", size)
+    steps = code("{} > 0", step), code("{} /= 2", step)
+    with (
+        builder.loop_while("int", size, code("2"), *sizes),
+        builder.loop_while("int", step, code("{} / 2", size), *steps),
+    ):
+        # mirrored, then a step apart
+        builder.add(Let("int", mask, code("{0} == {1} / 2 ? {1} - 1 : {0}", step, size), is_index=True))
+        yield step, mask
+
+
+def pair_places(builder: Builder, pairs: int, pair: Code, step: Name, mask: Name) -> tuple[Variable, Variable]:
+    """The two places of a pair."""
+    names = builder.fresh("first"), builder.fresh("second")
+    values = code("2 * {0} - ({0} & ({1} - 1))", pair, step), code("{} ^ {}", names[0], mask)
+    for name, value in zip(names, values, strict=True):
+        builder.add(Let("int", name, value, is_index=True))
+    first, second = (Variable(0, 2 * pairs - 1, name.text) for name in names)
+    return first, second
+
+
+@contextmanager
+def _pairs(builder: Builder, lines: Lines, work: int) -> Iterator[tuple[Code, Code]]:
+    """What follows is done for each pair of places that a step compares: the line inside the block (nothing where it has one), and the pair's number in it."""
+    loop: AbstractContextManager[object] = nullcontext()
+    item: Expression = thread_of(work)
     if work > lines.block:
-        item = builder.names.fresh("pair" if lines.per_block == 1 else "item")
-        loop = builder.block(f"for (int {item} = threadIdx.x; {item} < {work}; {item} += {lines.block})")
+        walker = Variable(0, work - 1, builder.names.fresh("pair" if lines.per_block == 1 else "item"))
+        loop, item = builder.walk("int", walker, thread_of(lines.block), work, lines.block), walker
     elif work < lines.block:
-        loop = builder.branch(f"{item} < {work}")
+        loop = builder.branch(code("{} < {}", THREAD, work))
     with loop:
-        line, pair = "", item
+        line, pair = NOTHING, NOTHING
         if lines.per_block > 1:
-            line, pair = builder.names.fresh("line"), builder.names.fresh("pair")
-            size, ways = (lines.per_block, "%/") if lines.across else (lines.pairs, "/%")
-            builder.line(f"const int {line} = {item}{f' {ways[0]} {size}' if lines.pairs > 1 else ''};")
-            if lines.pairs > 1:
-                builder.line(f"const int {pair} = {item} {ways[1]} {size};")
-        elif item == "threadIdx.x" and lines.pairs > 1:
-            pair = builder.names.fresh("pair")
-            builder.line(f"const int {pair} = {item};")
-        live = f"blockIdx.x * {lines.per_block} + {line} < {lines.lines}" if lines.lines % lines.per_block else ""
-        with builder.branch(live) if live else nullcontext():
+            size = lines.per_block if lines.across else lines.pairs
+            digits = modulo(item, size), divide(item, size)
+            own, other = digits if lines.across else digits[::-1]
+            line = of(builder.declare("line", own))
+            pair = of(builder.declare("pair", other)) if lines.pairs > 1 else NOTHING
+        elif lines.pairs > 1:
+            pair = of(item if work > lines.block else builder.declare("pair", item))
+        with builder.branch(_is_live(lines, line)):
             yield line, pair
 
 
-def _exchange(builder: Builder, tables: _Tables, line: str, first: str, second: str) -> None:
+def _is_live(lines: Lines, line: Code) -> Code:
+    """The condition that a line of the block is one of the operand's."""
+    if lines.lines % lines.per_block == 0:
+        return NOTHING
+    return code("{} * {} + {} < {}", BLOCK, lines.per_block, line, lines.lines)
+
+
+def _exchange(builder: Builder, tables: _Tables, line: Code, first: Expression, second: Expression) -> None:
     """Bring the elements at two places of a line into order; the second place may lie behind the line's end."""
-    lines, hero = tables.lines, tables.lines.hero
-    short = lines.length < 2 * lines.pairs
-    with builder.branch(f"{second} < {lines.length}") if short else nullcontext():
-        low, high = first, second
+    lines = tables.lines
+    short = code("{} < {}", second, lines.length) if lines.length < 2 * lines.pairs else NOTHING
+    with builder.branch(short):
+        cells = [_cell(lines, line, builder.text(place)) for place in (first, second)]
         if line:
-            low, high = builder.names.fresh("low"), builder.names.fresh("high")
-            for name, place in ((low, first), (high, second)):
-                builder.line(f"const int {name} = {_cell(lines, line, place)};")
-        held: dict[str, tuple[str, str]] = {}
-        sides: tuple[dict[int, str], dict[int, str]] = ({}, {})
-        for number, table in tables.of.items():
-            operand = hero.operands[number]
-            names = []
-            for side, (cell, of) in zip(sides, ((low, "low"), (high, "high")), strict=True):
-                raw = builder.names.fresh(f"{builder.stem_of(operand)}_{of}")
-                builder.line(f"const {memory_type(operand.shape.type)} {raw} = {table}[{cell}];")
-                names.append(raw)
-                value = loaded(operand.shape.type, raw)
-                if value != raw:
-                    builder.name_after(operand)
-                    value = builder.bind_exact(operand.shape.type, value)
-                side[number] = value
-            held[table] = names[0], names[1]
-        if tables.positions:
-            raw_pair = []
-            for cell, of in ((low, "low"), (high, "high")):
-                raw_pair.append(builder.names.fresh(f"position_{of}"))
-                builder.line(f"const unsigned short {raw_pair[-1]} = {tables.positions}[{cell}];")
-            held[tables.positions] = raw_pair[0], raw_pair[1]
-        condition = is_before(builder, lines, sides[1], sides[0])
-        if not lines.breaks_ties:
-            low_at, high_at = held[tables.positions]
-            condition += f" || (!{is_before(builder, lines, *sides)} && {high_at} < {low_at})"
+            cells = [of(builder.index_let(stem, at)) for stem, at in zip(("low", "high"), cells, strict=True)]
+        low, high = (
+            {name: of(builder.let(kind, f"{stem}_{name.text}", cell(name, at))) for kind, name in tables.kinds}
+            for stem, at in zip(("low", "high"), cells, strict=True)
+        )
+        condition = _is_after(builder, tables, low, high)
+        if tables.positions is not None and not lines.breaks_ties:
+            tie = code("!{}", _is_after(builder, tables, high, low))
+            later = code("{} < {}", high[tables.positions], low[tables.positions])
+            condition = code("{} || ({} && {})", condition, tie, later)
         with builder.branch(condition):
-            for table, (at_low, at_high) in held.items():
-                builder.assign(f"{table}[{low}]", at_high)
-                builder.assign(f"{table}[{high}]", at_low)
+            for _, name in tables.kinds:
+                builder.assign(cell(name, cells[0]), high[name])
+                builder.assign(cell(name, cells[1]), low[name])
 
 
-def is_before(builder: Builder, lines: Lines, one: dict[int, str], other: dict[int, str]) -> str:
+def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: dict[Name, Code]) -> Code:
+    """Whether the comparator puts the other element in front of the one, both as they lie in tables."""
+    operands = tables.lines.hero.operands
+    sides = []
+    for held in (other, one):
+        of_side = {}
+        for number, table in tables.of.items():
+            builder.name_after(operands[number])
+            value = loaded(operands[number].shape.type, held[table])
+            of_side[number] = value if value == held[table] else builder.bind_exact(operands[number].shape.type, value)
+        sides.append(of_side)
+    return is_before(builder, tables.lines, *sides)
+
+
+def is_before(builder: Builder, lines: Lines, one: dict[int, Code], other: dict[int, Code]) -> Code:
     """Whether the comparator puts elements in front of others, both given by operand; what it does not read is 0."""
-    arguments = [side.get(number, "0") for number in range(len(lines.hero.operands)) for side in (one, other)]
+    arguments = [side.get(number, code("0")) for number in range(len(lines.hero.operands)) for side in (one, other)]
     return builder.apply(lines.comparator, arguments)[0]
 
 
-def _cell(lines: Lines, line: str, place: str) -> str:
+def _merge(builder: Builder, tables: _Tables) -> Merge:
+    lines, place = tables.lines, builder.fresh("place")
+    line, one, two = builder.fresh("line"), builder.fresh("one"), builder.fresh("two")
+    comparing: list[Statement] = []
+    with builder.inside(comparing):
+        items = ({name: code("{}.{}", item, name) for _, name in tables.kinds} for item in (one, two))
+        less = _is_after(builder, tables, *items)
+    number = of(line) if lines.per_block > 1 else NOTHING
+    return Merge(
+        lines.length,
+        lines.per_block,
+        line,
+        _is_live(lines, number or code("0")),
+        place,
+        [],
+        _cell(lines, number, of(place)),
+        tables.kinds,
+        one,
+        two,
+        comparing,
+        less,
+        in_shared=True,
+    )
+
+
+def _cell(lines: Lines, line: Code, place: Code) -> Code:
     """The cell of an element of a line."""
-    if place == "0":
-        return line if lines.across else f"{line} * {lines.length}"
+    if not line:
+        return place
     if lines.across:
-        return f"{lines.per_block if place == '1' else f'{place} * {lines.per_block}'} + {line}"
-    return f"{line} * {lines.length} + {place}"
+        return code("{} * {} + {}", place, lines.per_block, line)
+    return code("{} * {} + {}", line, lines.length, place)

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 from hlo_opt.analysis.transposes import TILE, tiled_move
-from hlo_opt.codegen.builder import Builder, named
+from hlo_opt.codegen.builder import THREAD, Builder, block_of, named, thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
-from hlo_opt.codegen.vectors import fills_bytes
-from hlo_opt.ir import Instruction, Shape
+from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.vectors import Targets, fills_bytes
+from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply
+from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.tiled_transpose import BLOCK, Frame, writes_after
 
 
 def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Sequence[Sequence[tuple[str, Shape]]]
+    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
 ) -> None:
     """A block moves one tile of each transpose."""
     description = tiled_move(segment.hero)
     assert description is not None
     frame = Frame.of(description, segment.vector)
     if plan.launch.block > BLOCK:  # threads that another segment needs; barriers do not wait for what has returned
-        builder.line(f"if (threadIdx.x >= {BLOCK}) return;")
+        builder.add(Leave(code("{} >= {}", THREAD, BLOCK)))
     corner = _corner(builder, segment, frame, first_block)
-    line, lane = builder.names.fresh("line"), builder.names.fresh("lane")
-    builder.line(f"const int {line} = threadIdx.x / {TILE};")
-    builder.line(f"const int {lane} = threadIdx.x % {TILE};")
+    line = builder.declare("line", divide(thread_of(BLOCK), TILE))
+    lane = builder.declare("lane", modulo(thread_of(BLOCK), TILE))
     _move(
         builder,
         plan,
         segment,
         frame,
         corner,
-        (Variable(0, BLOCK // TILE - 1, line), Variable(0, TILE - 1, lane)),
+        (line, lane),
         targets,
     )
 
@@ -47,38 +47,36 @@ def _move(
     frame: Frame,
     corner: Sequence[Expression],
     thread: tuple[Expression, Expression],
-    targets: Sequence[Sequence[tuple[str, Shape]]],
+    targets: Targets,
 ) -> None:
     """Fill and drain the tiles. `thread` is the thread's row and column in the part of a tile that the block takes in one step."""
     line, lane = thread
     zero: Expression = constant(0)
-    tables: dict[Instruction, str] = {}
+    tables: dict[Instruction, Name] = {}
     cells = frame.side * (frame.side + 1) * frame.width
     for transpose in segment.tiled:
-        tables[transpose] = builder.names.numbered("tile")
         kind = memory_type(transpose.shape.type)
-        builder.line(f"__shared__ {kind} {tables[transpose]}[{cells}];")
+        tables[transpose] = builder.array(kind, builder.numbered("tile"), cells, shared=True)
     after = {n: writes_after(plan.region.roots[n], segment.tiled, frame) for n in segment.roots}
 
-    def fill(places: Sequence[Sequence[Expression]], cells: Sequence[str]) -> None:
+    def fill(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
         found = []
-        for at, cell in zip(places, cells, strict=True):
+        for at, of_cell in zip(places, cells, strict=True):
             place = frame.given(at)
             for transpose, table in tables.items():
                 operand = transpose.operands[0]
                 value = builder.value(operand, physical_index(operand.shape, place))
-                found.append((f"{table}[{cell}]", stored(transpose.shape.type, value)))
+                found.append((cell(table, of_cell), stored(transpose.shape.type, value)))
         for target, value in found:
             builder.assign(target, value)
         _write([n for n in segment.roots if not after[n]], [frame.given(at) for at in places], places[0][frame.near])
 
-    def drain(places: Sequence[Sequence[Expression]], cells: Sequence[str]) -> None:
-        for at, cell in zip(places, cells, strict=True):
+    def drain(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
+        for at, of_cell in zip(places, cells, strict=True):
             place = frame.made(at)
             for transpose, table in tables.items():
                 builder.name_after(transpose)
-                text = loaded(transpose.shape.type, f"{table}[{cell}]")
-                name = builder.bind_exact(transpose.shape.type, text)
+                name = builder.bind_exact(transpose.shape.type, loaded(transpose.shape.type, cell(table, of_cell)))
                 builder.provide(transpose, None, physical_index(transpose.shape, place), name)
         _write([n for n in segment.roots if after[n]], [frame.made(at) for at in places], places[0][frame.far])
 
@@ -95,17 +93,13 @@ def _move(
                 builder.store(pointer, shape, indices[0], values[0])
                 continue
             if isinstance(first, Variable) and fills_bytes(builder, shape, indices[0], first, frame.vector):
-                bits = builder.names.numbered("bits")
-                builder.line(f"{memory_type(shape.type)} {bits}[{frame.vector}];")
+                bits = builder.array(memory_type(shape.type), builder.numbered("bits"), frame.vector)
                 for k, value in enumerate(values):
-                    builder.assign(f"{bits}[{k}]", stored(shape.type, value))
-                builder.line(f"hlo_fill_{shape.type.bits}({pointer}, {builder.address(shape, indices[0])}, {bits});")
+                    builder.assign(cell(bits, k), stored(shape.type, value))
+                builder.do(call(f"hlo_fill_{shape.type.bits}", pointer, builder.address(shape, indices[0]), bits))
                 continue
-            made = [
-                builder.names.numbered("made") for _ in values
-            ]  # all before the first is written: they move together
-            for name, value in zip(made, values, strict=True):
-                builder.line(f"const {memory_type(shape.type)} {name} = {stored(shape.type, value)};")
+            kind = memory_type(shape.type)  # all are made before the first is written: they move together
+            made = [of(builder.let(kind, "made", stored(shape.type, value))) for value in values]
             for name, index in zip(made, indices, strict=True):
                 builder.put(pointer, shape, index, name)
 
@@ -113,8 +107,8 @@ def _move(
     for along, work in ((frame.near, fill), (frame.far, drain)):
         across = frame.far if along == frame.near else frame.near
         if work is drain:
-            builder.line("__syncthreads();")
-        builder.pragma("unroll")
+            builder.add(Barrier())
+        builder.advise("unroll")
         with builder.loop(side * side * frame.width // (BLOCK * vector)) as step:
             row = add(multiply(step, BLOCK // TILE), line)
             column, kept = multiply(lane, vector), zero
@@ -126,21 +120,20 @@ def _move(
             inside = {along: column, across: row}
             at, conditions = _position(builder, frame, corner, inside, kept, along)
             near, far = inside[frame.near], inside[frame.far]
-            cell = add(multiply(far, (side + 1) * frame.width), add(multiply(near, frame.width), kept))
+            here = add(multiply(far, (side + 1) * frame.width), add(multiply(near, frame.width), kept))
             apart = 1 if along == frame.near else side + 1  # cells of a thread's elements
-            with builder.branch(" && ".join(conditions)) if conditions else nullcontext():
+            with builder.branch(both(*conditions)):
                 places = [
                     [add(e, constant(k)) if d == along and k else e for d, e in enumerate(at)] for k in range(vector)
                 ]
-                work(places, [builder.text(add(cell, constant(k * apart))) for k in range(vector)])
+                work(places, [builder.text(add(here, constant(k * apart))) for k in range(vector)])
 
 
 def _corner(builder: Builder, segment: Segment, frame: Frame, first_block: int) -> list[Expression]:
     """Where the block's tile begins, in tiles along each dimension of the operand."""
     block: Expression = constant(0)
     if segment.blocks > 1:
-        block = Variable(0, segment.blocks - 1, builder.names.fresh("block"))
-        builder.line(f"const int {block.name} = blockIdx.x{f' - {first_block}' if first_block else ''};")
+        block = builder.declare("block", block_of(first_block, segment.blocks))
     return [named(builder, digit) for digit in delinearize(block, frame.tiles)]
 
 
@@ -151,17 +144,18 @@ def _position(
     inside: dict[int, Expression],
     kept: Expression,
     along: int,
-) -> tuple[list[Expression], list[str]]:
+) -> tuple[list[Expression], list[Code]]:
     """The position of an element of the tile, or of the first of a thread's elements along a dimension, a variable per dimension, and the conditions that they are the
     operand's."""
-    at, conditions = [], []
+    at: list[Expression] = []
+    conditions: list[Code] = []
     for d, size in enumerate(frame.sizes):
         if d not in inside:
             at.append(kept if frame.width > 1 and d == len(frame.sizes) - 1 else corner[d])
             continue
         here = builder.declare_index("at", add(multiply(corner[d], frame.side), inside[d]))
         if size % frame.side and isinstance(here, Variable):
-            conditions.append(f"{here.name} < {size}")
+            conditions.append(code("{} < {}", here, size))
             here = Variable(0, size - (frame.vector if d == along else 1), here.name)
         at.append(here)
     return at, conditions

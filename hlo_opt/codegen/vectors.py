@@ -5,13 +5,13 @@ NVRTC joins accesses to neighbouring addresses, but not across an assembler stat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder, moves_in_vectors
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.codegen.tree import Array, Block, For, Neighbours, functions_in
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import (
     Constant,
@@ -23,13 +23,14 @@ from hlo_opt.ir.index_map import (
     Variable,
     constant,
     substitute,
+    variable,
     variables_of,
 )
+from hlo_opt.ops.code import NOTHING, Code, Name, call, cell
 
 MOST_BYTES = 256
 """Bytes of a thread's elements that are read ahead and written at the end, as many as 64 registers hold. With more, each moves by itself."""
 
-_CALLS = re.compile(r"\b([A-Za-z_]\w*)(?:<[^<>]*>)?\(|\bif\b|\bfor\b")
 _PLAIN = frozenset({"hlo_load_bf16", "fabsf", "fabs", "sqrtf", "sqrt"})
 """Functions without assembler statements and branches."""
 
@@ -38,14 +39,19 @@ _PLAIN = frozenset({"hlo_load_bf16", "fabsf", "fabs", "sqrtf", "sqrt"})
 class Store:
     """One element of an output: where it goes, and the register value."""
 
-    pointer: str
+    pointer: Name
     shape: Shape
     index: tuple[Expression, ...]
-    value: str
+    value: Code
 
     def emit(self, builder: Builder) -> None:
         builder.store(self.pointer, self.shape, self.index, self.value)
 
+
+Target = tuple[Name, Shape]
+"""Where an output goes: its pointer, and its shape."""
+Targets = Sequence[Sequence[Target]]
+"""The outputs of each root of a region."""
 
 Place = Callable[[Builder, Expression], Expression]
 """Declares the variable of an element's position, given that of its number in the vector."""
@@ -86,70 +92,83 @@ class _Foreseen:
         return sum(shape.type.bytes for shape in shapes)
 
 
-def each_element(builder: Builder, vector: int, place: Place, compute: Compute, guard: str = "") -> None:
+def each_element(builder: Builder, vector: int, place: Place, compute: Compute, guard: Code = NOTHING) -> None:
     """The statements for `vector` neighbouring elements. Nothing is stored unless the condition `guard` holds."""
     seen = _trial(builder, vector, place, compute)
     if seen.is_plain or seen.element_bytes * vector > MOST_BYTES:
-        builder.pragma("unroll")
+        builder.advise("unroll")
         with builder.loop(vector) as number:
             store_all(builder, compute(builder, place(builder, number), number), guard)
         return
-    ahead = [builder.names.numbered("read") for _ in seen.reads]
-    made = [builder.names.numbered("bits" if fills else "made") for fills in seen.fills]
+    ahead = [builder.numbered("read") for _ in seen.reads]
+    made = [builder.numbered("bits" if fills else "made") for fills in seen.fills]
+    counter = builder.numbered("s")
+    number = variable(counter.text, vector)
+    group = Neighbours(vector, counter, guard=guard)
     for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
-        if fills:  # arrays to the end, also where the host's compiler gets one loop for all the others
-            builder.line(f"{memory_type(store.shape.type)} {name}[{vector}];")
-    for name, read in zip(ahead, seen.reads, strict=True):
-        builder.line(f"{memory_type(read.parameter.shape.type)} {name}[{vector}];")
+        (group.bits if fills else group.arrays).append(Array(memory_type(store.shape.type), name, vector))
+    group.arrays[:0] = [
+        Array(memory_type(read.parameter.shape.type), name, vector)
+        for name, read in zip(ahead, seen.reads, strict=True)
+    ]
+    builder.add(group)
+    alone = [(name, store) for name, store, fills in zip(made, seen.stores, seen.fills, strict=True) if not fills]
     if ahead:
-        builder.pragma("unroll")
-        with builder.loop(vector) as number:
+        with builder.inside(group.reading):
             position = place(builder, number)
             for name, read in zip(ahead, seen.reads, strict=True):
-                index = seen.at(read.index, position)
-                if read.may_miss:
-                    assert isinstance(position, Variable)
-                    index = builder.nearest(read.parameter.shape, index, position, vector, number)
-                where = builder.where(read.parameter, index)
-                if read.fills and (first := builder.first_of(position, vector)) is not None:
-                    where = builder.where(read.parameter, seen.at(read.index, first), builder.text(number))
-                builder.assign(f"{name}[{builder.text(number)}]", where)
-    alone = [(name, store) for name, store, fills in zip(made, seen.stores, seen.fills, strict=True) if not fills]
-    for name, store in alone:
-        builder.line(f"{memory_type(store.shape.type)} {name}[{vector}];")
-    builder.pragma("unroll")
-    with builder.loop(vector) as number:
+                _read(builder, seen, vector, name, read, position, number)
+    with builder.inside(group.making):
         position = place(builder, number)
         for name, read in zip(ahead, seen.reads, strict=True):
             parameter, element_type = read.parameter, read.parameter.shape.type
             builder.name_after(parameter)
-            bound = builder.bind_exact(element_type, loaded(element_type, f"{name}[{builder.text(number)}]"))
+            bound = builder.bind_exact(element_type, loaded(element_type, cell(name, counter)))
             builder.provide(parameter, None, seen.at(read.index, position), bound)
         with builder.having_likely() if seen.has_likely else nullcontext():
             stores = compute(builder, position, number)
         for name, store in zip(made, stores, strict=True):
-            builder.assign(f"{name}[{builder.text(number)}]", stored(store.shape.type, store.value))
+            builder.assign(cell(name, counter), stored(store.shape.type, store.value))
     if alone:
-        with builder.branch(guard) if guard else nullcontext():
-            builder.pragma("unroll")
-            with builder.loop(vector) as number:
-                position = place(builder, number)
-                for name, store in alone:
-                    index = seen.at(store.index, position)
-                    builder.put(store.pointer, store.shape, index, f"{name}[{builder.text(number)}]")
+        with builder.inside(group.writing):
+            position = place(builder, number)
+            for name, store in alone:
+                builder.put(store.pointer, store.shape, seen.at(store.index, position), cell(name, counter))
     if any(seen.fills):
-        with builder.branch(guard) if guard else nullcontext():
+        with builder.inside(group.filling):
             first = place(builder, constant(0))
             for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
                 if fills:
                     address = builder.address(store.shape, seen.at(store.index, first))
-                    builder.line(f"hlo_fill_{store.shape.type.bits}({store.pointer}, {address}, {name});")
+                    builder.do(call(f"hlo_fill_{store.shape.type.bits}", store.pointer, address, name))
 
 
-def store_all(builder: Builder, stores: Sequence[Store], guard: str = "") -> None:
+def _read(
+    builder: Builder,
+    seen: _Foreseen,
+    vector: int,
+    name: Name,
+    read: _Read,
+    position: Expression,
+    number: Expression,
+) -> None:
+    """Read one element ahead."""
+    index = seen.at(read.index, position)
+    if read.may_miss:
+        assert isinstance(position, Variable)
+        index = builder.nearest(read.parameter.shape, index, position, vector, number)
+    first = builder.first_of(position, vector) if read.fills else None
+    if first is None:
+        where = builder.where(read.parameter, index)
+    else:
+        where = builder.where(read.parameter, index, seen.at(read.index, first), builder.text(number))
+    builder.assign(cell(name, builder.text(number)), where)
+
+
+def store_all(builder: Builder, stores: Sequence[Store], guard: Code = NOTHING) -> None:
     """Store elements, if the condition `guard` holds."""
     if stores:
-        with builder.branch(guard) if guard else nullcontext():
+        with builder.branch(guard):
             for store in stores:
                 store.emit(builder)
 
@@ -159,8 +178,9 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
     with trial.loop(vector) as number:
         position = place(trial, number)
         assert isinstance(position, Variable)
-        start = len(trial.lines)
+        start = len(trial.statements)
         stores = compute(trial, position, number)
+        made = trial.statements[start:]
         loads, (likely, has_likely) = trial.loads(), trial.likely_loads()
 
     def is_outer(index: Sequence[Expression]) -> bool:
@@ -180,11 +200,11 @@ def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Fo
             reads.append(_Read(parameter, index, True))
         else:
             has_likely = False
-    lines = [*trial.lines[start:], *(stored(store.shape.type, store.value) for store in stores)]
-    called = {found[1] for line in lines for found in _CALLS.finditer(line)}
+    called = functions_in(made) | {f for s in stores for f in stored(s.shape.type, s.value).functions()}
+    branches = any(isinstance(statement, Block | For | Neighbours) for statement in made)
     outer = all(is_outer(store.index) for store in stores)
     fills = [outer and fills_bytes(trial, store.shape, store.index, position, vector, True) for store in stores]
-    is_plain = not outer or (called <= _PLAIN and not any(fills))
+    is_plain = not outer or (called <= _PLAIN and not branches and not any(fills))
     return _Foreseen(position, reads, stores, is_plain, has_likely, fills)
 
 

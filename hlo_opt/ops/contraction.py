@@ -14,6 +14,7 @@ from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, dimensions, variable
 from hlo_opt.ops.accumulation import running_type
+from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.convolution import (
     evaluate_convolution,
     flops_convolution,
@@ -87,7 +88,7 @@ def index_dot(instruction: Instruction, number: int) -> IndexMap | None:
     return IndexMap(tuple(at[d] for d in range(side.rank)), tuple(side.dimensions[d] for d in contracting))
 
 
-def lower_dot(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_dot(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """A loop over the contracting dimensions."""
     left, right = index_dot(instruction, 0), index_dot(instruction, 1)
     assert left is not None and right is not None
@@ -107,16 +108,16 @@ def sum_type(element_type: ElementType) -> ElementType:
     return running_type(element_type)
 
 
-def summed(element_type: ElementType, total: str, a: str, b: str) -> str:
-    """The text of a sum with one more product of a dot of the type, in `sum_type`."""
+def summed(element_type: ElementType, total: Code, a: Code, b: Code) -> Code:
+    """A sum with one more product of a dot of the type, in `sum_type`."""
     name = compute_type(sum_type(element_type))
     if element_type.kind == "pred":
-        return f"{total} || ({a} && {b})"
+        return code("{} || ({} && {})", total, a, b)
     if element_type.is_integer:  # unsigned, so that overflow wraps
         unsigned = f"unsigned {'long long' if element_type.bits == 64 else 'int'}"
-        product = f"({unsigned})({name})({a}) * ({unsigned})({name})({b})"
-        return f"({name})(({unsigned}){total} + {product})"
-    return f"{total} + ({name}){a} * ({name}){b}"
+        product = code(f"({unsigned})({name})({{}}) * ({unsigned})({name})({{}})", a, b)
+        return code(f"({name})(({unsigned}){{}} + {{}})", total, product)
+    return code(f"{{}} + ({name}){{}} * ({name}){{}}", total, a, b)
 
 
 def flops_dot(instruction: Instruction) -> float:

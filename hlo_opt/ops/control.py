@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hlo_opt.ir import Called, IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import PRED, S32, TOKEN, U32
 from hlo_opt.ir.index_map import identity
+from hlo_opt.ops.code import Code, atom
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, Lowering
 from hlo_opt.ops.shapes import (
@@ -165,13 +166,13 @@ def index_none(instruction: Instruction, number: int) -> IndexMap | None:
     return None
 
 
-def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     return builder.value(instruction.operands[0], index)
 
 
-def lower_zero(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_zero(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The number of the only device."""
-    return "0u"
+    return atom("0u")
 
 
 _ASYNC = {"calls": False, "async_execution_thread": False}

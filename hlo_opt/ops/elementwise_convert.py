@@ -8,6 +8,7 @@ from typing import Any
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import constant, dimensions, identity, variable
 from hlo_opt.ops import convert_numeric
+from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.elementwise import (
     INTEGERS,
     array_operands,
@@ -55,8 +56,8 @@ elementwise(
 )
 
 
-def bits_text(element_type: ElementType, text: str) -> str:
-    """The C++ unsigned integer with the bits of a value in its compute type."""
+def bits_text(element_type: ElementType, text: str = "{}") -> str:
+    """The template of the C++ unsigned integer with the bits of a value in its compute type."""
     if is_rounded(element_type) and element_type.is_float:
         return f"hlo_store_{element_type}({text})"
     if element_type.is_float:
@@ -66,8 +67,8 @@ def bits_text(element_type: ElementType, text: str) -> str:
     return f"({_unsigned(element_type.bits)}){text}"
 
 
-def value_text(element_type: ElementType, text: str) -> str:
-    """The C++ value in its compute type with the bits of an unsigned integer."""
+def value_text(element_type: ElementType, text: str = "{}") -> str:
+    """The template of the C++ value in its compute type with the bits of an unsigned integer."""
     if is_rounded(element_type):
         return f"hlo_{'load' if element_type.is_float else 'round'}_{element_type}({text})"
     if element_type.is_float:
@@ -221,23 +222,24 @@ def _bitcast_convert_index(instruction: Instruction, operand: int) -> IndexMap:
     return IndexMap((*dimensions(result.dimensions), variable("s0", parts)), symbols=(parts,))
 
 
-def _bitcast_convert_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def _bitcast_convert_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     operand = instruction.operands[0]
     source, target = operand.shape.type, instruction.shape.type
     if source == target:
         return builder.value(operand, index)
     if source.bits == target.bits:
-        return value_text(target, bits_text(source, builder.value(operand, index)))
+        return code(value_text(target, bits_text(source)), builder.value(operand, index))
     if source.bits > target.bits:
-        whole = bits_text(source, builder.value(operand, index[:-1]))
-        lane = f"{whole} >> ({target.bits} * ({builder.text(index[-1])}))"
+        lane = f"{bits_text(source)} >> ({target.bits} * ({{}}))"
         if target.bits < 8:
             lane = f"({lane}) & {(1 << target.bits) - 1}"
-        return value_text(target, f"({_unsigned(max(8, target.bits))})({lane})")
+        whole = builder.value(operand, index[:-1])
+        template = value_text(target, f"({_unsigned(max(8, target.bits))})({lane})")
+        return code(template, whole, builder.text(index[-1]))
     parts = [builder.value(operand, (*index, constant(k))) for k in range(target.bits // source.bits)]
     wide = _unsigned(max(8, target.bits))
-    moved = [f"({wide}){bits_text(source, p)} << {source.bits * k}" for k, p in enumerate(parts)]
-    return value_text(target, "(" + ") | (".join(moved) + ")")
+    moved = [f"(({wide}){bits_text(source)} << {source.bits * k})" for k in range(len(parts))]
+    return code(value_text(target, " | ".join(moved)), *parts)
 
 
 elementwise(
@@ -272,7 +274,7 @@ def _evaluate_map(evaluator: Evaluator, instruction: Instruction, values: list[A
     return evaluator.map_elements(instruction.called_by("to_apply"), arrays)[0]
 
 
-def _map_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def _map_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     values = [builder.value(operand, index) for operand in instruction.operands]
     return builder.apply(instruction.called_by("to_apply"), values)[0]
 

@@ -7,7 +7,7 @@ text is compiled by NVRTC and by the host's C++ compiler; device intrinsics stan
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hlo_opt.ops.atomic_cuda import ATOMIC_PRELUDE
 from hlo_opt.ops.complex_cuda import COMPLEX_PRELUDE
@@ -336,10 +336,10 @@ template <typename T> INLINE T hlo_near_vector(T index, int number, int vector, 
 _NAME = re.compile(r"\bhlo_\w+|\bHLO_PTX(?=_)")
 
 
-def prelude_for(text: str) -> str:
-    """The definitions that a kernel text needs, directly or through other helpers, in the table's order; empty when there are none."""
+def prelude_for(names: Iterable[str]) -> str:
+    """The definitions of those of the names that are helpers, and of the helpers that these need, in the table's order; empty when there are none."""
     needed: set[str] = set()
-    todo = [name for name in _NAME.findall(text) if name in PRELUDE]
+    todo = [name for name in names if name in PRELUDE]
     while todo:
         name = todo.pop()
         if name in needed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
+from hlo_opt.ops.code import Code, atom
 from hlo_opt.ops.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.guards import difference, guard, never, zero
 from hlo_opt.ops.lazy import lazy
@@ -116,12 +117,12 @@ def clamped_starts(
     return found
 
 
-def lower_dynamic_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_dynamic_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     starts = clamped_starts(builder, instruction, 1, instruction.shape.dimensions)
     return builder.value(instruction.operands[0], tuple(add(r, d) for r, d in zip(starts, index, strict=True)))
 
 
-def lower_dynamic_update_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_dynamic_update_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     source, update = instruction.operands[:2]
     sizes = update.shape.dimensions
     starts = clamped_starts(builder, instruction, 2, sizes)
@@ -129,11 +130,11 @@ def lower_dynamic_update_slice(builder: KernelBuilder, instruction: Instruction,
     conditions = [Condition(e, 0, size - 1) for e, size in zip(inside, sizes, strict=True)]
     if never(conditions) or not update.shape.element_count:
         return builder.value(source, index)
-    text = guard(builder, conditions)
-    if not text:
+    updated = guard(builder, conditions)
+    if not updated:
         return builder.value(update, inside)
     made = builder.variable(instruction.shape.type, zero(instruction.shape.type))
-    with builder.branch(text):
+    with builder.branch(updated):
         builder.assign(made, builder.value(update, inside))
     with builder.otherwise():
         builder.assign(made, builder.value(source, index))
@@ -209,7 +210,7 @@ def gathered_index(instruction: Instruction, index: Index, starts: dict[int, Exp
     return _gather_parts(instruction, index, starts)[1]
 
 
-def lower_gather(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_gather(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     offsets = gather_dimensions(instruction).offset_dims
     batch = tuple(e for d, e in enumerate(index) if d not in offsets)
     starts = gather_starts(builder, instruction, batch)
@@ -254,7 +255,7 @@ def index_same(instruction: Instruction, number: int) -> IndexMap:
     return identity(instruction.shape.dimensions) if number == 0 else IndexMap(())
 
 
-def lower_same(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_same(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     return builder.value(instruction.operands[0], index)
 
 
@@ -264,9 +265,9 @@ def infer_get_dimension_size(instruction: Instruction) -> Shape:
     return Shape(S32)
 
 
-def lower_get_dimension_size(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_get_dimension_size(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The static size: kernels are made after dynamic dimensions are gone."""
-    return str(instruction.operands[0].shape.dimensions[instruction.ints("dimensions")[0]])
+    return atom(str(instruction.operands[0].shape.dimensions[instruction.ints("dimensions")[0]]))
 
 
 def infer_dynamic_reshape(instruction: Instruction) -> Shape:
@@ -286,7 +287,7 @@ def index_dynamic_reshape(instruction: Instruction, number: int) -> IndexMap:
     return IndexMap(regroup(dimensions(shape), shape, instruction.operands[0].shape.dimensions))
 
 
-def lower_dynamic_reshape(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_dynamic_reshape(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     return builder.value(instruction.operands[0], index_dynamic_reshape(instruction, 0).apply(index))
 
 

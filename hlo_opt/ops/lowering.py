@@ -19,6 +19,7 @@ from typing import Protocol
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.module import Computation, Instruction
+from hlo_opt.ops.code import Code
 from hlo_opt.ops.complex_cuda import COMPLEX_TYPES
 from hlo_opt.ops.small_floats_cuda import NAMES as SMALL_FLOATS
 
@@ -26,25 +27,25 @@ Index = tuple[Expression, ...]
 
 
 class KernelBuilder(Protocol):
-    """What a lowering may ask for while a kernel is written. Texts are C++ expressions; those that methods return are names or constants, cheap to repeat."""
+    """What a lowering may ask for while a kernel is written. Expressions that methods return are names or constants, cheap to repeat."""
 
-    def value(self, instruction: Instruction, index: Index) -> str:
+    def value(self, instruction: Instruction, index: Index) -> Code:
         """The value of an array-shaped instruction at a logical index, computed once per (instruction, index) and scope."""
         ...
 
-    def element(self, instruction: Instruction, number: int, index: Index) -> str:
+    def element(self, instruction: Instruction, number: int, index: Index) -> Code:
         """The value of element `number` of a tuple-shaped instruction (a variadic reduce, a tuple) at an index."""
         ...
 
-    def bind(self, element_type: ElementType, text: str) -> str:
-        """Declare a constant of the compute type holding the text's value, rounded to the element type. Returns its name."""
+    def bind(self, element_type: ElementType, value: Code) -> Code:
+        """Declare a constant of the compute type holding a value, rounded to the element type. Returns its name."""
         ...
 
-    def variable(self, element_type: ElementType, text: str) -> str:
+    def variable(self, element_type: ElementType, value: Code) -> Code:
         """Declare a variable with a first value. Returns its name."""
         ...
 
-    def assign(self, name: str, text: str) -> None:
+    def assign(self, name: Code, value: Code) -> None:
         """Give a variable another value."""
         ...
 
@@ -52,11 +53,11 @@ class KernelBuilder(Protocol):
         """A loop from 0 up to the extent; gives the loop variable. Values computed inside are forgotten after it."""
         ...
 
-    def branch(self, condition: str) -> AbstractContextManager[None]:
+    def branch(self, condition: Code) -> AbstractContextManager[None]:
         """Statements under `if (condition)`. Values computed inside are forgotten after it."""
         ...
 
-    def likely(self, condition: str) -> AbstractContextManager[str]:
+    def likely(self, condition: Code) -> AbstractContextManager[Code]:
         """As `branch`, for a condition that holds for many elements: those of parameters may be read before it is known, elsewhere in their arrays where it does not hold. Gives the condition where
         the statements run whether or not it holds, else nothing."""
         ...
@@ -65,19 +66,19 @@ class KernelBuilder(Protocol):
         """Statements under `else`; only right after a branch."""
         ...
 
-    def text(self, expression: Expression) -> str:
-        """The C++ text of an index expression."""
+    def text(self, expression: Expression) -> Code:
+        """An index expression as C++."""
         ...
 
-    def index(self, text: str, low: int, high: int) -> Expression:
-        """An index variable from an integer expression, clamped to [low, high]."""
+    def index(self, value: Code, low: int, high: int) -> Expression:
+        """An index variable from an integer, clamped to [low, high]."""
         ...
 
-    def unclamped_index(self, text: str) -> str:
-        """A 64-bit integer variable holding the text's value as it is. Returns its name, for conditions."""
+    def unclamped_index(self, value: Code) -> Code:
+        """A 64-bit integer variable holding a value as it is. Returns its name, for conditions."""
         ...
 
-    def apply(self, computation: Computation, arguments: Sequence[str], *, wide: bool = False) -> list[str]:
+    def apply(self, computation: Computation, arguments: Sequence[Code], *, wide: bool = False) -> list[Code]:
         """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.accumulation`)."""
         ...
 
@@ -106,8 +107,8 @@ class Elementwise:
         return texts.get(element_type.name, texts.get(element_type.kind))
 
 
-Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], str | Sequence[str]]
-"""A function for a tuple-shaped instruction gives one text per element."""
+Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], Code | Sequence[Code]]
+"""A function for a tuple-shaped instruction gives one expression per element."""
 
 _INTEGERS = {2: "char", 4: "char", 8: "char", 16: "short", 32: "int", 64: "long long"}
 

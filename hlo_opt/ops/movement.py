@@ -10,6 +10,7 @@ import functools
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
+from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.elementwise import NUMBERS, check_kind
 from hlo_opt.ops.elementwise_convert import bits_text, value_text
 from hlo_opt.ops.guards import guard, never, zero
@@ -247,7 +248,7 @@ def index_none(instruction: Instruction, number: int) -> IndexMap | None:
     return None
 
 
-def lower_moved(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_moved(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The one element that the index map names."""
     from hlo_opt.ops.spec import spec_of
 
@@ -257,55 +258,55 @@ def lower_moved(builder: KernelBuilder, instruction: Instruction, index: Index) 
     return builder.value(instruction.operands[0], found.apply(index))
 
 
-def lower_bitcast(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_bitcast(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The element at the same place in memory, its bits read as the result's type. Both types have the same width."""
     found = index_bitcast(instruction, 0)
     source, target = instruction.operands[0].shape.type, instruction.shape.type
     if found is None or source.bits != target.bits:
         raise BackendError(f"no CUDA lowering for a bitcast from {source} to {target}", code="HLO503")
     value = builder.value(instruction.operands[0], found.apply(index))
-    return value if source == target else value_text(target, bits_text(source, value))
+    return value if source == target else code(value_text(target, bits_text(source)), value)
 
 
-def lower_pad(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_pad(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     found = index_pad(instruction, 0)
     conditions = found.conditions_at(index)
     if never(conditions):
         return builder.value(instruction.operands[1], ())
-    text = guard(builder, conditions)
-    if not text:
+    inside = guard(builder, conditions)
+    if not inside:
         return builder.value(instruction.operands[0], found.apply(index))
     source = instruction.operands[0]
     made = builder.variable(instruction.shape.type, builder.value(instruction.operands[1], ()))
     is_most = 2 * source.shape.element_count >= instruction.shape.element_count
-    with builder.likely(text) if is_most else builder.branch(text) as still:
+    with builder.likely(inside) if is_most else builder.branch(inside) as still:
         value = builder.value(source, found.apply(index))
-        builder.assign(made, f"{still} ? {value} : {made}" if still else value)
+        builder.assign(made, code("{} ? {} : {}", still, value, made) if still else value)
     return made
 
 
-def lower_concatenate(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_concatenate(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     candidates = []
     for number, source in enumerate(instruction.operands):
         found = index_concatenate(instruction, number)
         conditions = found.conditions_at(index)
         if never(conditions) or not source.shape.element_count:
             continue
-        text = guard(builder, conditions)
-        if not text:
+        inside = guard(builder, conditions)
+        if not inside:
             return builder.value(source, found.apply(index))
-        candidates.append((source, found, text))
+        candidates.append((source, found, inside))
     made = builder.variable(instruction.shape.type, zero(instruction.shape.type))
-    for source, found, text in candidates:
-        with builder.branch(text):
+    for source, found, inside in candidates:
+        with builder.branch(inside):
             builder.assign(made, builder.value(source, found.apply(index)))
     return made
 
 
-def lower_iota(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_iota(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     along = integer(instruction, "iota_dimension", 0)
     element_type = instruction.shape.type
-    return builder.bind(element_type, f"({compute_type(element_type)})({builder.text(index[along])})")
+    return builder.bind(element_type, code(f"({compute_type(element_type)})({{}})", builder.text(index[along])))
 
 
 def _register() -> None:

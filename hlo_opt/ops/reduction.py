@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
 from hlo_opt.ops.accumulation import is_wide, running_types
+from hlo_opt.ops.code import Code
 from hlo_opt.ops.guards import guard, never
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder
@@ -87,30 +88,30 @@ def index_reduce(instruction: Instruction, number: int) -> IndexMap:
     )
 
 
-def _start(builder: KernelBuilder, instruction: Instruction) -> list[str]:
+def _start(builder: KernelBuilder, instruction: Instruction) -> list[Code]:
     """One accumulator per init value."""
     inits = instruction.operands[len(instruction.operands) // 2 :]
     types = running_types(instruction)
     return [builder.variable(t, builder.value(init, ())) for t, init in zip(types, inits, strict=True)]
 
 
-def _fold(builder: KernelBuilder, instruction: Instruction, accumulators: list[str], values: list[str]) -> None:
+def _fold(builder: KernelBuilder, instruction: Instruction, accumulators: list[Code], values: list[Code]) -> None:
     """One step: accumulators = reducer(accumulators, values)."""
     made = builder.apply(instruction.called_by("to_apply"), [*accumulators, *values], wide=is_wide(instruction))
     if len(made) > 1:  # all are computed before the first accumulator changes
-        made = [builder.bind(t, text) for t, text in zip(running_types(instruction), made, strict=True)]
-    for name, text in zip(accumulators, made, strict=True):
-        builder.assign(name, text)
+        made = [builder.bind(t, value) for t, value in zip(running_types(instruction), made, strict=True)]
+    for name, value in zip(accumulators, made, strict=True):
+        builder.assign(name, value)
 
 
-def _finish(builder: KernelBuilder, instruction: Instruction, accumulators: list[str]) -> str | list[str]:
+def _finish(builder: KernelBuilder, instruction: Instruction, accumulators: list[Code]) -> Code | list[Code]:
     made = accumulators
     if is_wide(instruction):
         made = [builder.bind(leaf.type, name) for leaf, name in zip(instruction.shape.leaves(), made, strict=True)]
     return made if instruction.shape.is_tuple else made[0]
 
 
-def lower_reduce(builder: KernelBuilder, instruction: Instruction, index: Index) -> str | list[str]:
+def lower_reduce(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code | list[Code]:
     half = len(instruction.operands) // 2
     found = index_reduce(instruction, 0)
     accumulators = _start(builder, instruction)
@@ -155,16 +156,16 @@ def index_reduce_window(instruction: Instruction, number: int) -> IndexMap:
     return IndexMap(tuple(found), tuple(w.size for w in parts), tuple(c for c in conditions if not c.always))
 
 
-def lower_reduce_window(builder: KernelBuilder, instruction: Instruction, index: Index) -> str | list[str]:
+def lower_reduce_window(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code | list[Code]:
     half = len(instruction.operands) // 2
     found = index_reduce_window(instruction, 0)
     accumulators = _start(builder, instruction)
     with ExitStack() as scopes:
         position = [scopes.enter_context(builder.loop(size)) for size in found.symbols]
         conditions = found.conditions_at(index, position)
-        text = guard(builder, conditions)
-        if text:
-            scopes.enter_context(builder.branch(text))
+        inside = guard(builder, conditions)
+        if inside:
+            scopes.enter_context(builder.branch(inside))
         if not never(conditions):
             at = found.apply(index, position)
             values = [builder.value(o, at) for o in instruction.operands[:half]]

@@ -15,12 +15,13 @@ from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, divide, modulo, multiply
 from hlo_opt.ops.accumulation import is_wide, running_types
+from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.guards import difference, guard
 from hlo_opt.ops.lowering import Index, KernelBuilder
 from hlo_opt.ops.shapes import window
 
 
-def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, index: Index) -> str:
+def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The element at an index: the init value, with the sources of all windows combined into it that selected the element."""
     value, source, init = instruction.operands
     parts = window(instruction, value.shape.rank)
@@ -30,7 +31,7 @@ def lower_select_and_scatter(builder: KernelBuilder, instruction: Instruction, i
     scatter = instruction.called_by("scatter")
     with _reaching(builder, parts, index, source.shape.dimensions) as (place, offsets):
         selected = _selected(builder, instruction, parts, place)
-        with builder.branch(f"{selected} == {builder.text(_linear(offsets, [w.size for w in parts]))}"):
+        with builder.branch(code("{} == {}", selected, builder.text(_linear(offsets, [w.size for w in parts])))):
             builder.assign(
                 made, builder.apply(scatter, [made, builder.value(source, place)], wide=is_wide(instruction))[0]
             )
@@ -57,30 +58,31 @@ def _reaching(
             conditions += [Condition(number, 0, count - 1), Condition(offset, 0, w.size - 1)]
             place.append(number)
             offsets.append(offset)
-        text = guard(builder, conditions)
-        if text:
-            scopes.enter_context(builder.branch(text))
+        inside = guard(builder, conditions)
+        if inside:
+            scopes.enter_context(builder.branch(inside))
         yield tuple(place), tuple(offsets)
 
 
-def _selected(builder: KernelBuilder, instruction: Instruction, parts: Sequence[WindowDimension], place: Index) -> str:
+def _selected(builder: KernelBuilder, instruction: Instruction, parts: Sequence[WindowDimension], place: Index) -> Code:
     """The name of the selected position's number in a window; -1 where no position of the window lies inside the operand."""
     operand = instruction.operands[0]
-    best = builder.variable(operand.shape.type, "0")
-    where = builder.variable(S32, "-1")
+    best = builder.variable(operand.shape.type, code("0"))
+    where = builder.variable(S32, code("-1"))
     with ExitStack() as scopes:
         position = [scopes.enter_context(builder.loop(w.size)) for w in parts]
         at = [
             add(add(multiply(i, w.stride), k), constant(-w.pad_low))
             for i, k, w in zip(place, position, parts, strict=True)
         ]
-        inside = [Condition(e, 0, size - 1) for e, size in zip(at, operand.shape.dimensions, strict=True)]
-        text = guard(builder, inside)
-        if text:
-            scopes.enter_context(builder.branch(text))
+        inside = guard(
+            builder, [Condition(e, 0, size - 1) for e, size in zip(at, operand.shape.dimensions, strict=True)]
+        )
+        if inside:
+            scopes.enter_context(builder.branch(inside))
         candidate = builder.value(operand, tuple(at))
         keeps = builder.apply(instruction.called_by("select"), [best, candidate])[0]
-        with builder.branch(f"{where} < 0 || !{keeps}"):
+        with builder.branch(code("{} < 0 || !{}", where, keeps)):
             builder.assign(best, candidate)
             builder.assign(where, builder.text(_linear(tuple(position), [w.size for w in parts])))
     return where

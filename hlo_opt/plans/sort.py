@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from hlo_opt.analysis.columns import MOST_THREADS, SHARED_BYTES, WARP
 from hlo_opt.analysis.geometry import round_up
@@ -27,6 +28,9 @@ POSITION_BYTES = 2
 """Of the place that an element had in its line."""
 _BLOCK = 128
 _ACROSS = 32  # lines side by side that threads read together where the elements of a line do not follow each other
+
+
+_Pointer = TypeVar("_Pointer")
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def match(region: Region) -> Lines | None:
     return None
 
 
-def operands_of(root: Instruction, outputs: Sequence[tuple[str, Shape]]) -> list[tuple[int, str, Shape]]:
+def operands_of(root: Instruction, outputs: Sequence[tuple[_Pointer, Shape]]) -> list[tuple[int, _Pointer, Shape]]:
     """For each array of a root: the operand of the sort that it holds in order (for a topk, 1 stands for positions), and where it is written."""
     if root.opcode == "get-tuple-element":
         return [(root.attribute("index", int), *outputs[0])]

@@ -1,0 +1,172 @@
+"""The printer of kernels as CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hlo_opt.codegen.index_text import render
+from hlo_opt.codegen.kernel import Tree
+from hlo_opt.codegen.tree import (
+    Aligned,
+    Array,
+    Assign,
+    Barrier,
+    Block,
+    Break,
+    Do,
+    Fence,
+    For,
+    Kept,
+    Leave,
+    Let,
+    Neighbours,
+    Network,
+    Note,
+    Segment,
+    Statement,
+    Table,
+    Walk,
+    functions_in,
+    kinds_in,
+)
+from hlo_opt.ir.index_map import Expression
+from hlo_opt.ops.code import Cell, Code, FirstRound, Name, Part, Shuffle, code, printed
+from hlo_opt.ops.elementwise_cuda import prelude_for
+
+_INDENT = "  "
+
+
+def expression_text(expression: Code) -> str:
+    """An expression as CUDA."""
+    return printed(expression, _piece)
+
+
+def _piece(piece: Name | Cell | Part | Shuffle | FirstRound) -> str:
+    match piece:
+        case FirstRound(step, stride):
+            return f"{step.text} < {stride}"
+        case Name(text):
+            return text
+        case Cell(array, index):
+            return f"{array.text}[{expression_text(index)}]"
+        case Part(bits, array, _, Code() as first, Code() as number):
+            return f"hlo_get_{bits}({array.text}, {expression_text(first)}, {expression_text(number)})"
+        case Part(bits, array, position):
+            return f"hlo_get_{bits}({array.text}, {expression_text(position)})"
+        case Shuffle(kind, register, lane, cast):
+            inner = f"__shfl{'_down' if kind == 'down' else ''}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"
+            return f"{f'({cast})' if cast else ''}{inner}, {expression_text(lane)})"
+
+
+def statement_lines(statements: Sequence[Statement], margin: str = _INDENT) -> Iterator[str]:
+    """Statements as lines of CUDA."""
+    for statement in statements:
+        match statement:
+            case Let(kind, name, value, constant):
+                yield f"{margin}{'const ' * constant}{kind} {name.text} = {expression_text(value)};"
+            case Assign(target, value):
+                yield f"{margin}{expression_text(target)} = {expression_text(value)};"
+            case Array(kind, name, size, shared, alignment):
+                place = f"__shared__ {f'__align__({alignment}) ' if alignment else ''}" if shared else ""
+                yield f"{margin}{place}{kind} {name.text}[{size}];"
+            case Do(call):
+                yield f"{margin}{expression_text(call)};"
+            case Barrier(warp):
+                yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
+            case Fence():
+                yield f"{margin}__threadfence();"
+            case Leave(condition):
+                yield f"{margin}if ({expression_text(condition)}) return;"
+            case Break(condition):
+                yield f"{margin}if ({expression_text(condition)}) break;"
+            case Aligned(name, kind, count):
+                yield f"{margin}{name.text} = ({kind})__builtin_assume_aligned({name.text}, {count});"
+            case Note(text):
+                yield f"{margin}// {text}"
+            case Block():
+                yield from _block(statement, margin)
+            case Neighbours():
+                yield from statement_lines(apart(statement), margin)
+            case Segment(first, last, body):
+                yield f"{margin}if (blockIdx.x >= {first}u && blockIdx.x < {last}u) {{"
+                yield from statement_lines(body, margin + _INDENT)
+                yield f"{margin}}}"
+            case Network(steps):
+                yield from statement_lines(steps, margin)
+            case Walk():
+                yield from statement_lines([walked(statement)], margin)
+            case For(kind, counter, start, test, step, advice, body):
+                if advice:
+                    yield f"{margin}#pragma {advice}"
+                head = "" if counter is None else f"{kind} {counter.text} = {expression_text(start)}"
+                rest = [f" {text}" if text else "" for text in map(expression_text, (test, step))]
+                yield f"{margin}for ({head};{';'.join(rest)}) {{"
+                yield from statement_lines(body, margin + _INDENT)
+                yield f"{margin}}}"
+
+
+def _block(block: Block, margin: str) -> Iterator[str]:
+    yield f"{margin}if ({expression_text(block.condition)}) {{" if block.condition else f"{margin}{{"
+    yield from statement_lines(block.body, margin + _INDENT)
+    yield f"{margin}}}"
+    if block.otherwise:
+        yield f"{margin}else {{"
+        yield from statement_lines(block.otherwise, margin + _INDENT)
+        yield f"{margin}}}"
+
+
+def kernel_text(tree: Tree, symbol: str, bounds: str) -> str:
+    """A kernel with the helpers that it calls."""
+    used = functions_in(tree.body) | kinds_in(tree.body) | {t.kind for t in (*tree.tables, *tree.parameters)}
+    parameters = [
+        f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in tree.parameters
+    ]
+    body = "\n".join(statement_lines(tree.body))
+    return (
+        prelude_for(used)
+        + "".join(map(table_text, tree.tables))
+        + f'extern "C" __global__ void __launch_bounds__({bounds}) {symbol}(\n    '
+        + ",\n    ".join(parameters)
+        + f") {{\n{body}\n}}\n"
+    )
+
+
+def table_text(table: Table | Kept) -> str:
+    """The declaration of a table, or of memory of the kernel's own."""
+    match table:
+        case Table(kind, name, elements):
+            rows = [", ".join(elements[k : k + 12]) for k in range(0, len(elements), 12)]
+            body = ",\n  ".join(rows or ["0"])
+            return f"static __device__ const {kind} {name.text}[] = {{\n  {body}}};\n"
+        case Kept(kind, name, size, volatile):
+            return f"static __device__ {'volatile ' * volatile}{kind} {name.text}[{size}];\n"
+
+
+def walked(walk: Walk) -> For:
+    """The loop of a walk."""
+    start, name = render(walk.start, _no_digit), walk.name
+    if walk.counter is None:
+        test, step = code("{} < {}", name, walk.end), code("{} += {}", name, walk.stride)
+        return For(walk.kind, name, start, test, step, body=walk.body)
+    test, step = code("{} < {}", walk.counter, walk.rounds), code("++{}", walk.counter)
+    place = Let(walk.kind, name, code("{} + {} * {}", start, walk.counter, walk.stride), is_index=True)
+    is_whole = walk.end % walk.stride == 0
+    body = walk.body if is_whole else [Block(code("{} < {}", name, walk.end), walk.body)]
+    return For("int", walk.counter, code("0"), test, step, "unroll", [place, *body])
+
+
+def _no_digit(expression: Expression) -> Code:
+    raise AssertionError(f"a walk starts at {expression}, which is no variable")
+
+
+def apart(group: Neighbours) -> list[Statement]:
+    """Neighbouring elements as loops one after the other."""
+
+    def loop(body: list[Statement]) -> list[Statement]:
+        test = code("{} < {}", group.number, group.size)
+        return [For("int", group.number, code("0"), test, code("++{}", group.number), "unroll", body)] if body else []
+
+    made: list[Statement] = [*group.bits, *group.arrays]
+    made += [*loop(group.reading), *loop(group.making)]
+    last = [*loop(group.writing), *group.filling]
+    return made + ([Block(group.guard, last)] if group.guard and last else last)
