@@ -325,13 +325,13 @@ class Builder:
         found = self._found_digit(expression)
         if found is not None:
             return found
-        name = of(self._index(self.numbered("i"), expression, value))
+        name = of(self._index(self.numbered("i"), expression, value, expression))
         self._scopes[-1].digits[expression] = name
         return name
 
-    def _index(self, name: Name, like: Expression, value: Code) -> Name:
+    def _index(self, name: Name, like: Expression, value: Code, expression: Expression | None = None) -> Name:
         """Declare an index variable with the range of an expression."""
-        self.add(Let(index_type(like), name, value, is_index=True))
+        self.add(Let(index_type(like), name, value, is_index=True, expression=expression))
         return name
 
     def _settled(self, expression: Expression) -> Expression:
@@ -363,7 +363,7 @@ class Builder:
                 value = digit_text(expression, inner if inner.is_atom else code("({})", inner))
             case _:
                 value = self._plain(expression)
-        self._index(name, expression, value)
+        self._index(name, expression, value, expression)
         match expression:
             case Sum(left=Product(left=Variable() as first, factor=size), right=Variable() as number):
                 if first.low >= 0 and (number.low, number.high) == (0, size - 1):

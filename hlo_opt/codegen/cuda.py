@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hlo_opt.codegen.index_text import render
 from hlo_opt.codegen.kernel import Tree
@@ -30,7 +30,7 @@ from hlo_opt.codegen.tree import (
     kinds_in,
 )
 from hlo_opt.ir.index_map import Expression
-from hlo_opt.ops.code import Cell, Code, FirstRound, Name, Part, Shuffle, code, printed
+from hlo_opt.ops.code import Address, Cell, Code, FirstRound, Function, Name, Part, Shuffle, Special, code, printed
 from hlo_opt.ops.elementwise_cuda import prelude_for
 
 _INDENT = "  "
@@ -41,8 +41,12 @@ def expression_text(expression: Code) -> str:
     return printed(expression, _piece)
 
 
-def _piece(piece: Name | Cell | Part | Shuffle | FirstRound) -> str:
+def _piece(piece: Special) -> str:
     match piece:
+        case Function(text):
+            return text
+        case Address(element):
+            return f"&{_piece(element)}"
         case FirstRound(step, stride):
             return f"{step.text} < {stride}"
         case Name(text):
@@ -58,72 +62,79 @@ def _piece(piece: Name | Cell | Part | Shuffle | FirstRound) -> str:
             return f"{f'({cast})' if cast else ''}{inner}, {expression_text(lane)})"
 
 
-def statement_lines(statements: Sequence[Statement], margin: str = _INDENT) -> Iterator[str]:
-    """Statements as lines of CUDA."""
+def statement_lines(
+    statements: Sequence[Statement], margin: str = _INDENT, text: Callable[[Code], str] = expression_text
+) -> Iterator[str]:
+    """Statements as lines of CUDA; `text` prints their expressions."""
     for statement in statements:
         match statement:
             case Let(kind, name, value, constant):
-                yield f"{margin}{'const ' * constant}{kind} {name.text} = {expression_text(value)};"
+                yield f"{margin}{'const ' * constant}{kind} {name.text} = {text(value)};"
             case Assign(target, value):
-                yield f"{margin}{expression_text(target)} = {expression_text(value)};"
+                yield f"{margin}{text(target)} = {text(value)};"
             case Array(kind, name, size, shared, alignment):
                 place = f"__shared__ {f'__align__({alignment}) ' if alignment else ''}" if shared else ""
                 yield f"{margin}{place}{kind} {name.text}[{size}];"
             case Do(call):
-                yield f"{margin}{expression_text(call)};"
+                yield f"{margin}{text(call)};"
             case Barrier(warp):
                 yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
             case Fence():
                 yield f"{margin}__threadfence();"
             case Leave(condition):
-                yield f"{margin}if ({expression_text(condition)}) return;"
+                yield f"{margin}if ({text(condition)}) return;"
             case Break(condition):
-                yield f"{margin}if ({expression_text(condition)}) break;"
+                yield f"{margin}if ({text(condition)}) break;"
             case Aligned(name, kind, count):
                 yield f"{margin}{name.text} = ({kind})__builtin_assume_aligned({name.text}, {count});"
-            case Note(text):
-                yield f"{margin}// {text}"
+            case Note(words):
+                yield f"{margin}// {words}"
             case Block():
-                yield from _block(statement, margin)
+                yield from _block(statement, margin, text)
             case Neighbours():
-                yield from statement_lines(apart(statement), margin)
+                yield from statement_lines(apart(statement), margin, text)
             case Segment(first, last, body):
                 yield f"{margin}if (blockIdx.x >= {first}u && blockIdx.x < {last}u) {{"
-                yield from statement_lines(body, margin + _INDENT)
+                yield from statement_lines(body, margin + _INDENT, text)
                 yield f"{margin}}}"
             case Network(steps):
-                yield from statement_lines(steps, margin)
+                yield from statement_lines(steps, margin, text)
             case Walk():
-                yield from statement_lines([walked(statement)], margin)
+                yield from statement_lines([walked(statement)], margin, text)
             case For(kind, counter, start, test, step, advice, body):
                 if advice:
                     yield f"{margin}#pragma {advice}"
-                head = "" if counter is None else f"{kind} {counter.text} = {expression_text(start)}"
-                rest = [f" {text}" if text else "" for text in map(expression_text, (test, step))]
+                head = "" if counter is None else f"{kind} {counter.text} = {text(start)}"
+                rest = [f" {part}" if part else "" for part in map(text, (test, step))]
                 yield f"{margin}for ({head};{';'.join(rest)}) {{"
-                yield from statement_lines(body, margin + _INDENT)
+                yield from statement_lines(body, margin + _INDENT, text)
                 yield f"{margin}}}"
 
 
-def _block(block: Block, margin: str) -> Iterator[str]:
-    yield f"{margin}if ({expression_text(block.condition)}) {{" if block.condition else f"{margin}{{"
-    yield from statement_lines(block.body, margin + _INDENT)
+def _block(block: Block, margin: str, text: Callable[[Code], str]) -> Iterator[str]:
+    yield f"{margin}if ({text(block.condition)}) {{" if block.condition else f"{margin}{{"
+    yield from statement_lines(block.body, margin + _INDENT, text)
     yield f"{margin}}}"
     if block.otherwise:
         yield f"{margin}else {{"
-        yield from statement_lines(block.otherwise, margin + _INDENT)
+        yield from statement_lines(block.otherwise, margin + _INDENT, text)
         yield f"{margin}}}"
+
+
+def helpers(tree: Tree) -> str:
+    """The definitions of the helpers that a kernel calls."""
+    kinds = kinds_in(tree.body) | {t.kind for t in (*tree.tables, *tree.parameters)}
+    return prelude_for(functions_in(tree.body).union(*(code(kind).functions() for kind in kinds)))
 
 
 def kernel_text(tree: Tree, symbol: str, bounds: str) -> str:
     """A kernel with the helpers that it calls."""
-    used = functions_in(tree.body) | kinds_in(tree.body) | {t.kind for t in (*tree.tables, *tree.parameters)}
     parameters = [
         f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in tree.parameters
     ]
     body = "\n".join(statement_lines(tree.body))
     return (
-        prelude_for(used)
+        helpers(tree)
         + "".join(map(table_text, tree.tables))
         + f'extern "C" __global__ void __launch_bounds__({bounds}) {symbol}(\n    '
         + ",\n    ".join(parameters)

@@ -7,13 +7,14 @@ memory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from hlo_opt.codegen.host_source import keeps_memory, launcher_name, shim, threads_meet
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.lanes import launcher_name, shim
 from hlo_opt.codegen.scalars import memory_type
+from hlo_opt.codegen.threads import changed_at_once, keeps_memory, threads_meet
 from hlo_opt.ir import Shape
+from hlo_opt.ops.code import Name
 
 
 def plain_unit(kernels: Sequence[Kernel]) -> str:
@@ -79,7 +80,7 @@ def _is_watched(kernel: Kernel, name: str) -> bool:
     """Whether what threads do to an array shows a race. Updates of a scatter that are not atomic may meet: HLO leaves open which comes last, or the module promises that none do."""
     if "scatter" not in kernel.kind.split("+") or not name.startswith("out"):
         return True
-    return re.search(rf"&{name}\[|\bhlo_seen_\d+\({name},", kernel.source) is not None
+    return Name(name) in changed_at_once(kernel)
 
 
 def _truth(value: bool) -> str:

@@ -15,7 +15,7 @@ from hlo_opt.codegen.folds import Fold
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import Barrier, Fence, Kept, Leave
 from hlo_opt.ir import ElementType
-from hlo_opt.ops.code import Code, Name, call, cell, code
+from hlo_opt.ops.code import Code, Name, address, call, cell, code
 from hlo_opt.ops.complex_cuda import part_type
 
 
@@ -74,7 +74,7 @@ def last_only(builder: Builder, meeting: Meeting, group: Code) -> None:
     seen = builder.array("unsigned int", builder.numbered("seen"), 1, shared=True)
     builder.add(Barrier())
     with builder.branch(code("{} == 0", THREAD)):
-        builder.assign(cell(seen, 0), call("atomicAdd", code("&{}", cell(meeting.arrived, group)), "1u"))
+        builder.assign(cell(seen, 0), call("atomicAdd", address(meeting.arrived, group), "1u"))
     builder.add(Barrier())
     builder.add(Leave(code(f"{{}} != {meeting.parts - 1}u", cell(seen, 0))))
     builder.add(Fence())

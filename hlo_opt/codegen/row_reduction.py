@@ -230,7 +230,10 @@ def _close(builder: Builder, frame: _Frame, fold: Fold) -> None:
         _fold_lanes(builder, fold, lanes, lane if lanes < WARP else None)
     else:
         _fold_block(builder, frame, fold)
-    leader = code("0") if segment.threads_per_row >= WARP else code("{} % {} - {}", THREAD, WARP, lane)
+    leader = code("0")
+    if segment.threads_per_row < WARP:
+        within = modulo(thread_of(segment.threads_per_row * segment.rows_per_block), WARP)
+        leader = builder.text(add(within, multiply(lane, -1)))
     results = [shuffled(t, "sync", name, leader) for t, name in zip(fold.types, fold.accumulators, strict=True)]
     fold.finish(builder, results, frame.row)
 
@@ -247,8 +250,9 @@ def _fold_block(builder: Builder, frame: _Frame, fold: Fold) -> None:
             tables.append(
                 builder.array(kind, builder.numbered("partial"), warps * segment.rows_per_block, shared=True)
             )
-            with builder.branch(code("{} % {} == 0", lane, WARP)):
-                builder.assign(cell(tables[-1], code("{} / {}", THREAD, WARP)), name)
+            of_warp = builder.text(modulo(Variable(0, segment.threads_per_row - 1, lane.name), WARP))
+            with builder.branch(code("{} == 0", of_warp)):
+                builder.assign(cell(tables[-1], builder.text(divide(thread_of(threads), WARP))), name)
         builder.add(Barrier())
         within = builder.declare("warp_lane", modulo(Variable(0, segment.threads_per_row - 1, lane.name), WARP))
         place = of(within) if warps == WARP else code("({0} < {1} ? {0} : 0)", within, warps)

@@ -14,7 +14,7 @@ from hlo_opt.codegen.tree import Barrier, Break, Let
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize
-from hlo_opt.ops.code import Code, Name, both, call, cell, code
+from hlo_opt.ops.code import Code, Name, address, both, call, code
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.plans.loop import physical_index
@@ -150,7 +150,7 @@ def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Ind
         if how is Update.STORE:
             builder.store(pointer, shape, target, value)
         elif how is Update.ATOMIC:
-            element = code("&{}", cell(pointer, builder.address(shape, target)))
+            element = address(pointer, builder.address(shape, target))
             builder.do(_atomic(monoid(form.combiner) or "", shape.type, element, value))
         elif how is Update.PLAIN:
             current = builder.bind_exact(shape.type, loaded(shape.type, builder.held(pointer, shape, target)))
@@ -189,7 +189,9 @@ def _swap(builder: Builder, form: Form, target: Result, update: Code, index: Ind
         _swap_part(builder, form, target, update, index)
         return
     kind = memory_type(shape.type)
-    element = builder.let(f"{kind}*", "element", code("&{}", cell(pointer, builder.address(shape, index))))
+    element = builder.fresh("element")
+    where = address(pointer, builder.address(shape, index))
+    builder.add(Let(f"{kind}* const", element, where, constant=False))
     word = "unsigned long long" if shape.type.bits == 64 else "unsigned int"
     seen = builder.fresh("seen")
     builder.add(Let(word, seen, call("hlo_seen", element), constant=False))

@@ -19,6 +19,8 @@ class Let:
     constant: bool = True
     is_index: bool = False
     """Whether it is made of indices alone as far as the names in it are."""
+    expression: Expression | None = None
+    """Its value, where that is known as an expression of variables."""
 
 
 @dataclass(slots=True)
@@ -143,9 +145,9 @@ class Walk:
 class Neighbours:
     """`size` elements one after another that a thread takes: all are read, then computed, then written, so that a compiler joins the accesses to memory.
 
-    `arrays` hold what is read ahead and what is made, by element; `bits` hold what fills bytes. `position` and `number` are the variable of an element's place
-    and of its number among them; `position` is declared first in each of `reading`, `making` and `writing`, which run for each element. `writing` and what `filling`
-    does after it happen only where the condition `guard` holds.
+    `arrays` hold what is read ahead and what is made, by element; `bits` hold what fills bytes. `number` is the variable of an element's number among them, and that of its place
+    is declared first in each of `reading`, `making` and `writing`, which run for each element. `writing`, and after it `filling`, happen only where the condition `guard` holds. All may be
+    in `making`, where a compiler joins the accesses anyway.
     """
 
     size: int

@@ -95,23 +95,23 @@ class _Foreseen:
 def each_element(builder: Builder, vector: int, place: Place, compute: Compute, guard: Code = NOTHING) -> None:
     """The statements for `vector` neighbouring elements. Nothing is stored unless the condition `guard` holds."""
     seen = _trial(builder, vector, place, compute)
-    if seen.is_plain or seen.element_bytes * vector > MOST_BYTES:
-        builder.advise("unroll")
-        with builder.loop(vector) as number:
-            store_all(builder, compute(builder, place(builder, number), number), guard)
-        return
-    ahead = [builder.numbered("read") for _ in seen.reads]
-    made = [builder.numbered("bits" if fills else "made") for fills in seen.fills]
     counter = builder.numbered("s")
     number = variable(counter.text, vector)
-    group = Neighbours(vector, counter, guard=guard)
+    group = Neighbours(vector, counter)
+    builder.add(group)
+    if seen.is_plain or seen.element_bytes * vector > MOST_BYTES:
+        with builder.inside(group.making):
+            store_all(builder, compute(builder, place(builder, number), number), guard)
+        return
+    group.guard = guard
+    ahead = [builder.numbered("read") for _ in seen.reads]
+    made = [builder.numbered("bits" if fills else "made") for fills in seen.fills]
     for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
         (group.bits if fills else group.arrays).append(Array(memory_type(store.shape.type), name, vector))
     group.arrays[:0] = [
         Array(memory_type(read.parameter.shape.type), name, vector)
         for name, read in zip(ahead, seen.reads, strict=True)
     ]
-    builder.add(group)
     alone = [(name, store) for name, store, fills in zip(made, seen.stores, seen.fills, strict=True) if not fills]
     if ahead:
         with builder.inside(group.reading):

@@ -64,6 +64,13 @@ class Shuffle:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where an element lies, for what changes it at once."""
+
+    of: Cell
+
+
+@dataclass(frozen=True, slots=True)
 class FirstRound:
     """The condition that a thread which walks with steps of `stride` (see `hlo_opt.codegen.tree.Walk`) is at its first one."""
 
@@ -71,7 +78,8 @@ class FirstRound:
     stride: int
 
 
-Piece = str | Name | Function | Cell | Part | Shuffle | FirstRound
+Special = Name | Function | Cell | Part | Shuffle | FirstRound | Address
+Piece = str | Special
 
 
 class Code:
@@ -115,6 +123,8 @@ class Code:
                     todo += [p for c in (position, first, number) if c is not None for p in c.pieces]
                 case FirstRound(step):
                     todo.append(step)
+                case Address(element):
+                    todo.append(element)
                 case Shuffle(_, register, lane, _):
                     todo += [*reversed(lane.pieces), register]
 
@@ -124,7 +134,12 @@ class Code:
 
     def functions(self) -> Iterator[str]:
         """What it calls."""
-        return (piece.text for piece in self.parts() if isinstance(piece, Function))
+        for piece in self.parts():
+            match piece:
+                case Function(text):
+                    yield text
+                case Part(bits):
+                    yield f"hlo_get_{bits}"
 
 
 Hole = Code | Name | Expression | int | str
@@ -207,6 +222,11 @@ def cell(array: Name, index: Hole) -> Code:
     return Code((Cell(array, of(index)),))
 
 
+def address(array: Name, index: Hole) -> Code:
+    """Where an element of an array lies."""
+    return Code((Address(Cell(array, of(index))),))
+
+
 def both(*conditions: Code) -> Code:
     """The conditions joined by `&&`; those that say nothing are left out."""
     return joined(" && ", [c for c in conditions if c])
@@ -221,11 +241,6 @@ def joined(between: str, parts: list[Code]) -> Code:
     return Code(tuple(made), len(parts) == 1 and parts[0].is_atom)
 
 
-def printed(expression: Code, print_piece: Callable[[Name | Cell | Part | Shuffle | FirstRound], str]) -> str:
+def printed(expression: Code, print_piece: Callable[[Special], str]) -> str:
     """The text, given how a printer writes what is not text."""
-    return "".join(
-        [
-            piece if isinstance(piece, str) else piece.text if isinstance(piece, Function) else print_piece(piece)
-            for piece in expression.pieces
-        ]
-    )
+    return "".join([piece if isinstance(piece, str) else print_piece(piece) for piece in expression.pieces])

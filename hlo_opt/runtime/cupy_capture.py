@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo_opt.codegen.host_source import keeps_memory
+from hlo_opt.codegen.threads import keeps_memory
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
 from hlo_opt.runtime.launch_order import Access, Start, dependencies, starts

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from hlo_opt.codegen.host_plain import plain_unit
-from hlo_opt.codegen.host_source import has_lanes, lanes_unit, launcher_name
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.lanes import has_lanes, lanes_unit, launcher_name
 from hlo_opt.diag import BackendError, CheckError
 from hlo_opt.runtime.compiler import built, cache_directory, find_compiler, has_compiler, takes
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from hlo_opt.codegen.host_source import may_spread
+from hlo_opt.codegen.lanes import may_spread
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.runtime.arena import Arena
 from hlo_opt.runtime.donation import callees_first, origins, unchanged_leaves

@@ -1,0 +1,260 @@
+"""The C++ source of a shared library with kernels in their form as lanes, for speed: the shim, a function for each kernel, and a launcher. `host_plain` has the form that takes the text
+of CUDA as it is.
+
+The functions are printed from the kernels' trees. Where threads do not meet, a loop over the threads of a block becomes vector code (`#pragma omp simd`: threads may run in any order, so also
+side by side); where they meet, `lanes_blocks` makes loops of what is between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+
+from hlo_opt.codegen.cuda import helpers, table_text
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.lanes_blocks import block_function
+from hlo_opt.codegen.lanes_text import ThreadText, index_names, inlined, places_of, variables_in
+from hlo_opt.codegen.threads import is_ordered, leaves, only_counts, threads_meet
+from hlo_opt.codegen.tree import (
+    Aligned,
+    Kept,
+    Leave,
+    Let,
+    Neighbours,
+    Network,
+    Note,
+    Segment,
+    Statement,
+    codes_of,
+    walk,
+)
+from hlo_opt.ir.index_map import Variable, add, multiply
+
+
+def launcher_name(kernel: Kernel) -> str:
+    """The C name of a kernel's launcher: `int launch(void** pointers, long long first, long long last)` runs the blocks from `first` up to `last`;
+    0 when they ran, 1 without memory for fibres."""
+    return f"launch_{kernel.symbol}"
+
+
+def has_lanes(kernel: Kernel) -> bool:
+    """Whether a kernel has a form as lanes; where threads meet in a way that loops cannot follow, it has the plain form only."""
+    return not threads_meet(kernel) or as_loops(kernel) is not None
+
+
+def may_spread(kernel: Kernel) -> bool:
+    """Whether several processors may run blocks of a launch. Two launches of a kernel that keeps memory must not be spread at the same time."""
+    return has_lanes(kernel) and (not is_ordered(kernel) or (threads_meet(kernel) and only_counts(kernel)))
+
+
+@cache
+def shim(name: str) -> str:
+    """The text of a header of the shim, as it is included once."""
+    text = resources.files("hlo_opt.codegen").joinpath(name).read_text(encoding="utf-8")
+    return text.replace("#pragma once\n", "")
+
+
+def lanes_unit(kernels: Sequence[Kernel]) -> str:
+    """One translation unit with the given kernels, which have a form as lanes. Each lies in a namespace of its own, since each brings its helpers."""
+    parts = [shim("host_c.h"), shim("host_shim.h"), shim("host_math.h")]
+    if any(map(_merges, kernels)):
+        parts.append(shim("host_sorts.h"))
+    for number, kernel in enumerate(kernels):
+        loops = as_loops(kernel) if threads_meet(kernel) else None
+        function = _of_threads(kernel) if loops is None else f"{loops}{_block_launcher(kernel)}"
+        parts.append(f"\nnamespace kernel_{number} {{\n{helpers(kernel.tree)}{''.join(_tables(kernel))}{function}}}\n")
+    return "".join(parts)
+
+
+def _merges(kernel: Kernel) -> bool:
+    """Whether it sorts."""
+    return any(isinstance(statement, Network) for statement in walk(kernel.tree.body))
+
+
+def _tables(kernel: Kernel) -> Iterator[str]:
+    """Constants, and memory in which blocks meet: one processor runs them all, and another may run the same kernel for somebody else at that time. Where blocks only count themselves,
+    the memory is there twice: a thread's own for a launch on one processor, and what all processors see."""
+    for table in kernel.tree.tables:
+        if not isinstance(table, Kept):
+            yield table_text(table)
+        elif only_counts(kernel):
+            name = table.name.text
+            yield f"static __thread {table.kind} {name}_own[{table.size}];\nstatic {table.kind} {name}_all[{table.size}];\n"
+        else:
+            yield f"static __thread {table.kind} {table.name.text}[{table.size}];\n"
+
+
+@lru_cache(maxsize=1024)
+def as_loops(kernel: Kernel) -> str | None:
+    """A function of a whole block for a kernel whose threads meet; None where only fibres will do."""
+    counts = only_counts(kernel)
+    alone = "const bool hlo_alone, " if counts else ""
+    signature = f"static inline void {_inner(kernel)}({alone}{_indices_of('blockIdx')}, {_parameters(kernel)})"
+    kept = [table for table in kernel.tree.tables if isinstance(table, Kept)] if counts else []
+    chosen = [f"{t.kind}* const {t.name.text} = hlo_alone ? {t.name.text}_own : {t.name.text}_all;" for t in kept]
+    return block_function(
+        signature,
+        kernel.tree.body,
+        kernel.launch.block,
+        simd=counts or not is_ordered(kernel),
+        counts=counts,
+        chosen="\n".join(chosen),
+    )
+
+
+def _parameters(kernel: Kernel) -> str:
+    return ", ".join(f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in kernel.tree.parameters)
+
+
+def _indices_of(*names: str) -> str:
+    return ", ".join(f"const hlo::Index {name}" for name in names)
+
+
+def _inner(kernel: Kernel) -> str:
+    return f"{kernel.symbol}_thread"
+
+
+def _head(kernel: Kernel) -> tuple[str, str, str]:
+    """A launcher's signature, the declarations of its pointers, and their names."""
+    kinds = [f"{'const ' * p.constant}{p.kind}*" for p in kernel.tree.parameters]
+    pointers = "".join(f"  {kind} p{k} = ({kind})pointers[{k}];\n" for k, kind in enumerate(kinds))
+    signature = f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long first, long long last)'
+    return signature, pointers, ", ".join(f"p{k}" for k in range(len(kinds)))
+
+
+def _block_launcher(kernel: Kernel) -> str:
+    """The launcher of a function for a whole block."""
+    grid = kernel.launch.grid
+    signature, pointers, names = _head(kernel)
+    alone = f"first == 0 && last == {grid}, " if only_counts(kernel) else ""
+    call = f"{_inner(kernel)}({alone}hlo::Index{{(int)b, 0, 0}}, {names});"
+    result = "hlo::asked_for_failure()" if _merges(kernel) else "0"
+    known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
+    return f"{signature} {{\n{pointers}  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n  return {result};\n}}\n"
+
+
+# ---- kernels whose threads do not meet
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Blocks of a launch from `first` up to `last`, the function that a thread of them runs, and how many neighbouring elements each of its so many threads takes, where not
+    one."""
+
+    first: int
+    last: int
+    function: str
+    leaves: bool
+    vector: int = 1
+    threads: int = 0
+
+
+def _of_threads(kernel: Kernel) -> str:
+    """A function of a thread for each segment, and the launcher: vector code for all segments at once would compute each for every thread."""
+    texts, parts = [], []
+    for number, segment in enumerate(_segments(kernel)):
+        name = f"{_inner(kernel)}_{number}"
+        made, part = _function(kernel, segment, name)
+        texts.append(made)
+        parts.append(part)
+    return "".join(texts) + _launcher(kernel, parts)
+
+
+def _segments(kernel: Kernel) -> list[Segment]:
+    """The segments of a kernel, each with what stands in front of them all."""
+    body = kernel.tree.body
+    found = [statement for statement in body if isinstance(statement, Segment)]
+    if not found:
+        return [Segment(0, kernel.launch.grid, list(body))]
+    before = [statement for statement in body if not isinstance(statement, Segment)]
+    return [Segment(segment.first, segment.last, [*before, *segment.body]) for segment in found]
+
+
+def _function(kernel: Kernel, segment: Segment, name: str) -> tuple[str, _Part]:
+    body: list[Statement] = [s for s in segment.body if not isinstance(s, Aligned | Note)]
+    part = _Part(segment.first, segment.last, name, leaves(body))
+    text, lines = ThreadText(), list[str]()
+    spread = _spread(body)
+    if spread is not None:
+        thread, group, count = spread
+        part = _Part(segment.first, segment.last, name, leaves(body), group.size, count)
+        text, lines = _taken_apart(kernel, segment, thread, group)
+        places = places_of(group, thread.name)
+        inside = [s for s in text.merged(group) if not any(s is place for place in places)]
+        lines = [*text.lines(body[:-1]), *lines]
+        body = inside
+    parameters = f"{_indices_of('threadIdx', 'blockIdx')}, const long long hlo_part, const long long hlo_live"
+    printed = "\n".join([*lines, *text.lines(body)])
+    return f"__global__ void {name}({parameters}, {_parameters(kernel)}) {{\n{printed}\n}}\n", part
+
+
+def _spread(body: Sequence[Statement]) -> tuple[Let, Neighbours, int] | None:
+    """Where all that a thread does is to take neighbouring elements: the declaration of its number, what it does, and how many threads do. Each may then take elements that lie as
+    far apart as there are threads, so that neighbouring threads have neighbouring elements."""
+    *before, group = body or [Note("")]
+    declared = [statement for statement in before if isinstance(statement, Let)]
+    others = [statement for statement in before if not isinstance(statement, Let | Leave)]
+    if not isinstance(group, Neighbours) or group.bits or len(declared) != 1 or others:
+        return None
+    thread = declared[0]
+    places = places_of(group, thread.name)
+    inside = [statement for statement in walk([group]) if not any(statement is place for place in places)]
+    if not places or any(thread.name.text in _mentioned(statement, [p.name.text for p in places]) for statement in inside):
+        return None
+    number = next(v for v in variables_in(places[0]) if v.name == thread.name.text)
+    return thread, group, number.high + 1
+
+
+def _mentioned(statement: Statement, replaced: Sequence[str]) -> set[str]:
+    if isinstance(statement, Let):
+        return index_names(statement, replaced)
+    return {name.text for expression in codes_of(statement) for name in expression.names()}
+
+
+def _taken_apart(
+    kernel: Kernel, segment: Segment, thread: Let, group: Neighbours
+) -> tuple[ThreadText, list[str]]:
+    """What prints a thread that takes the element `hlo_part` of a vector, of `hlo_live` threads of its block that have some: a block's first position, and what the thread adds to
+    it, are apart, so that the compiler sees that digits of positions are neighbours or the same."""
+    span = kernel.launch.block * group.size
+    block = Variable(0, segment.last - segment.first - 1, "hlo_block")
+    position = add(multiply(block, span), Variable(0, span - 1, "hlo_inside"))
+    places = places_of(group, thread.name)
+    text = ThreadText({place.name.text: position for place in places})
+    lines = [
+        f"const long long hlo_block = blockIdx.x - {segment.first};",
+        "const long long hlo_inside = hlo_part * hlo_live + threadIdx.x;",
+        f"const int {group.number.text} = (int)hlo_part;",
+        *(f"const {place.kind} {place.name.text} = {text.text(inlined(position))};" for place in places),
+    ]
+    return text, lines
+
+
+def _launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
+    """The launcher of functions of a thread: loops over blocks and threads."""
+    signature, pointers, names = _head(kernel)
+    simd = "" if is_ordered(kernel) else "#pragma omp simd\n"
+    loops = []
+    block = kernel.launch.block
+    for part in parts:
+        # blocks before the last one are whole: the compiler sees that none of their threads leaves early
+        whole = part.last - 1 if part.last - part.first > 1 and part.leaves else part.last
+        for low, high in ((part.first, whole), (whole, part.last)):
+            if low >= high:
+                continue
+            begin = "first" if low == 0 else f"(first < {low} ? {low} : first)"
+            known = f"if (b < {low} || b >= {high}) __builtin_unreachable();"
+            live = str(block)
+            if part.vector > 1 and high == part.last:
+                rest = f"{part.threads} - (b - {part.first}) * {block}"
+                live = f"({rest} < {block} ? {rest} : {block})"
+            indices = "hlo::Index{t, 0, 0}, hlo::Index{(int)b, 0, 0}"
+            loops.append(
+                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); ++b) {{\n    {known}\n"
+                f"  for (long long part = 0; part < {part.vector}; ++part) {{\n"
+                f"{simd}    for (int t = 0; t < {block}; ++t)\n"
+                f"      {part.function}({indices}, part, {live}, {names});\n  }}}}\n"
+            )
+    return f"{signature} {{\n{pointers}{''.join(loops)}  return 0;\n}}\n"

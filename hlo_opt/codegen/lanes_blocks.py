@@ -1,0 +1,554 @@
+"""Kernels whose threads meet, as loops over the threads of a block: one loop for each stretch between two meetings.
+
+What a thread keeps from one stretch to the next lies in an array with an element per thread; a shuffle reads another thread's element. Loops and conditions that contain
+a meeting must be the same for all threads of a block, and so run around the loops over the threads (J. Stratton et al., "MCUDA: An Efficient Implementation
+of CUDA Kernels for Multi-Core CPUs", 2008). A loop in which each thread walks elements that lie a stride apart is turned inside out: neighbouring threads
+then read neighbouring elements in one vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hlo_opt.codegen.builder import BLOCK, THREAD
+from hlo_opt.codegen.lanes_text import ThreadText, digits_in, index_names, inlined, places_of
+from hlo_opt.codegen.threads import leaves, meets
+from hlo_opt.codegen.tree import (
+    Aligned,
+    Array,
+    Assign,
+    Barrier,
+    Block,
+    Fence,
+    For,
+    Leave,
+    Let,
+    Merge,
+    Neighbours,
+    Network,
+    Note,
+    Segment,
+    Statement,
+    Walk,
+    codes_of,
+    functions_in,
+    names_in,
+    walk,
+)
+from hlo_opt.ir.index_map import (
+    Expression,
+    Variable,
+    add,
+    constant,
+    multiply,
+    substitute,
+    variables_of,
+)
+from hlo_opt.ops.code import Cell, Code, FirstRound, Name, Part, Shuffle, of
+
+WARP = 32
+_WIDE = "long long"
+_GROUP, _LANE = "hlo_group", "hlo_lane"
+_WHOLE, _PART = "const bool hlo_whole = true;", "const bool hlo_whole = false;"
+"""Whether all threads have an element in a round of a strided loop."""
+
+
+class UnknownError(Exception):
+    """The kernel has something that loops cannot follow."""
+
+
+@dataclass(eq=False)
+class _Stretch:
+    """Statements that every thread does without meeting another."""
+
+    items: list[Statement] = field(default_factory=list)
+    step: _Step | None = None
+    """Where the stretch is what each thread does in a round of a walk: how it finds its element."""
+
+
+@dataclass(eq=False)
+class _Step:
+    """A thread's element in a round of a walk that is turned inside out: the walk's `base` and the thread's own place together make its element's. `vector`: the thread takes several, and
+    this is one of them, whose place `places` declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only there, a thread is at its first element."""
+
+    walk: Walk
+    base: str
+    vector: Neighbours | None
+    places: list[Let]
+    is_bounded: bool
+    is_always_first: bool
+
+
+@dataclass(eq=False)
+class _Around:
+    """A loop or a condition that is the same for all threads, around stretches."""
+
+    header: str
+    inside: list[_Node]
+
+
+_Node = _Stretch | _Around | str
+"""A string is a statement that is the same for all threads."""
+
+
+def block_function(
+    signature: str, body: Sequence[Statement], block: int, *, simd: bool, counts: bool = False, chosen: str = ""
+) -> str | None:
+    """The function `signature` with the body of a kernel for all threads of a block of that size; None where loops cannot follow it. `chosen` are its first lines. With `simd`, threads
+    that do not meet go side by side; with `counts`, blocks count themselves on several processors."""
+    try:
+        return _Writer(block, simd, counts).function(signature, body, chosen)
+    except UnknownError:
+        return None
+
+
+class _Writer(ThreadText):
+    def __init__(self, block: int, simd: bool, counts: bool) -> None:
+        super().__init__({}, {"atomicAdd": "hlo::arrive"} if counts else {})
+        self.block, self.simd = block, simd
+        self.fills = False
+        """Whether threads write bytes that hold several elements, and so must have those in all rounds."""
+        self.pure: dict[str, Let] = {}
+        """Constants of a thread that are cheap to compute again in each stretch."""
+        self.full: dict[str, Expression] = {}
+        """Index constants as expressions of the thread, the block and loop counters."""
+        self.uniform: set[str] = {BLOCK.text}
+        """Constants and counters that are the same for all threads."""
+        self.types: dict[str, str] = {}
+        self.homes: dict[str, _Stretch] = {}
+        """Where a thread's variable is declared."""
+        self.shared: list[Array] = []
+        self.arrays_of: dict[str, str] = {}
+        """Types of what has an element per thread, by name."""
+        self.banks: dict[str, Array] = {}
+        """Each thread's own arrays, by name."""
+        self.shown: dict[int, str] = {}
+        """Where the register that a statement reads from another thread is found, by the statement."""
+        self.keeps_leaves = self.left = False
+        """Whether threads leave before others do; whether such a stretch has been written."""
+        self.current = _Stretch()
+        self.made = 0
+        self.lanes = WARP
+        self.step: _Step | None = None
+
+    # ---- into stretches
+
+    def function(self, signature: str, body: Sequence[Statement], chosen: str) -> str:
+        self.fills = any(f.startswith("hlo_fill_") for f in functions_in(body))
+        nodes = self.sequence(body)
+        self.spill(nodes)
+        lines = [f"{signature} {{", *([chosen] if chosen else [])]
+        lines += [f"{array.kind} {array.name.text}[{array.size}];" for array in self.shared]
+        lines += [f"{kind} {name}_of[{self.block}];" for name, kind in self.arrays_of.items()]
+        lines += [f"{b.kind} {name}_of[{b.size}][{self.block}];" for name, b in self.banks.items()]
+        if self.keeps_leaves:
+            lines.append(f"unsigned char hlo_left[{self.block}] = {{}};")
+        lines += self.written(nodes)
+        lines.append("}")
+        return "\n".join(lines) + "\n"
+
+    def sequence(self, items: Sequence[Statement]) -> list[_Node]:
+        nodes: list[_Node] = []
+        outer, self.current = self.current, _Stretch()
+        for item in items:
+            self.item(item, nodes)
+        self.flush(nodes)
+        self.current = outer
+        return nodes
+
+    def flush(self, nodes: list[_Node]) -> None:
+        if self.current.items:
+            nodes.append(self.current)
+        self.current = _Stretch()
+
+    def item(self, item: Statement, nodes: list[_Node]) -> None:
+        match item:
+            case Note():
+                return
+            case Array(kind, name, shared=shared):
+                self.declare(name, kind)
+                if shared:
+                    self.shared.append(item)
+                    self.uniform.add(name.text)
+                else:
+                    self.banks[name.text] = item
+                return
+            case Barrier():
+                self.flush(nodes)
+                return
+            case Fence() | Aligned():
+                self.flush(nodes)
+                nodes.append("hlo::fence();" if isinstance(item, Fence) else next(iter(self.other(item))))
+                return
+            case Network(merge=merge):
+                self.flush(nodes)
+                nodes.append("\n".join(self.merges(merge)))
+                return
+            case Leave(condition):
+                if self.is_same(condition):  # all threads leave, or none
+                    self.flush(nodes)
+                    nodes.append(f"if ({self.text(condition)}) return;")
+                else:
+                    self.keeps_leaves = True
+                    self.current.items.append(item)
+                    self.flush(nodes)
+                return
+            case Let():
+                self.let_item(item, nodes)
+                return
+            case Block() | For() | Walk() | Neighbours() | Segment():
+                self.compound(item, nodes)
+                return
+        self.exchanged(item, nodes)
+        self.current.items.append(item)
+
+    def let_item(self, item: Let, nodes: list[_Node]) -> None:
+        name = item.name.text
+        self.declare(item.name, item.kind)
+        if self.is_pure(item):
+            full = item.expression and substitute(item.expression, self.full)
+            if full is not None:
+                self.full[name] = full
+            if self.is_uniform(index_names(item)):
+                self.flush(nodes)
+                nodes.append(f"const {_WIDE} {name} = {self.text(item.value)};")
+                self.uniform.add(name)
+                self.full.pop(name, None)
+            else:
+                self.pure[name] = item
+            return
+        self.exchanged(item, nodes)
+        self.homes[name] = self.current
+        self.current.items.append(item)
+
+    def declare(self, name: Name, kind: str) -> None:
+        self.types[name.text] = kind
+
+    def is_pure(self, item: Let) -> bool:
+        """Whether a declaration is a constant of indices alone."""
+        plain = all(isinstance(piece, str | Name) for piece in item.value.parts())
+        known = self.pure.keys() | self.uniform | {THREAD.text}
+        return item.is_index and item.constant and plain and index_names(item) <= known
+
+    def is_uniform(self, names: set[str]) -> bool:
+        return names <= self.uniform
+
+    def is_same(self, condition: Code) -> bool:
+        """Whether a condition is the same for all threads, given that none writes the shared memory that it reads."""
+        plain = not any(isinstance(piece, Shuffle | Part | FirstRound) for piece in condition.parts())
+        return plain and self.is_uniform({name.text for name in condition.names()})
+
+    def compound(self, item: Block | For | Walk | Neighbours | Segment, nodes: list[_Node]) -> None:
+        if isinstance(item, Segment):
+            self.around(f"if ({BLOCK.text} >= {item.first} && {BLOCK.text} < {item.last})", item.body, nodes)
+            return
+        if not meets([item]):
+            if leaves([item]):
+                raise UnknownError("a thread leaves")
+            if isinstance(item, Walk) and self.is_own(item.start):
+                self.flush(nodes)
+                nodes.append(self.inside_out(item))
+            else:
+                self.current.items.append(item)
+            return
+        match item:
+            case Block(condition, body, otherwise):
+                if not self.is_same(condition) or any(isinstance(p, Cell) for p in condition.parts()):
+                    raise UnknownError("a condition that is not the same for all threads")
+                self.around(f"if ({self.text(condition)})" if condition else "", body, nodes)
+                if otherwise:
+                    self.around("else", otherwise, nodes)
+            case For(kind, Name() as name, first, test, step, _, body):
+                self.declare(name, kind)
+                self.uniform.add(name.text)
+                same = all(map(self.is_same, (first, test, step)))
+                if not same or any(isinstance(s, Leave) for s in body):
+                    raise UnknownError("a loop that is not the same for all threads")
+                header = f"for ({kind} {name.text} = {self.text(first)}; {self.text(test)}; {self.text(step)})"
+                self.around(header, body, nodes)
+            case _:
+                raise UnknownError("threads meet on their ways")
+
+    def around(self, header: str, body: Sequence[Statement], nodes: list[_Node]) -> None:
+        self.flush(nodes)
+        nodes.append(_Around(header, self.sequence(body)))
+
+    def is_own(self, start: Expression) -> bool:
+        return isinstance(start, Variable) and (start.name == THREAD.text or start.name in self.pure)
+
+    def inside_out(self, item: Walk) -> _Around:
+        """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here, elements that lie as far apart as there are threads:
+        which thread has which of a round's does not matter as long as it keeps them."""
+        assert isinstance(item.start, Variable)
+        base = f"hlo_base{self.made}"
+        self.made += 1
+        self.declare(item.name, _WIDE)
+        start = item.start.name
+        before = self.before(self.full.get(start, item.start))
+        vector = self.vector_of(item)
+        places = places_of(vector, item.name) if vector is not None else []
+        fits = item.start.high < item.stride  # every thread starts before the first one's second element
+        stretch = _Stretch(step=_Step(item, base, vector, places, before is not None, fits))
+        node = _Around("", [stretch])
+        if vector is None:
+            stretch.items += item.body
+        else:
+            number = vector.number
+            self.declare(number, "int")
+            self.uniform.add(number.text)
+            header = f"for (int {number.text} = 0; {number.text} < {vector.size}; ++{number.text})"
+            node = _Around(header, [stretch])
+            stretch.items += self.merged(vector)
+        self.homes[item.name.text] = stretch
+        for statement in stretch.items:
+            if isinstance(statement, Let):
+                self.declare(statement.name, _WIDE if any(statement is p for p in places) else statement.kind)
+                self.homes[statement.name.text] = stretch
+        whole = item.end // item.stride * item.stride if fits else 0  # up to there every thread has an element
+        if item.counter is not None:
+            self.declare(item.counter, "int")
+            self.uniform.add(item.counter.text)
+
+        def part(low: int, high: int, is_whole: str) -> _Around:
+            inside: list[_Node] = [is_whole, node]
+            if before is not None:
+                rest = f"{item.end} - {base} - ({before})"
+                live = f"{rest} < 0 ? 0 : {rest} < {self.block} ? {rest} : {self.block}"
+                inside.insert(1, f"const {_WIDE} hlo_live = {self.block if is_whole == _WHOLE else live};")
+            if item.counter is not None:
+                inside.insert(0, f"const int {item.counter.text} = {base} / {item.stride};")
+            return _Around(f"for ({_WIDE} {base} = {low}; {base} < {high}; {base} += {item.stride})", inside)
+
+        parts: list[_Node] = [part(0, whole, _WHOLE)] if whole else []
+        if whole < item.end:
+            parts.append(part(whole, item.end, _PART))
+        return _Around("", parts)
+
+    def vector_of(self, item: Walk) -> Neighbours | None:
+        """Where all that a round does is to take neighbours: these."""
+        only = item.body[0] if len(item.body) == 1 else None
+        if self.fills or not isinstance(only, Neighbours):
+            return None
+        return only if places_of(only, item.name) else None
+
+    def before(self, start: Expression) -> str | None:
+        """What is the same for all threads in an index that is the thread's and something more; None for any other index."""
+        rest = substitute(start, {THREAD.text: constant(0)})
+        if THREAD.text not in variables_of(start) or not self.is_uniform(set(variables_of(rest))):
+            return None
+        at_one = substitute(start, {THREAD.text: constant(1)})
+        is_sum = at_one == add(rest, constant(1)) and not any(THREAD.text in variables_of(d) for d in digits_in(start))
+        return self.text(inlined(rest)) if is_sum else None
+
+    def exchanged(self, item: Statement, nodes: list[_Node]) -> None:
+        """Where a statement reads other threads' registers: the stretch before it shows these in an array."""
+        found = [p for c in codes_of(item) for p in c.parts() if isinstance(p, Shuffle)]
+        if not found:
+            return
+        register = found[0].register.text
+        if len(found) > 1 or not isinstance(item, Let) or register not in self.types:
+            raise UnknownError("several shuffles in a statement")
+        store = f"hlo_shown{self.made}"
+        self.made += 1
+        self.arrays_of[store] = self.types[register]
+        self.shown[id(item)] = store
+        self.current.items.append(Assign(of(Name(store)), of(Name(register))))
+        self.flush(nodes)
+
+    def merges(self, merge: Merge) -> Iterator[str]:
+        """What orders the lines of a block, a line after the other."""
+        shared, length = merge.in_shared, merge.length
+        yield "{"
+        yield f"struct hlo_item {{ {' '.join(f'{kind} {table.text};' for kind, table in merge.tables)} }};"
+        if shared:
+            yield f"hlo_item hlo_held[{length}], hlo_spare[{length}];"
+        else:
+            yield f"hlo_item *const hlo_held = (hlo_item*)__builtin_malloc(2 * {length}ll * sizeof(hlo_item));"
+            yield "if (!hlo_held) { hlo::sorts_failed = true; return; }"
+            yield f"hlo_item *const hlo_spare = hlo_held + {length};"
+        line, place = merge.line.text, merge.place.text
+        yield f"for (int {line} = 0; {line} < {merge.lines}; ++{line}) {{"
+        if merge.live:
+            yield f"if (!({self.text(merge.live)})) continue;"
+        every = f"for (int {place} = 0; {place} < {length}; ++{place}) {{"
+        at = self.text(merge.cell)
+        yield every
+        yield from self.lines(merge.placing)
+        yield from (f"hlo_held[{place}].{table.text} = {table.text}[{at}];" for _, table in merge.tables)
+        yield "}"
+        items = f"const hlo_item& {merge.one.text}, const hlo_item& {merge.two.text}"
+        yield f"hlo::merge_sort(hlo_held, hlo_spare, {length}, false, [&]({items}) -> bool {{"
+        yield from self.lines(merge.comparing)
+        yield f"return {self.text(merge.less)};"
+        yield "});"
+        yield every
+        yield from self.lines(merge.placing)
+        yield from (f"{table.text}[{at}] = hlo_held[{place}].{table.text};" for _, table in merge.tables)
+        yield "}"
+        yield "}"
+        yield "}" if shared else "__builtin_free(hlo_held);\n}"
+
+    # ---- out of stretches
+
+    def spill(self, nodes: Sequence[_Node]) -> None:
+        """Give an array to each variable that another stretch than its own mentions."""
+        for node in nodes:
+            if isinstance(node, _Around):
+                self.spill(node.inside)
+            elif isinstance(node, _Stretch):
+                for name in sorted(n.text for n in names_in(node.items)):
+                    home = self.homes.get(name)
+                    if home is not None and home is not node:
+                        self.arrays_of.setdefault(name, self.types[name])
+
+    def written(self, nodes: Sequence[_Node]) -> Iterator[str]:
+        for node in nodes:
+            if isinstance(node, str):
+                yield node
+            elif isinstance(node, _Around):
+                yield f"{node.header} {{"
+                yield from self.written(node.inside)
+                yield "}"
+            else:
+                yield from self.stretch(node)
+
+    def stretch(self, node: _Stretch) -> Iterator[str]:
+        self.values = {THREAD.text: Variable(0, self.block - 1, THREAD.text)}
+        needed = self.needed(node)
+        pure = [item for name, item in self.pure.items() if name in needed]
+        self.lanes, self.step = self.lanes_of(node, pure), node.step
+        lane = Variable(0, self.lanes - 1, _LANE)
+        groups = -(-self.block // self.lanes)
+        thread = add(multiply(Variable(0, groups - 1, _GROUP), self.lanes), lane)
+        self.values = {THREAD.text: thread}
+        if node.step is not None:  # a digit of an element's place is one of what its place is here
+            self.values.update((p.name.text, _as_wide(p)) for p in node.step.places)
+        bounded = node.step is not None and node.step.is_bounded
+        end = "hlo_live" if bounded else str(self.block)
+        last, rest = str(self.lanes), f"{end} - hlo_first"
+        if bounded or self.block % self.lanes:
+            whole = "hlo_whole || " if node.step is not None and self.block % self.lanes == 0 else ""
+            last = f"({whole}{rest} >= {self.lanes} ? {self.lanes} : {rest})"
+        yield f"for (long long {_GROUP} = 0; {_GROUP} * {self.lanes} < {end}; ++{_GROUP}) {{"
+        yield f"const long long hlo_first = {_GROUP} * {self.lanes};"
+        if self.simd and not self.is_apart(node):
+            yield "#pragma omp simd"
+        yield f"for (long long {_LANE} = 0; {_LANE} < {last}; ++{_LANE}) {{"
+        yield "const long long hlo_thread = hlo_first + hlo_lane;"
+        if self.left:
+            yield "if (hlo_left[hlo_thread]) continue;"
+        self.left |= any(isinstance(item, Leave) for item in node.items)
+        for item in pure:
+            yield f"const {_WIDE} {item.name.text} = {self.value(item)};"
+        if node.step is not None:
+            yield from self.element(node.step)
+        yield from self.lines(node.items)
+        yield "}"
+        yield "}"
+        self.step, self.values = None, {}
+
+    def needed(self, node: _Stretch) -> set[str]:
+        """The index constants that a stretch mentions."""
+        todo = [name.text for name in names_in(node.items)]
+        for statement in walk(node.items):
+            if isinstance(statement, Let):
+                todo += index_names(statement, self.values)
+        if node.step is not None:
+            todo += variables_of(node.step.walk.start)
+        needed: set[str] = set()
+        while todo:
+            name = todo.pop()
+            if name in self.pure and name not in needed:
+                needed.add(name)
+                todo += index_names(self.pure[name], self.values)
+        return needed
+
+    def lanes_of(self, node: _Stretch, pure: Sequence[Let]) -> int:
+        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours."""
+        if self.shown_in(node):
+            return WARP
+        declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
+        found = {d for item in declared if item.expression is not None for d in _divisors(item.expression)}
+        return min((d for d in found if d in (8, 16)), default=WARP)
+
+    def shown_in(self, node: _Stretch) -> bool:
+        return any(id(item) in self.shown for item in node.items)
+
+    def is_apart(self, node: _Stretch) -> bool:
+        """Whether a thread does something without others beside it: what other blocks see."""
+        return "atomicAdd" in functions_in(node.items)
+
+    def element(self, step: _Step) -> Iterator[str]:
+        """A thread's element in a round of a walk."""
+        item, base = step.walk, step.base
+        start = self.text(inlined(item.start))
+        yield f"const {_WIDE} {self.name(item.name.text)} = {start} + {base};"
+        if not step.is_bounded:
+            yield f"if (!hlo_whole && !({self.name(item.name.text)} < {item.end})) continue;"
+        if step.vector is not None:
+            width = f"(hlo_whole || {item.end} - {base} > {item.stride} ? {item.stride} : {item.end} - {base})"
+            number = step.vector.number.text
+            for place in step.places:
+                name = self.name(place.name.text)
+                yield f"const {_WIDE} {name} = {base} * {step.vector.size} + {number} * {width} + {start};"
+
+    # ---- a thread's statements
+
+    def statement(self, statement: Statement) -> Iterator[str]:
+        """One statement."""
+        if isinstance(statement, Leave):
+            yield f"if ({self.text(statement.condition)}) {{ hlo_left[hlo_thread] = 1; continue; }}"
+        elif isinstance(statement, Let) and self.is_place(statement):
+            return
+        else:
+            yield from super().statement(statement)
+
+    def is_place(self, let: Let) -> bool:
+        """Whether a declaration is that of a vector's element, which the walk gives."""
+        return self.step is not None and any(place is let for place in self.step.places)
+
+    def let(self, let: Let) -> str:
+        """A declaration; of what other stretches need, an assignment."""
+        self.shuffled = self.shown.get(id(let), "")
+        name = let.name.text
+        if name in self.arrays_of:
+            return f"{self.name(name)} = {self.value(let)};"
+        return super().let(let)
+
+    shuffled = ""
+
+    def name(self, text: str) -> str:
+        """A variable, an array or a pointer; the thread's own in their arrays."""
+        if text == THREAD.text:
+            return "hlo_thread"
+        return f"{text}_of[hlo_thread]" if text in self.arrays_of else text
+
+    def cell(self, array: Name, index: Code) -> str:
+        """An element of an array; of a thread's own next to the other threads'."""
+        if array.text in self.banks:
+            return f"{array.text}_of[{self.text(index)}][hlo_thread]"
+        return super().cell(array, index)
+
+    def first_round(self, step: Name, stride: int) -> str:
+        """The condition that a thread is at its first step."""
+        at = self.step
+        if at is not None and at.walk.name == step and at.is_always_first:
+            return f"{at.base} == 0"
+        return super().first_round(step, stride)
+
+    def shuffle(self, shuffle: Shuffle) -> str:
+        """What another thread's register holds."""
+        other = f"hlo::lane_{'down' if shuffle.kind == 'down' else 'at'}((int)hlo_lane, (int)({self.text(shuffle.lane)}), {WARP})"
+        return f"{self.shuffled}_of[hlo_first + {other}]"
+
+
+def _as_wide(place: Let) -> Variable:
+    """The variable that a declaration makes."""
+    assert place.expression is not None
+    return Variable(place.expression.low, place.expression.high, place.name.text)
+
+
+def _divisors(expression: Expression) -> set[int]:
+    """What the thread's number is divided by in an expression."""
+    return {d.divisor for d in digits_in(expression) if isinstance(d.left, Variable) and d.left.name == THREAD.text}

@@ -1,0 +1,229 @@
+"""How a thread's statements are printed where threads run side by side as the lanes of a CPU's vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from hlo_opt.codegen.cuda import statement_lines, walked
+from hlo_opt.codegen.index_text import digit_text, render
+from hlo_opt.codegen.tree import Array, Assign, Block, For, Let, Neighbours, Segment, Statement, Walk
+from hlo_opt.ir.index_map import (
+    Expression,
+    Product,
+    Quotient,
+    Remainder,
+    Sum,
+    Variable,
+    constant,
+    substitute,
+    variables_of,
+)
+from hlo_opt.ops.code import (
+    Address,
+    Cell,
+    Code,
+    FirstRound,
+    Function,
+    Name,
+    Part,
+    Shuffle,
+    Special,
+    code,
+    printed,
+)
+
+_FUNCTIONS = {"hlo_near_vector": "hlo::near_element"}
+"""What stands for helpers that speak of a vector's neighbours: here each element is by itself."""
+
+
+def inlined(expression: Expression) -> Code:
+    """An index expression without variables for its digits."""
+
+    def digit(found: Expression) -> Code:
+        return code("({})", digit_text(found, code("({})", render(found.left, digit))))  # type: ignore[attr-defined]  # a quotient or a remainder
+
+    return render(expression, digit)
+
+
+class ThreadText:
+    """Prints a thread's statements. `values` are what index variables stand for where that is another place than on a GPU; `functions` replaces names of functions."""
+
+    def __init__(self, values: Mapping[str, Expression] | None = None, functions: Mapping[str, str] | None = None):
+        self.values = dict(values or {})
+        self.functions = {**_FUNCTIONS, **(functions or {})}
+        self.scalars: dict[Name, str] = {}
+        """Arrays of neighbouring elements that are a variable here, of these types, one element being taken at a time."""
+
+    # ---- expressions
+
+    def text(self, expression: Code) -> str:
+        """An expression."""
+        return printed(expression, self.piece)
+
+    def piece(self, piece: Special) -> str:
+        """A piece of an expression that is no text."""
+        match piece:
+            case Name(text):
+                return self.name(text)
+            case Function(text):
+                return self.functions.get(text, text)
+            case Cell(array, index):
+                return self.cell(array, index)
+            case Address(element):
+                return f"&{self.piece(element)}"
+            case Part(bits, array, position):
+                return f"hlo_get_{bits}({self.name(array.text)}, {self.text(position)})"
+            case FirstRound(step, stride):
+                return self.first_round(step, stride)
+            case Shuffle():
+                return self.shuffle(piece)
+
+    def name(self, text: str) -> str:
+        """A variable, an array or a pointer."""
+        return text
+
+    def cell(self, array: Name, index: Code) -> str:
+        """An element of an array."""
+        return array.text if array in self.scalars else f"{self.name(array.text)}[{self.text(index)}]"
+
+    def first_round(self, step: Name, stride: int) -> str:
+        """The condition that a thread is at its first step."""
+        return f"{self.name(step.text)} < {stride}"
+
+    def shuffle(self, shuffle: Shuffle) -> str:
+        """What another thread's register holds."""
+        raise AssertionError("threads that do not meet read no registers of each other")
+
+    # ---- statements
+
+    def lines(self, statements: Sequence[Statement]) -> Iterator[str]:
+        """Statements, a line each."""
+        for statement in statements:
+            yield from self.statement(statement)
+
+    def statement(self, statement: Statement) -> Iterator[str]:
+        """One statement."""
+        match statement:
+            case Let():
+                yield self.let(statement)
+            case Assign(Code(pieces=(Cell(array, _),)), value) if array in self.scalars:
+                yield f"const {self.scalars[array]} {array.text} = {self.text(value)};"
+            case Assign(target, value):
+                yield f"{self.text(target)} = {self.text(value)};"
+            case Block(condition, body, otherwise):
+                yield f"{f'if ({self.text(condition)}) ' if condition else ''}{{"
+                yield from self.lines(body)
+                yield "}"
+                if otherwise:
+                    yield "else {"
+                    yield from self.lines(otherwise)
+                    yield "}"
+            case For(kind, name, first, test, step, _, body):
+                head = "" if name is None else f"{kind} {self.name(name.text)} = {self.text(first)}"
+                yield f"for ({head}; {self.text(test)}; {self.text(step)}) {{"
+                yield from self.lines(body)
+                yield "}"
+            case Walk():
+                yield from self.statement(walked(statement))
+            case Segment(body=body):
+                yield from self.lines(body)
+            case Neighbours():
+                yield from self.arrays(statement.bits)
+                number = statement.number.text
+                yield f"for (int {number} = 0; {number} < {statement.size}; ++{number}) {{"
+                yield from self.lines(self.merged(statement))
+                yield "}"
+                yield from self.lines(filled(statement))
+            case _:
+                yield from self.other(statement)
+
+    def other(self, statement: Statement) -> Iterator[str]:
+        """A statement that has no statements inside: as on a GPU, but for its expressions."""
+        match statement:
+            case Array():
+                yield from self.arrays([statement])
+            case _:
+                yield from statement_lines([statement], "", self.text)
+
+    def arrays(self, arrays: Sequence[Array]) -> Iterator[str]:
+        """A thread's own arrays."""
+        for array in arrays:
+            yield f"{array.kind} {self.name(array.name.text)}[{array.size}];"
+
+    def let(self, let: Let) -> str:
+        """A declaration, or what stands for it."""
+        return f"{'const ' * let.constant}{let.kind} {self.name(let.name.text)} = {self.value(let)};"
+
+    def value(self, let: Let) -> str:
+        """What a variable is declared as."""
+        if let.expression is not None and variables_of(let.expression) & self.values.keys():
+            return self.text(inlined(substitute(let.expression, self.values)))
+        return self.text(let.value)
+
+    # ---- neighbouring elements
+
+    def merged(self, group: Neighbours) -> list[Statement]:
+        """What is done for each element, read, computed and written in one go: arrays would be in the way, since a CPU's vectors are made of neighbouring threads."""
+        self.scalars.update((array.name, array.kind) for array in group.arrays)
+        writing: list[Statement] = list(group.writing)
+        if group.guard and writing:
+            writing = [Block(group.guard, writing)]
+        return [*group.reading, *group.making, *writing]
+
+
+def filled(group: Neighbours) -> list[Statement]:
+    """What follows the elements of a vector: bytes that hold several."""
+    return [Block(group.guard, list(group.filling))] if group.guard and group.filling else list(group.filling)
+
+
+def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
+    """What a declaration mentions as it is printed where the variables `replaced` stand for something else: its expression where one of them is in it, else its value."""
+    if statement.expression is not None:
+        found = variables_of(statement.expression)
+        if not found.isdisjoint(replaced):
+            return set(found)
+    return {name.text for name in statement.value.names()}
+
+
+def places_of(group: Neighbours, step: Name) -> list[Let]:
+    """The declarations of the place of a vector's element, `step` being the vector's number; none where it is anything else."""
+    found = []
+    for body in (group.reading, group.making, group.writing):
+        if not body:
+            continue
+        first = body[0]
+        if not isinstance(first, Let) or first.expression is None:
+            return []
+        vector = substitute(first.expression, {group.number.text: constant(0)})
+        at_one = substitute(vector, {step.text: constant(1)})
+        is_next = variables_of(first.expression) == {step.text, group.number.text} and not digits_in(first.expression)
+        if not is_next or at_one != constant(group.size) or variables_of(vector) != {step.text}:
+            return []
+        found.append(first)
+    return found
+
+
+def variables_in(let: Let) -> list[Variable]:
+    """The variables of a declaration's expression."""
+    todo, found = [let.expression], []
+    while todo:
+        match todo.pop():
+            case Variable() as one:
+                found.append(one)
+            case Sum(left=left, right=right):
+                todo += [left, right]
+            case Product(left=left) | Quotient(left=left) | Remainder(left=left):
+                todo.append(left)
+    return found
+
+
+def digits_in(expression: Expression) -> list[Quotient | Remainder]:
+    """The digits in an expression."""
+    match expression:
+        case Quotient() | Remainder():
+            return [expression, *digits_in(expression.left)]
+        case Sum():
+            return [*digits_in(expression.left), *digits_in(expression.right)]
+        case Product():
+            return digits_in(expression.left)
+    return []

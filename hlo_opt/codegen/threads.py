@@ -1,0 +1,71 @@
+"""What the threads of a kernel do together: questions that its tree answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.tree import Barrier, Fence, Kept, Leave, Statement, codes_of, walk
+from hlo_opt.ops.code import Address, Code, Function, Name, Shuffle
+
+
+def keeps_memory(kernel: Kernel) -> bool:
+    """Whether blocks of a kernel meet in memory of the kernel's own, so that two launches of it must not overlap."""
+    return any(isinstance(table, Kept) for table in kernel.tree.tables)
+
+
+def meets(statements: Sequence[Statement]) -> bool:
+    """Whether threads wait for each other somewhere in these statements."""
+    return any(
+        isinstance(statement, Barrier) or any(shuffles(code) for code in codes_of(statement))
+        for statement in walk(statements)
+    )
+
+
+def shuffles(expression: Code) -> bool:
+    """Whether it reads a register of another thread."""
+    return any(isinstance(piece, Shuffle) for piece in expression.parts())
+
+
+def threads_meet(kernel: Kernel) -> bool:
+    """Whether the threads of a block wait for each other, so that a plain loop over them would be wrong."""
+    return meets(kernel.tree.body)
+
+
+def leaves(statements: Sequence[Statement]) -> bool:
+    """Whether a thread may end early."""
+    return any(isinstance(statement, Leave) for statement in walk(statements))
+
+
+def changed_at_once(kernel: Kernel) -> set[Name]:
+    """The arrays whose elements the kernel changes by atomic operations."""
+    found = set()
+    for statement in walk(kernel.tree.body):
+        for expression in codes_of(statement):
+            found |= {piece.of.array for piece in expression.parts() if isinstance(piece, Address)}
+            if any(f.startswith("hlo_seen_") for f in expression.functions()):
+                found |= set(expression.names())
+    return found
+
+
+def only_counts(kernel: Kernel) -> bool:
+    """Whether blocks update the same memory only to see which of them comes last: what they compute then does not depend on their order."""
+    own = {table.name for table in kernel.tree.tables if isinstance(table, Kept)}
+    return bool(own) and not kernel.in_order and changed_at_once(kernel) <= own
+
+
+def is_ordered(kernel: Kernel) -> bool:
+    """Whether blocks update the same memory (atomics), so that one processor must run them all, in order: a sum then comes out the same every time."""
+    return kernel.in_order or keeps_memory(kernel) or _has_atomics(kernel)
+
+
+def _has_atomics(kernel: Kernel) -> bool:
+    return any(
+        isinstance(statement, Fence)
+        or any(
+            isinstance(piece, Address) or (isinstance(piece, Function) and piece.text.startswith(("atomic", "hlo_seen")))
+            for expression in codes_of(statement)
+            for piece in expression.parts()
+        )
+        for statement in walk(kernel.tree.body)
+    )
