@@ -430,8 +430,8 @@ class _Writer(ThreadText):
         if bounded or self.block % self.lanes:
             whole = "hlo_whole || " if node.step is not None and self.block % self.lanes == 0 else ""
             last = f"({whole}{rest} >= {self.lanes} ? {self.lanes} : {rest})"
-        yield f"for (long long {_GROUP} = 0; {_GROUP} * {self.lanes} < {end}; ++{_GROUP}) {{"
-        yield f"const long long hlo_first = {_GROUP} * {self.lanes};"
+        yield f"for (long long hlo_first = 0; hlo_first < {end}; hlo_first += {self.lanes}) {{"
+        yield f"const long long {_GROUP} = hlo_first / {self.lanes};"
         if self.simd and not self.is_apart(node):
             yield "#pragma omp simd"
         yield f"for (long long {_LANE} = 0; {_LANE} < {last}; ++{_LANE}) {{"
@@ -517,6 +517,12 @@ class _Writer(ThreadText):
         return super().let(let)
 
     shuffled = ""
+
+    def value(self, let: Let) -> str:
+        """What a variable is declared as. The thread's number is taken apart for its digits only."""
+        if let.expression is not None and self.step is None and not digits_in(let.expression):
+            return self.text(let.value)
+        return super().value(let)
 
     def name(self, text: str) -> str:
         """A variable, an array or a pointer; the thread's own in their arrays."""
