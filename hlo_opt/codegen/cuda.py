@@ -127,19 +127,15 @@ def helpers(tree: Tree) -> str:
     return prelude_for(functions_in(tree.body).union(*(code(kind).functions() for kind in kinds)))
 
 
-def kernel_text(tree: Tree, symbol: str, bounds: str) -> str:
-    """A kernel with the helpers that it calls."""
+def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
+    """A kernel with the helpers that it calls: what stands in front of its symbol, and what stands behind it."""
     parameters = [
         f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in tree.parameters
     ]
     body = "\n".join(statement_lines(tree.body))
-    return (
-        helpers(tree)
-        + "".join(map(table_text, tree.tables))
-        + f'extern "C" __global__ void __launch_bounds__({bounds}) {symbol}(\n    '
-        + ",\n    ".join(parameters)
-        + f") {{\n{body}\n}}\n"
-    )
+    before = helpers(tree) + "".join(map(table_text, tree.tables))
+    before += f'extern "C" __global__ void __launch_bounds__({bounds}) '
+    return before, "(\n    " + ",\n    ".join(parameters) + f") {{\n{body}\n}}\n"
 
 
 def table_text(table: Table | Kept) -> str:

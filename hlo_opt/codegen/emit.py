@@ -59,7 +59,6 @@ ALIGNMENT = 16
 FEWEST_MULTIPROCESSORS = 108
 """Of the GPUs that kernels are made for; an A100 has them."""
 
-_SYMBOL = "HLO_KERNEL_SYMBOL"  # stands for the symbol until the text's hash is known
 _MOST_COMMENTED = 60  # instructions
 
 
@@ -92,18 +91,19 @@ def emit_kernel(plan: Plan) -> Kernel:
     parameters = [Pointer(memory_type(p.shape.type), name, constant=True) for p, name in pointers.items()]
     parameters += [Pointer(memory_type(shape.type), name) for name, shape in (*outputs, *scratch)]
     tree = Tree(plan.launch, tuple(parameters), tuple(builder.tables), tuple(builder.body))
-    text = comment(_description(plan, numbers)) + kernel_text(tree, _SYMBOL, _bounds(plan))
+    before, after = kernel_text(tree, _bounds(plan))
+    before = comment(_description(plan, numbers)) + before
     stem = f"{identifier(plan.kind)}_{identifier(plan.segments[0].hero.opcode)}"
     launch = plan.launch
-    content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{text}"
+    content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{before}{after}"
     symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     inputs, outputs_of = list(region.inputs), (*region.outputs, *plan.scratch)
     for output, number in aliases:
         if inputs[number].dimensions == outputs_of[output].dimensions:
             inputs[number] = outputs_of[output]  # in the layout in which the copy is updated
     in_order = any(segment.in_order for segment in plan.segments)
-    text = comment(_description(plan, numbers)) + kernel_text(tree, symbol, _bounds(plan))
-    return Kernel(symbol, text, launch, tuple(inputs), outputs_of, plan.kind, tree, aliases, own, in_order)
+    source = f"{before}{symbol}{after}"
+    return Kernel(symbol, source, launch, tuple(inputs), outputs_of, plan.kind, tree, aliases, own, in_order)
 
 
 def _bounds(plan: Plan) -> str:

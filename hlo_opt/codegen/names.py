@@ -6,10 +6,12 @@ Variables are called after opcodes and positions, not after instructions, so tha
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _MOST = 40  # characters of a name's stem
 
 
+@lru_cache(maxsize=1024)
 def identifier(text: str) -> str:
     """The text as the stem of a C++ identifier: letters, digits and single underscores, a letter first, of limited length.
 

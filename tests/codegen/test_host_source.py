@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.host_source import is_ordered, lanes_unit
+from hlo_opt.codegen.lanes import lanes_unit
+from hlo_opt.codegen.threads import is_ordered
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch

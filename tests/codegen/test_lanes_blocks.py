@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen import host_source
-from hlo_opt.codegen.host_source import as_loops
+from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch

@@ -10,7 +10,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.codegen import emit_kernel, host_sorts
-from hlo_opt.codegen.host_source import as_loops
+from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.plans import plan
 from hlo_opt.plans.plan import Plan

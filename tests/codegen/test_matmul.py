@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.host_source import as_loops
+from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.plans import matmul, products
 from hlo_opt.text import parse

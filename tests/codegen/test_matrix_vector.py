@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hlo_opt.codegen.host_source import as_loops
+from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.plans import matrix_vector, products
 
 DOTS = {

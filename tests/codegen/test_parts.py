@@ -14,7 +14,8 @@ from hlo_opt.analysis.cluster import cluster_of
 from hlo_opt.analysis.own_launch import fold_dimensions
 from hlo_opt.analysis.targets import target
 from hlo_opt.codegen import emit_kernel
-from hlo_opt.codegen.host_source import is_ordered, may_spread
+from hlo_opt.codegen.lanes import may_spread
+from hlo_opt.codegen.threads import is_ordered
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.runtime.host import HostLibrary, has_compiler
 

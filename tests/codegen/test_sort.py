@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hlo_opt
 from hlo_opt.codegen import host_sorts
-from hlo_opt.codegen.host_source import as_loops
+from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.diag import Reason
 from hlo_opt.plans import plan
 from hlo_opt.runtime.host import has_compiler

@@ -169,7 +169,7 @@ def test_programs_of_small_kernels_are_timed(
 
 
 def test_kernels_whose_blocks_meet_come_first_and_every_kind_is_there(checks: types.ModuleType) -> None:
-    from hlo_opt.codegen.host_source import keeps_memory
+    from hlo_opt.codegen.threads import keeps_memory
     from hlo_opt.runtime.schedule import build_schedule
 
     def kernels(name: str) -> list[hlo_opt.codegen.kernel.Kernel]:

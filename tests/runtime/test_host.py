@@ -10,7 +10,8 @@ import pytest
 
 from hlo_opt.codegen import Kernel
 from hlo_opt.codegen.host_plain import plain_unit
-from hlo_opt.codegen.host_source import lanes_unit, threads_meet
+from hlo_opt.codegen.lanes import lanes_unit
+from hlo_opt.codegen.threads import threads_meet
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch
