@@ -42,8 +42,10 @@ import numpy as np
 import hlo_opt
 from hlo_opt.codegen import emit
 from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.cuda import statement_lines
 from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.tree import Block, For, Neighbours, Network, Segment, Statement, Walk, walk
 from hlo_opt.diag import HloOptError
 from hlo_opt.evaluate.device_inputs import device_inputs
 from hlo_opt.evaluate.reach import styles
@@ -70,24 +72,52 @@ _CODEGEN = ROOT / "hlo_opt" / "codegen"
 _BUILDER = str(_CODEGEN / "builder.py")
 _LOW = frozenset(
     [
-        "line",
-        "pragma",
-        "block",
-        "loop",
-        "branch",
-        "otherwise",
+        "_index",
+        "add",
+        "advise",
+        "array",
         "assign",
         "bind",
         "bind_exact",
+        "block",
+        "branch",
+        "clamped",
+        "declare",
+        "declare_index",
+        "do",
+        "for_ever",
+        "index_let",
+        "let",
+        "loop",
+        "loop_while",
+        "narrowed",
+        "otherwise",
+        "own_blocks",
         "put",
         "store",
-        "declare_index",
         "text",
-        "declare",
+        "variable",
+        "walk",
     ]
 )
 """Functions of the builder that write what others say."""
-_WRITERS = frozenset({"line", "block", "branch", "assign", "put", "store", "bind", "bind_exact"})
+_WRITERS = frozenset(
+    [
+        "add",
+        "array",
+        "assign",
+        "bind",
+        "bind_exact",
+        "block",
+        "branch",
+        "do",
+        "index_let",
+        "let",
+        "put",
+        "store",
+        "walk",
+    ]
+)
 
 _SWAPS = {
     "<": ("<=", ">"), "<=": ("<", ">="), ">": (">=", "<"), ">=": (">", "<="), "==": ("!=",), "!=": ("==",),
@@ -213,17 +243,17 @@ def form(line: str) -> str:
 
 
 class Tracer:
-    """Notes which function writes each line of the kernels that are emitted meanwhile."""
+    """Notes which function writes each statement of the kernels that are emitted meanwhile."""
 
     def __init__(self) -> None:
-        self.written: dict[str, list[str]] = {}
+        self.written: dict[int, str] = {}
         self.maps: dict[str, dict[str, list[int]]] = {}
-        self._line, self._emit = Builder.line, emit.emit_kernel
+        self._add, self._emit = Builder.add, emit.emit_kernel
 
     def __enter__(self) -> Tracer:
-        def line(builder: Builder, text: str) -> None:
-            self.written.setdefault(text.strip(), []).append(_writer())
-            self._line(builder, text)
+        def add(builder: Builder, statement: Statement) -> None:
+            self.written[id(statement)] = _writer()
+            self._add(builder, statement)
 
         def emitted(plan: Plan) -> Kernel:
             self.written = {}
@@ -231,12 +261,12 @@ class Tracer:
             self.maps.setdefault(made.symbol, self._map(made))
             return made
 
-        Builder.line = line  # type: ignore[method-assign,assignment]
+        Builder.add = add  # type: ignore[method-assign,assignment]
         kernels.emit_kernel = emitted  # type: ignore[attr-defined]
         return self
 
     def __exit__(self, *_: object) -> None:
-        Builder.line = self._line  # type: ignore[method-assign]
+        Builder.add = self._add  # type: ignore[method-assign]
         kernels.emit_kernel = self._emit  # type: ignore[attr-defined]
 
     def _map(self, kernel: Kernel) -> dict[str, list[int]]:
@@ -250,15 +280,28 @@ class Tracer:
         start = next(n for n, text in enumerate(lines) if text.startswith('extern "C"'))
         start = next(n for n in range(start, len(lines)) if lines[n].endswith(") {"))
         taken = {n for numbers in found.values() for n in numbers}
+        written = self._lines(kernel)
         for n, text in enumerate(lines):
             if n > start and text.strip():
-                by = self.written.get(text.strip(), ["codegen/vectors.py:store_all"])
+                by = written.get(text.strip(), ["codegen/vectors.py:store_all"])
                 found[by.pop(0) if len(by) > 1 else by[0]].append(
                     n
                 )  # equal lines come in the order in which they were written
             elif n < start and n not in taken and text.startswith("static __device__"):
                 found["codegen/parts.py:meeting"].append(n)
         return dict(found)
+
+    def _lines(self, kernel: Kernel) -> dict[str, list[str]]:
+        """Who wrote each line of the body, by its text, in the order of the statements; what stands around statements is not known where these have the same line."""
+        alone: dict[str, list[str]] = collections.defaultdict(list)
+        around: dict[str, list[str]] = collections.defaultdict(list)
+        for statement in walk(kernel.tree.body):
+            writer = self.written.get(id(statement))
+            if writer is not None:
+                has_inside = isinstance(statement, Block | For | Neighbours | Network | Segment | Walk)
+                for text in statement_lines([statement]):
+                    (around if has_inside else alone)[text.strip()].append(writer)
+        return {**around, **alone}
 
 
 def _writer() -> str:
@@ -280,7 +323,7 @@ def writers() -> set[str]:
     """Every function of an emitter or a lowering that writes lines of kernels, and every device function."""
     found = set(PRELUDE) - {"HLO_PTX"}
     for file in (*sorted(_CODEGEN.glob("*.py")), *sorted((ROOT / "hlo_opt/ops").glob("*.py"))):
-        if file.name.startswith("host_"):
+        if file.name.startswith(("host_", "lanes")):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if (

@@ -641,9 +641,7 @@ class Builder:
         self._scopes[-1].loads.append((parameter, index))
         return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
 
-    def where(
-        self, parameter: Instruction, index: Index, first: Index | None = None, number: Code = NOTHING
-    ) -> Code:
+    def where(self, parameter: Instruction, index: Index, first: Index | None = None, number: Code = NOTHING) -> Code:
         """An element of a parameter as it lies in memory; `first` and `number` as for `held`."""
         return self.held(self._pointers[parameter], parameter.shape, index, first, number)
 

@@ -54,9 +54,7 @@ class _Place:
         return self.segment.blocks // self.segment.parts
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """One pass over the columns per level of reduces, and a last one when outputs of the whole space need the results."""
     place = _place(builder, plan, segment, first_block)
     writes = writes_of(plan, segment, place.space.kept, targets)
@@ -172,9 +170,7 @@ def _tree(builder: Builder, place: _Place, folds: Sequence[Fold], tables: Sequen
         show(fold, names)
     distance = builder.fresh("distance")
     first = 1 << ((count - 1).bit_length() - 1)
-    with builder.loop_while(
-        "int", distance, code(str(first)), code("{} > 0", distance), code("{} /= 2", distance)
-    ):
+    with builder.loop_while("int", distance, code(str(first)), code("{} > 0", distance), code("{} /= 2", distance)):
         builder.add(Barrier())
         near = code("{} < {}", place.way, distance)
         inside = code("{} + {} < {}", place.way, distance, count) if count & (count - 1) else NOTHING

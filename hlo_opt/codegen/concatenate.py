@@ -10,9 +10,7 @@ from hlo_opt.plans.concatenate import piece_index, piece_shape, root_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """All pieces' values come before the first is written, so that neighbours are written together."""
     hero = segment.hero
 

@@ -58,7 +58,9 @@ def _piece(piece: Special) -> str:
         case Part(bits, array, position):
             return f"hlo_get_{bits}({array.text}, {expression_text(position)})"
         case Shuffle(kind, register, lane, cast):
-            inner = f"__shfl{'_down' if kind == 'down' else ''}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"
+            inner = (
+                f"__shfl{'_down' if kind == 'down' else ''}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"
+            )
             return f"{f'({cast})' if cast else ''}{inner}, {expression_text(lane)})"
 
 
@@ -129,9 +131,7 @@ def helpers(tree: Tree) -> str:
 
 def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
     """A kernel with the helpers that it calls: what stands in front of its symbol, and what stands behind it."""
-    parameters = [
-        f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in tree.parameters
-    ]
+    parameters = [f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in tree.parameters]
     body = "\n".join(statement_lines(tree.body))
     before = helpers(tree) + "".join(map(table_text, tree.tables))
     before += f'extern "C" __global__ void __launch_bounds__({bounds}) '

@@ -11,9 +11,7 @@ from hlo_opt.plans.dynamic_update_slice import update_of, window_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """All values are read before the first is written: an update may be computed from what it overwrites."""
     updates = [(update_of(plan.region.roots[n]), targets[n][0][0]) for n in segment.roots]
     starts = [clamped_starts(builder, update, 2, update.operands[1].shape.dimensions) for update, _ in updates]

@@ -13,9 +13,7 @@ from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """All elements of a thread are in the same slice of each gather."""
     heroes = heroes_of(plan.region, segment.roots)
     starts: list[dict[int, Expression]] = []

@@ -201,7 +201,9 @@ def _spread(body: Sequence[Statement]) -> tuple[Let, Neighbours, int] | None:
     thread = declared[0]
     places = places_of(group, thread.name)
     inside = [statement for statement in walk([group]) if not any(statement is place for place in places)]
-    if not places or any(thread.name.text in _mentioned(statement, [p.name.text for p in places]) for statement in inside):
+    if not places or any(
+        thread.name.text in _mentioned(statement, [p.name.text for p in places]) for statement in inside
+    ):
         return None
     number = next(v for v in variables_in(places[0]) if v.name == thread.name.text)
     return thread, group, number.high + 1
@@ -213,9 +215,7 @@ def _mentioned(statement: Statement, replaced: Sequence[str]) -> set[str]:
     return {name.text for expression in codes_of(statement) for name in expression.names()}
 
 
-def _taken_apart(
-    kernel: Kernel, segment: Segment, thread: Let, group: Neighbours
-) -> tuple[ThreadText, list[str]]:
+def _taken_apart(kernel: Kernel, segment: Segment, thread: Let, group: Neighbours) -> tuple[ThreadText, list[str]]:
     """What prints a thread that takes the element `hlo_part` of a vector, of `hlo_live` threads of its block that have some: a block's first position, and what the thread adds to
     it, are apart, so that the compiler sees that digits of positions are neighbours or the same."""
     span = kernel.launch.block * group.size

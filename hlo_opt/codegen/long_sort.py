@@ -17,9 +17,7 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.sort import operands_of
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0, and a block's number is that of its line."""
     count, length = segment.space
     lines = LongLines(segment.hero, segment.roots, count, length, segment.rows_per_block)

@@ -13,9 +13,7 @@ from hlo_opt.plans.loop import root_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """Every thread computes `vector` consecutive elements of each root."""
     elements = next(segment.hero.shape.leaves()).element_count
     elements_of_thread(
@@ -51,9 +49,7 @@ def elements_of_thread(
     )
 
 
-def own_thread(
-    builder: Builder, stem: str, plan: Plan, segment: Segment, first_block: int, threads: int
-) -> Expression:
+def own_thread(builder: Builder, stem: str, plan: Plan, segment: Segment, first_block: int, threads: int) -> Expression:
     """The number of a thread among those of a segment; those after the first `threads` leave."""
     block = plan.launch.block
     if segment.blocks * block == 1:

@@ -38,9 +38,7 @@ class _Frame:
         return register_type(sum_type(self.space.hero.shape.type))
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0."""
     space = Space(segment.hero, bool(segment.tile[0]))
     tile = Tile(*segment.tile[1:])

@@ -19,9 +19,7 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.products import BLOCK, Space
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0."""
     turned, along, vector = segment.tile
     space = Space(segment.hero, bool(turned))

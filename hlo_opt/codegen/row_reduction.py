@@ -27,14 +27,14 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.row_reduction import WARP
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """One pass over the row per level of reduces, and a last one when outputs of the whole space need the results."""
     rows = segment.space[0]
     threads, per_block = segment.threads_per_row, segment.rows_per_block
     thread, live = thread_of(plan.launch.block), NOTHING
-    if threads * per_block < plan.launch.block:  # whole warps that another segment needs; barriers do not wait for what has returned
+    if (
+        threads * per_block < plan.launch.block
+    ):  # whole warps that another segment needs; barriers do not wait for what has returned
         builder.add(Leave(code("{} >= {}", thread, threads * per_block)))
         thread = thread_of(threads * per_block)
     lane = builder.declare("lane", modulo(thread, threads))
@@ -247,9 +247,7 @@ def _fold_block(builder: Builder, frame: _Frame, fold: Fold) -> None:
         tables = []
         for element_type, name in zip(fold.types, fold.accumulators, strict=True):
             kind = register_type(element_type)
-            tables.append(
-                builder.array(kind, builder.numbered("partial"), warps * segment.rows_per_block, shared=True)
-            )
+            tables.append(builder.array(kind, builder.numbered("partial"), warps * segment.rows_per_block, shared=True))
             of_warp = builder.text(modulo(Variable(0, segment.threads_per_row - 1, lane.name), WARP))
             with builder.branch(code("{} == 0", of_warp)):
                 builder.assign(cell(tables[-1], builder.text(divide(thread_of(threads), WARP))), name)
@@ -272,9 +270,7 @@ def _fold_lanes(builder: Builder, fold: Fold, lanes: int, within: Variable | Non
     distance = builder.fresh("distance")
     start = 1 << ((lanes - 1).bit_length() - 1)
     builder.advise("unroll")
-    with builder.loop_while(
-        "int", distance, code(str(start)), code("{} > 0", distance), code("{} /= 2", distance)
-    ):
+    with builder.loop_while("int", distance, code(str(start)), code("{} > 0", distance), code("{} /= 2", distance)):
         others = [
             builder.bind_exact(t, shuffled(t, "down", name, of(distance)))
             for t, name in zip(fold.types, fold.accumulators, strict=True)

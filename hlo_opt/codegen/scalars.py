@@ -41,7 +41,9 @@ def stored(element_type: ElementType, value: Code) -> Code:
     if element_type.kind == "pred":
         return code("{} ? 1 : 0", value)
     if is_rounded(element_type):
-        return call(f"hlo_store_{element_type.name}", value) if element_type.is_float else _low_bits(element_type, value)
+        return (
+            call(f"hlo_store_{element_type.name}", value) if element_type.is_float else _low_bits(element_type, value)
+        )
     return value
 
 

@@ -17,9 +17,7 @@ from hlo_opt.plans.scan import Runs
 from hlo_opt.plans.sort import operands_of
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """One thread per line, neighbours in memory side by side as far as lines are neighbours there."""
     runs = Runs(segment.hero, segment.roots)
     written = [made for number in segment.roots for made in operands_of(plan.region.roots[number], targets[number])]

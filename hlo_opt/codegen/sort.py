@@ -36,9 +36,7 @@ class _Tables:
         return keys + ([] if self.positions is None else [("unsigned short", self.positions)])
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0."""
     count, length = segment.space
     lines = Lines(segment.hero, segment.roots, count, length, segment.rows_per_block)

@@ -63,7 +63,8 @@ def _has_atomics(kernel: Kernel) -> bool:
     return any(
         isinstance(statement, Fence)
         or any(
-            isinstance(piece, Address) or (isinstance(piece, Function) and piece.text.startswith(("atomic", "hlo_seen")))
+            isinstance(piece, Address)
+            or (isinstance(piece, Function) and piece.text.startswith(("atomic", "hlo_seen")))
             for expression in codes_of(statement)
             for piece in expression.parts()
         )

@@ -17,9 +17,7 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.tiled_transpose import BLOCK, Frame, writes_after
 
 
-def emit(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets
-) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
     """A block moves one tile of each transpose."""
     description = tiled_move(segment.hero)
     assert description is not None

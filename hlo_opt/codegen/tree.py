@@ -213,7 +213,24 @@ class Kept:
     volatile: bool = False
 
 
-Statement = Let | Assign | Array | Do | Barrier | Fence | Leave | Break | Aligned | Note | Block | For | Segment | Walk | Neighbours | Network
+Statement = (
+    Let
+    | Assign
+    | Array
+    | Do
+    | Barrier
+    | Fence
+    | Leave
+    | Break
+    | Aligned
+    | Note
+    | Block
+    | For
+    | Segment
+    | Walk
+    | Neighbours
+    | Network
+)
 
 
 def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
