@@ -18,6 +18,7 @@ from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
+from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
 
@@ -27,7 +28,7 @@ class _Place:
     """Where a thread stands: its place among those of the block, its lane and way, its columns, and the condition that these are its own. Where blocks share columns:
     which ones (`tile`), and the block's part of them."""
 
-    segment: Segment
+    segment: Segment[Columns]
     space: Space
     thread: Expression
     lane: Expression
@@ -39,28 +40,28 @@ class _Place:
 
     @property
     def reduces(self) -> list[Instruction]:
-        return [reduce for level in self.segment.levels for reduce in level]
+        return [reduce for level in self.segment.part.levels for reduce in level]
 
     @property
     def lanes(self) -> int:
-        return self.segment.rows_per_block
+        return self.segment.part.tile.lanes
 
     @property
     def ways(self) -> int:
-        return self.segment.threads_per_row
+        return self.segment.part.tile.ways
 
     @property
     def tiles(self) -> int:
-        return self.segment.blocks // self.segment.parts
+        return self.segment.blocks // self.segment.part.parts
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: int, targets: Targets) -> None:
     """One pass over the columns per level of reduces, and a last one when outputs of the whole space need the results."""
     place = _place(builder, plan, segment, first_block)
     writes = writes_of(plan, segment, place.space.kept, targets)
-    last = max([len(segment.levels), *(w.level + 1 for w in writes if w.per_position)])
+    last = max([len(segment.part.levels), *(w.level + 1 for w in writes if w.per_position)])
     for level in range(last):
-        reduces = segment.levels[level] if level < len(segment.levels) else ()
+        reduces = segment.part.levels[level] if level < len(segment.part.levels) else ()
         columns = [open_folds(builder, reduces) for _ in place.kept]
         stores = [w for w in writes if w.per_position and w.level == level]
         if reduces or stores:
@@ -80,9 +81,9 @@ def _is_first(place: _Place) -> Code:
     return code("{} == 0", place.way) if isinstance(place.way, Variable) else NOTHING
 
 
-def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> _Place:
-    major, reduced, minor = segment.space
-    lanes, ways, vector = segment.rows_per_block, segment.threads_per_row, segment.vector
+def _place(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: int) -> _Place:
+    _, _, minor = segment.part.sizes
+    lanes, ways, vector = segment.part.tile.lanes, segment.part.tile.ways, segment.vector
     if (
         lanes * ways < plan.launch.block
     ):  # threads that another segment needs; barriers do not wait for what has returned
@@ -93,10 +94,10 @@ def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> 
     tiles = -(-(minor // vector) // lanes)
     own_block, part = block_of(first_block, segment.blocks), None
     tile: Expression = constant(0)
-    if segment.parts > 1:
-        part = builder.declare("part", modulo(own_block, segment.parts))
-        own_block = divide(own_block, segment.parts)
-    if segment.blocks > segment.parts:
+    if segment.part.parts > 1:
+        part = builder.declare("part", modulo(own_block, segment.part.parts))
+        own_block = divide(own_block, segment.part.parts)
+    if segment.blocks > segment.part.parts:
         tile = builder.declare("tile", own_block)
     start, live = add(multiply(modulo(tile, tiles), lanes), lane), NOTHING
     most = minor // vector - 1
@@ -107,11 +108,11 @@ def _place(builder: Builder, plan: Plan, segment: Segment, first_block: int) -> 
     major_part = multiply(named(builder, divide(tile, tiles)), minor)
     first = add(major_part, multiply(start, vector))
     kept = tuple(add(first, constant(number)) for number in range(vector))
-    return _Place(segment, Space(major * minor, reduced, minor), thread, lane, way, kept, live, tile, part)
+    return _Place(segment, segment.part.space, thread, lane, way, kept, live, tile, part)
 
 
 def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], stores: Sequence[Write]) -> None:
-    size, stride = place.space.reduced, place.ways * place.segment.parts
+    size, stride = place.space.reduced, place.ways * place.segment.part.parts
     reduced = Variable(0, size - 1, builder.names.fresh("step"))
     kind = "int" if size + stride <= 2**31 - 1 else "long long"
     start = place.way
@@ -193,7 +194,7 @@ def _met(
     tables: Sequence[Sequence[Name]],
 ) -> list[list[Fold]]:
     """Bring the parts of the block's columns together, in the block that is last: folds whose results the first thread of each column has."""
-    segment, parts, vector = place.segment, place.segment.parts, place.segment.vector
+    segment, parts, vector = place.segment, place.segment.part.parts, place.segment.vector
     meet = meeting(builder, columns[0], place.tiles, place.tiles * place.lanes * vector, parts)
     group, lane = builder.text(place.tile), add(multiply(place.tile, place.lanes), place.lane)
     firsts = [multiply(add(multiply(lane, vector), constant(number)), parts) for number in range(vector)]
@@ -212,7 +213,7 @@ def _met(
                     builder.bind_exact(t, part_at(t, name, where)) for t, name in zip(fold.types, names, strict=True)
                 ]
                 fold.take(builder, values, Code((FirstRound(Name(number.name), place.ways),)))
-    count = min(parts, segment.threads_per_row)
+    count = min(parts, segment.part.tile.ways)
     if count > 1:
         _tree(builder, place, [fold for column_folds in found for fold in column_folds], tables, count)
     return found

@@ -6,17 +6,17 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.loop import elements_of_thread
 from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression
-from hlo_opt.plans.concatenate import piece_index, piece_shape, root_index
+from hlo_opt.plans.concatenate import Pieces, piece_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Pieces], first_block: int, targets: Targets) -> None:
     """All pieces' values come before the first is written, so that neighbours are written together."""
     hero = segment.hero
 
     def stores(builder: Builder, position: Expression) -> list[Store]:
         found = []
-        for piece in segment.pieces:
+        for piece in segment.part.pieces:
             index = piece_index(hero, piece, position)
             for number in segment.roots:
                 root = plan.region.roots[number]
@@ -25,5 +25,4 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
                 found.append(Store(pointer, shape, at, builder.value(root, at)))
         return sorted(found, key=lambda store: store.pointer.text)
 
-    elements = piece_shape(hero, segment.pieces[0]).element_count
-    elements_of_thread(builder, plan, segment, first_block, elements, stores)
+    elements_of_thread(builder, plan, segment, first_block, segment.part.shape.element_count, stores)

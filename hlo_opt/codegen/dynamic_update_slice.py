@@ -7,11 +7,11 @@ from hlo_opt.codegen.loop import elements_of_thread
 from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression, add
 from hlo_opt.ops.indexing import clamped_starts
-from hlo_opt.plans.dynamic_update_slice import update_of, window_index
+from hlo_opt.plans.dynamic_update_slice import Windows, update_of, window_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Windows], first_block: int, targets: Targets) -> None:
     """All values are read before the first is written: an update may be computed from what it overwrites."""
     updates = [(update_of(plan.region.roots[n]), targets[n][0][0]) for n in segment.roots]
     starts = [clamped_starts(builder, update, 2, update.operands[1].shape.dimensions) for update, _ in updates]

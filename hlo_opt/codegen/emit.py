@@ -5,22 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache
+from importlib import import_module
+from typing import Any
 
-from hlo_opt.codegen import (
-    column_reduction,
-    concatenate,
-    dynamic_update_slice,
-    gather,
-    long_sort,
-    loop,
-    matmul,
-    matrix_vector,
-    row_reduction,
-    scan,
-    scatter,
-    sort,
-    tiled_transpose,
-)
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.cuda import kernel_text
 from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
@@ -34,24 +22,16 @@ from hlo_opt.ops.code import Name
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.plan import Plan, Region, Segment
 
-Emitter = Callable[[Builder, Plan, Segment, int, Targets], None]
+Emitter = Callable[[Builder, Plan, Segment[Any], int, Targets], None]
+"""What writes a segment, from its first block and the pointers and shapes that each root of the region is written to."""
 
-EMITTERS: Mapping[str, Emitter] = {
-    "loop": loop.emit,
-    "row-reduction": row_reduction.emit,
-    "column-reduction": column_reduction.emit,
-    "tiled-transpose": tiled_transpose.emit,
-    "concatenate": concatenate.emit,
-    "gather": gather.emit,
-    "long-sort": long_sort.emit,
-    "dynamic-update-slice": dynamic_update_slice.emit,
-    "matmul": matmul.emit,
-    "matrix-vector": matrix_vector.emit,
-    "scan": scan.emit,
-    "scatter": scatter.emit,
-    "sort": sort.emit,
-}
-"""What writes each kind of segment, from its first block and the pointers and shapes that each root of the region is written to."""
+
+@cache
+def emitter(kind: str) -> Emitter:
+    """The emitter of a kind: `emit` in the file of its name."""
+    found: Emitter = import_module(f"hlo_opt.codegen.{kind.replace('-', '_')}").emit
+    return found
+
 
 ALIGNMENT = 16
 """Bytes that the start of every buffer is a multiple of on a GPU: the widest load of a thread. CuPy's allocations start at multiples of 512."""
@@ -86,7 +66,7 @@ def emit_kernel(plan: Plan) -> Kernel:
     for segment in plan.segments:
         with nullcontext() if len(plan.segments) == 1 else builder.own_blocks(first, segment.blocks):
             if segment.blocks:
-                EMITTERS[segment.kind](builder, plan, segment, first, of_roots)
+                emitter(segment.kind)(builder, plan, segment, first, of_roots)
         first += segment.blocks
     parameters = [Pointer(memory_type(p.shape.type), name, constant=True) for p, name in pointers.items()]
     parameters += [Pointer(memory_type(shape.type), name) for name, shape in (*outputs, *scratch)]

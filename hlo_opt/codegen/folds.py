@@ -20,8 +20,10 @@ from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.code import Code, code, of
 from hlo_opt.ops.reducers import monoid
+from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import result_index
 from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.row_reduction import Rows
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,12 @@ class Write:
         store_all(builder, self.stores(builder, index))
 
 
-def writes_of(plan: Plan, segment: Segment, kept: int, targets: Targets) -> list[Write]:
+def writes_of(plan: Plan, segment: Segment[Rows] | Segment[Columns], kept: int, targets: Targets) -> list[Write]:
     """The outputs of a segment with so many kept positions."""
     level_of: dict[Instruction, int] = {}  # passes over the row before the value is known
     for instruction in plan.region.computation.instructions:
         level_of[instruction] = max((level_of[o] for o in instruction.operands), default=0)
-        for level, reduces in enumerate(segment.levels):
+        for level, reduces in enumerate(segment.part.levels):
             if instruction in reduces:
                 level_of[instruction] = level + 1
     made = []

@@ -8,14 +8,14 @@ from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression, Variable, add, multiply
 from hlo_opt.ops.gather_dimensions import gather_dimensions
 from hlo_opt.ops.indexing import gather_starts, gathered_index
-from hlo_opt.plans.gather import heroes_of
+from hlo_opt.plans.gather import Slices
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Slices], first_block: int, targets: Targets) -> None:
     """All elements of a thread are in the same slice of each gather."""
-    heroes = heroes_of(plan.region, segment.roots)
+    heroes = segment.part.heroes
     starts: list[dict[int, Expression]] = []
 
     def look_up(thread: Expression) -> None:

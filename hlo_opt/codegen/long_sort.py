@@ -17,10 +17,9 @@ from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.sort import operands_of
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[LongLines], first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0, and a block's number is that of its line."""
-    count, length = segment.space
-    lines = LongLines(segment.hero, segment.roots, count, length, segment.rows_per_block)
+    lines, length = segment.part, segment.part.length
     places, thread = Name(plan.scratch_names[0]), thread_of(lines.block)
     frame = _Frame(lines, places, builder.declare("line", block_of(0, lines.lines)) if lines.lines > 1 else None)
     place = Variable(0, length - 1, builder.names.fresh("place"))

@@ -9,22 +9,21 @@ from hlo_opt.codegen.tree import Leave
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply
 from hlo_opt.ops.code import code
-from hlo_opt.plans.loop import root_index
-from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.loop import Elements, root_index
+from hlo_opt.plans.plan import Part, Plan, Segment
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Elements], first_block: int, targets: Targets) -> None:
     """Every thread computes `vector` consecutive elements of each root."""
-    elements = next(segment.hero.shape.leaves()).element_count
     elements_of_thread(
-        builder, plan, segment, first_block, elements, lambda b, p: stores_at(b, plan, segment, targets, p)
+        builder, plan, segment, first_block, segment.part.elements, lambda b, p: stores_at(b, plan, segment, targets, p)
     )
 
 
 def elements_of_thread(
     builder: Builder,
     plan: Plan,
-    segment: Segment,
+    segment: Segment[Part],
     first_block: int,
     elements: int,
     compute: Callable[[Builder, Expression], Sequence[Store]],
@@ -49,7 +48,9 @@ def elements_of_thread(
     )
 
 
-def own_thread(builder: Builder, stem: str, plan: Plan, segment: Segment, first_block: int, threads: int) -> Expression:
+def own_thread(
+    builder: Builder, stem: str, plan: Plan, segment: Segment[Part], first_block: int, threads: int
+) -> Expression:
     """The number of a thread among those of a segment; those after the first `threads` leave."""
     block = plan.launch.block
     if segment.blocks * block == 1:
@@ -64,7 +65,7 @@ def own_thread(builder: Builder, stem: str, plan: Plan, segment: Segment, first_
 def stores_at(
     builder: Builder,
     plan: Plan,
-    segment: Segment,
+    segment: Segment[Part],
     targets: Targets,
     position: Expression,
 ) -> list[Store]:

@@ -14,8 +14,8 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, delineariz
 from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
 from hlo_opt.ops.contraction import sum_type, summed
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.matmul import Tile, tiles_of, vector_of
-from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.matmul import Products, Tile, tiles_of, vector_of
+from hlo_opt.plans.plan import Part, Plan, Segment
 from hlo_opt.plans.products import BLOCK, Space, following
 
 ALIGNMENT = 16
@@ -38,10 +38,9 @@ class _Frame:
         return register_type(sum_type(self.space.hero.shape.type))
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Products], first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0."""
-    space = Space(segment.hero, bool(segment.tile[0]))
-    tile = Tile(*segment.tile[1:])
+    space, tile = segment.part.space, segment.part.tile
     wide = sum_type(space.hero.shape.type)
     tables = [
         builder.array(memory_type(wide), builder.fresh(stem), tile.depth * line, shared=True, alignment=ALIGNMENT)
@@ -64,7 +63,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
     _write(builder, plan, segment, frame, sums, targets)
 
 
-def _frame(builder: Builder, segment: Segment, space: Space, tile: Tile) -> _Frame:
+def _frame(builder: Builder, segment: Segment[Products], space: Space, tile: Tile) -> _Frame:
     block: Expression = constant(0)
     if segment.blocks > 1:
         block = builder.declare("block", block_of(0, segment.blocks))
@@ -164,7 +163,7 @@ def _add_up(builder: Builder, frame: _Frame, tables: Sequence[Name], sums: Name)
 def _write(
     builder: Builder,
     plan: Plan,
-    segment: Segment,
+    segment: Segment[Products],
     frame: _Frame,
     sums: Name,
     targets: Targets,
@@ -190,7 +189,7 @@ def _write(
 def write(
     builder: Builder,
     plan: Plan,
-    segment: Segment,
+    segment: Segment[Part],
     at: Index,
     total: Code,
     targets: Targets,

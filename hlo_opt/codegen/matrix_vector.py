@@ -16,14 +16,13 @@ from hlo_opt.ops.code import NOTHING, Code, cell, code
 from hlo_opt.ops.contraction import sum_type, summed
 from hlo_opt.plans.matrix_vector import Strips
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.products import BLOCK, Space
+from hlo_opt.plans.products import BLOCK
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0."""
-    turned, along, vector = segment.tile
-    space = Space(segment.hero, bool(turned))
-    strips = Strips(space, segment.roots, bool(along), vector)
+    strips = segment.part
+    space, along = strips.space, strips.along
     hero, wide = space.hero, sum_type(space.hero.shape.type)
     _, rows, columns, _ = space.sizes
     parts = builder.array(memory_type(wide), builder.fresh("parts"), strips.cells, shared=True)

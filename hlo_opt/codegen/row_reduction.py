@@ -22,15 +22,15 @@ from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
-from hlo_opt.plans.folding import Space, operand_index, root_index
+from hlo_opt.plans.folding import operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.row_reduction import WARP
+from hlo_opt.plans.row_reduction import WARP, Rows
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int, targets: Targets) -> None:
     """One pass over the row per level of reduces, and a last one when outputs of the whole space need the results."""
-    rows = segment.space[0]
-    threads, per_block = segment.threads_per_row, segment.rows_per_block
+    rows, threads = segment.part.rows, segment.part.threads
+    per_block = segment.part.rows_per_block(plan.launch.block)
     thread, live = thread_of(plan.launch.block), NOTHING
     if (
         threads * per_block < plan.launch.block
@@ -40,7 +40,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
     lane = builder.declare("lane", modulo(thread, threads))
     row: Expression = constant(0)
     start, part = lane, None
-    if segment.parts > 1:
+    if segment.part.parts > 1:
         row, start, part = _part(builder, segment, lane, first_block)
     elif rows > 1:
         place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
@@ -53,9 +53,9 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
     elif per_block > 1:  # all threads of the warp fold the only row, and the first ones write
         live = code("{} < {}", thread, threads)
     writes = writes_of(plan, segment, rows, targets)
-    passes = len(segment.levels) + any(w.per_position and w.level for w in writes)
+    passes = len(segment.part.levels) + any(w.per_position and w.level for w in writes)
     steady = [lane.name, start.name, *variables_of(row)]
-    frame = _Frame(segment, lane, start, part, row, live)
+    frame = _Frame(segment, lane, start, part, row, live, per_block)
 
     def fold_and_store(to: Builder, keeping: Keeper) -> None:
         _passes(to, frame, writes, keeping)
@@ -65,26 +65,28 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
     if singles:
         with builder.branch(both(code("{} == 0", lane), live)):
             for write in singles:
-                write.emit(builder, root_index(Space(*segment.space), _reduces(segment), write.root, row, None))
+                write.emit(builder, root_index(segment.part.space, _reduces(segment), write.root, row, None))
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a thread stands: its lane, its first step, the number of its block's part where blocks share a row, its row, and the condition that the row is its own."""
+    """Where a thread stands: its lane, its first step, the number of its block's part where blocks share a row, its row, the condition that the row is its own, and how many rows a
+    block has."""
 
-    segment: Segment
+    segment: Segment[Rows]
     lane: Variable
     start: Variable
     part: Variable | None
     row: Expression
     live: Code
+    per_block: int
 
 
 def _part(
-    builder: Builder, segment: Segment, lane: Variable, first_block: int
+    builder: Builder, segment: Segment[Rows], lane: Variable, first_block: int
 ) -> tuple[Expression, Variable, Variable]:
     """The row of a block that shares it with others, the first step of each of its threads (those of all parts walk the row side by side), and the part's number."""
-    rows, parts, threads = segment.space[0], segment.parts, segment.threads_per_row
+    rows, parts, threads = segment.part.rows, segment.part.parts, segment.part.threads
     block = block_of(first_block, segment.blocks)
     row: Expression = constant(0)
     if rows > 1:
@@ -96,8 +98,8 @@ def _part(
 
 def _passes(builder: Builder, frame: _Frame, writes: Sequence[Write], keeping: Keeper) -> None:
     segment = frame.segment
-    for level in range(len(segment.levels) + 1):
-        folds = open_folds(builder, segment.levels[level]) if level < len(segment.levels) else []
+    for level in range(len(segment.part.levels) + 1):
+        folds = open_folds(builder, segment.part.levels[level]) if level < len(segment.part.levels) else []
         stores = [w for w in writes if w.per_position and w.level == level]
         if folds or stores:
             _pass(builder, frame, level, folds, stores, keeping)
@@ -107,18 +109,18 @@ def _passes(builder: Builder, frame: _Frame, writes: Sequence[Write], keeping: K
             _close(builder, frame, fold)
 
 
-def _rounds(segment: Segment) -> int:
+def _rounds(segment: Segment[Rows]) -> int:
     """Steps of the thread that has most."""
-    return math.ceil(segment.space[1] / (segment.vector * _across(segment)))
+    return math.ceil(segment.part.columns / (segment.vector * _across(segment)))
 
 
-def _across(segment: Segment) -> int:
+def _across(segment: Segment[Rows]) -> int:
     """Threads that fold a row, in all blocks that have parts of it."""
-    return segment.threads_per_row * segment.parts
+    return segment.part.threads * segment.part.parts
 
 
-def _reduces(segment: Segment) -> Iterable[Instruction]:
-    return (reduce for level in segment.levels for reduce in level)
+def _reduces(segment: Segment[Rows]) -> Iterable[Instruction]:
+    return (reduce for level in segment.part.levels for reduce in level)
 
 
 def _pass(
@@ -130,7 +132,7 @@ def _pass(
     keeping: Keeper,
 ) -> None:
     segment, row, live = frame.segment, frame.row, frame.live
-    threads, vector = segment.threads_per_row, segment.vector
+    threads, vector = segment.part.threads, segment.vector
     if threads < WARP:
         with builder.block():  # one step takes the whole row
             first = multiply(Variable(0, threads - 1, frame.start.name), vector)
@@ -165,13 +167,15 @@ def _pass(
 
 
 @contextmanager
-def _steps(builder: Builder, segment: Segment, start: Variable, numbered: bool) -> Iterator[tuple[Variable, Code]]:
+def _steps(
+    builder: Builder, segment: Segment[Rows], start: Variable, numbered: bool
+) -> Iterator[tuple[Variable, Code]]:
     """A loop over the steps of a thread: the variable of a step's place in the row, and where `numbered` that of its number among the thread's, for the
     compiler to unroll."""
     threads, vector = _across(segment), segment.vector
-    steps = segment.space[1] // vector
+    steps = segment.part.columns // vector
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
-    kind = "int" if segment.space[1] + threads * vector <= 2**31 - 1 else "long long"
+    kind = "int" if segment.part.columns + threads * vector <= 2**31 - 1 else "long long"
     counter = builder.numbered("k") if numbered else None
     with builder.walk(kind, step, start, steps, threads, counter):
         yield step, of(counter) if counter else NOTHING
@@ -187,9 +191,9 @@ def _fold_column(
 
 
 def _stores(
-    builder: Builder, segment: Segment, writes: Sequence[Write], row: Expression, column: Expression
+    builder: Builder, segment: Segment[Rows], writes: Sequence[Write], row: Expression, column: Expression
 ) -> list[Store]:
-    space = Space(*segment.space)
+    space = segment.part.space
     return [
         store
         for write in writes
@@ -200,7 +204,7 @@ def _stores(
 def _met(builder: Builder, frame: _Frame, part: Variable, folds: Sequence[Fold]) -> list[Fold]:
     """Bring the parts of a row together in the first warp of the block that is last: folds of one part per thread or some, to be closed as if the row had no others."""
     segment, row, lane = frame.segment, frame.row, frame.lane
-    parts, rows = segment.parts, segment.space[0]
+    parts, rows = segment.part.parts, segment.part.rows
     for fold in folds:
         _fold_block(builder, frame, fold)
     meet = meeting(builder, folds, rows, rows, parts)
@@ -225,14 +229,14 @@ def _close(builder: Builder, frame: _Frame, fold: Fold) -> None:
     """Bring the threads' results together; every thread of the row then knows the row's."""
     segment, lane = frame.segment, frame.lane
     builder.name_after(fold.reduce)
-    if segment.parts > 1:
-        lanes = min(WARP, segment.parts)
+    if segment.part.parts > 1:
+        lanes = min(WARP, segment.part.parts)
         _fold_lanes(builder, fold, lanes, lane if lanes < WARP else None)
     else:
         _fold_block(builder, frame, fold)
     leader = code("0")
-    if segment.threads_per_row < WARP:
-        within = modulo(thread_of(segment.threads_per_row * segment.rows_per_block), WARP)
+    if segment.part.threads < WARP:
+        within = modulo(thread_of(segment.part.threads * frame.per_block), WARP)
         leader = builder.text(add(within, multiply(lane, -1)))
     results = [shuffled(t, "sync", name, leader) for t, name in zip(fold.types, fold.accumulators, strict=True)]
     fold.finish(builder, results, frame.row)
@@ -241,21 +245,21 @@ def _close(builder: Builder, frame: _Frame, fold: Fold) -> None:
 def _fold_block(builder: Builder, frame: _Frame, fold: Fold) -> None:
     """Bring the results of a block's threads together; the first lane of each warp then knows the row's."""
     segment, lane = frame.segment, frame.lane
-    _fold_lanes(builder, fold, min(WARP, segment.threads_per_row), None)
-    warps, threads = segment.threads_per_row // WARP, segment.threads_per_row * segment.rows_per_block
+    _fold_lanes(builder, fold, min(WARP, segment.part.threads), None)
+    warps, threads = segment.part.threads // WARP, segment.part.threads * frame.per_block
     if warps > 1:
         tables = []
         for element_type, name in zip(fold.types, fold.accumulators, strict=True):
             kind = register_type(element_type)
-            tables.append(builder.array(kind, builder.numbered("partial"), warps * segment.rows_per_block, shared=True))
-            of_warp = builder.text(modulo(Variable(0, segment.threads_per_row - 1, lane.name), WARP))
+            tables.append(builder.array(kind, builder.numbered("partial"), warps * frame.per_block, shared=True))
+            of_warp = builder.text(modulo(Variable(0, segment.part.threads - 1, lane.name), WARP))
             with builder.branch(code("{} == 0", of_warp)):
                 builder.assign(cell(tables[-1], builder.text(divide(thread_of(threads), WARP))), name)
         builder.add(Barrier())
-        within = builder.declare("warp_lane", modulo(Variable(0, segment.threads_per_row - 1, lane.name), WARP))
+        within = builder.declare("warp_lane", modulo(Variable(0, segment.part.threads - 1, lane.name), WARP))
         place = of(within) if warps == WARP else code("({0} < {1} ? {0} : 0)", within, warps)
-        if segment.rows_per_block > 1:
-            first = multiply(divide(thread_of(threads), segment.threads_per_row), warps)
+        if frame.per_block > 1:
+            first = multiply(divide(thread_of(threads), segment.part.threads), warps)
             place = code("{} + {}", builder.text(first), place)
         for name, table in zip(fold.accumulators, tables, strict=True):
             builder.assign(name, cell(table, place))

@@ -17,9 +17,9 @@ from hlo_opt.plans.scan import Runs
 from hlo_opt.plans.sort import operands_of
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Runs], first_block: int, targets: Targets) -> None:
     """One thread per line, neighbours in memory side by side as far as lines are neighbours there."""
-    runs = Runs(segment.hero, segment.roots)
+    runs = segment.part
     written = [made for number in segment.roots for made in operands_of(plan.region.roots[number], targets[number])]
     assert runs.whole is not None
     order = [d if d < runs.axis else d - 1 for d in runs.whole.minor_to_major[::-1] if d != runs.axis]
@@ -29,7 +29,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
         at = dict(zip(order, parts, strict=True))
         return _line(builder, runs, tuple(at[d] for d in range(len(order))), written)
 
-    elements_of_thread(builder, plan, segment, first_block, segment.space[0], line)
+    elements_of_thread(builder, plan, segment, first_block, runs.lines, line)
 
 
 def _line(builder: Builder, runs: Runs, place: Index, written: Sequence[tuple[int, Name, Shape]]) -> list[Store]:

@@ -19,7 +19,7 @@ from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.scatter import Form, Update, element_of
+from hlo_opt.plans.scatter import Form, Update, Updates, element_of
 
 Result = tuple[int, Name, Shape]
 """Which of a scatter's results, and where it is written."""
@@ -34,7 +34,7 @@ _FUNCTIONS = {
 }
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Updates], first_block: int, targets: Targets) -> None:
     """One thread per update, or per place in the windows where updates come in turns."""
     form = Form(segment.hero)
     written = list(_written(plan, segment, targets))
@@ -61,7 +61,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
         _update(builder, form, written, at)
 
 
-def _written(plan: Plan, segment: Segment, targets: Targets) -> Iterator[Result]:
+def _written(plan: Plan, segment: Segment[Updates], targets: Targets) -> Iterator[Result]:
     for number in segment.roots:
         element = element_of(plan.region.roots[number])
         for k, (pointer, shape) in enumerate(targets[number]):
@@ -77,7 +77,7 @@ def _strided(builder: Builder, thread: Expression, count: int, block: int) -> It
 
 
 def _spread(
-    builder: Builder, plan: Plan, segment: Segment, first_block: int, form: Form, written: Sequence[Result]
+    builder: Builder, plan: Plan, segment: Segment[Updates], first_block: int, form: Form, written: Sequence[Result]
 ) -> None:
     threads = math.prod(form.space)
     position = own_thread(builder, "linear", plan, segment, first_block, threads)

@@ -36,10 +36,9 @@ class _Tables:
         return keys + ([] if self.positions is None else [("unsigned short", self.positions)])
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Lines], first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0."""
-    count, length = segment.space
-    lines = Lines(segment.hero, segment.roots, count, length, segment.rows_per_block)
+    lines = segment.part
     hero, along = lines.hero, lines.along
     tables = _Tables(lines, builder.fresh("positions") if lines.has_positions else None)
     for number in lines.compared:
@@ -61,7 +60,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
 def _write(
     builder: Builder,
     plan: Plan,
-    segment: Segment,
+    segment: Segment[Lines],
     tables: _Tables,
     at: Variable,
     index: Index,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.analysis.transposes import TILE, tiled_move
+from hlo_opt.analysis.transposes import TILE
 from hlo_opt.codegen.builder import THREAD, Builder, block_of, named, thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.codegen.tree import Barrier, Leave
@@ -14,14 +14,12 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, delineariz
 from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.tiled_transpose import BLOCK, Frame, writes_after
+from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, writes_after
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int, targets: Targets) -> None:
     """A block moves one tile of each transpose."""
-    description = tiled_move(segment.hero)
-    assert description is not None
-    frame = Frame.of(description, segment.vector)
+    frame = segment.part.frame
     if plan.launch.block > BLOCK:  # threads that another segment needs; barriers do not wait for what has returned
         builder.add(Leave(code("{} >= {}", THREAD, BLOCK)))
     corner = _corner(builder, segment, frame, first_block)
@@ -41,7 +39,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment, first_block: int, targe
 def _move(
     builder: Builder,
     plan: Plan,
-    segment: Segment,
+    segment: Segment[Tiles],
     frame: Frame,
     corner: Sequence[Expression],
     thread: tuple[Expression, Expression],
@@ -52,10 +50,10 @@ def _move(
     zero: Expression = constant(0)
     tables: dict[Instruction, Name] = {}
     cells = frame.side * (frame.side + 1) * frame.width
-    for transpose in segment.tiled:
+    for transpose in segment.part.tiled:
         kind = memory_type(transpose.shape.type)
         tables[transpose] = builder.array(kind, builder.numbered("tile"), cells, shared=True)
-    after = {n: writes_after(plan.region.roots[n], segment.tiled, frame) for n in segment.roots}
+    after = {n: writes_after(plan.region.roots[n], segment.part.tiled, frame) for n in segment.roots}
 
     def fill(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
         found = []
@@ -127,7 +125,7 @@ def _move(
                 work(places, [builder.text(add(here, constant(k * apart))) for k in range(vector)])
 
 
-def _corner(builder: Builder, segment: Segment, frame: Frame, first_block: int) -> list[Expression]:
+def _corner(builder: Builder, segment: Segment[Tiles], frame: Frame, first_block: int) -> list[Expression]:
     """Where the block's tile begins, in tiles along each dimension of the operand."""
     block: Expression = constant(0)
     if segment.blocks > 1:

@@ -3,72 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from hlo_opt.analysis.columns import SHARED_BYTES
+from hlo_opt.analysis.columns import SHARED_BYTES, WARP
+from hlo_opt.analysis.geometry import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.lowering import Elementwise, compute_type
 from hlo_opt.ops.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.spec import find
-from hlo_opt.plans import (
-    column_reduction,
-    concatenate,
-    dynamic_update_slice,
-    folding,
-    gather,
-    long_sort,
-    loop,
-    matmul,
-    matrix_vector,
-    row_reduction,
-    scan,
-    scatter,
-    sort,
-    tiled_transpose,
-)
-from hlo_opt.plans.column_reduction import Columns
+from hlo_opt.plans import scatter
 from hlo_opt.plans.disjoint import disjoint_outputs
+from hlo_opt.plans.kinds import KINDS, kind_of
 from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
-from hlo_opt.plans.loop import Elements
-from hlo_opt.plans.plan import Launch, Plan, Region, Segment
+from hlo_opt.plans.plan import Launch, Part, Plan, Region
 from hlo_opt.plans.products import product_of
-from hlo_opt.plans.row_reduction import WARP, Rows
-from hlo_opt.plans.tiled_transpose import Tiles
 
 LARGEST_CONSTANT = 1024
 """Elements of a constant that becomes a table in a kernel's code."""
-
-
-class Part(Protocol):
-    """What a matcher found: outputs that a segment will write."""
-
-    @property
-    def block(self) -> int:
-        """Threads per block when nothing else asks for more."""
-        ...
-
-    def segment(self, block: int) -> Segment:
-        """The segment in a launch of blocks of that size."""
-        ...
-
-    def shared_bytes(self, block: int) -> int:
-        """Shared memory of a block of that size."""
-        ...
-
-
-_ORDER: tuple[type, ...] = (
-    Rows,
-    Columns,
-    Tiles,
-    Elements,
-    concatenate.Pieces,
-    gather.Slices,
-    dynamic_update_slice.Windows,
-    scatter.Updates,
-)
-"""In which segments follow each other."""
 
 _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "fusion", "call"})
 
@@ -76,7 +28,8 @@ _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", 
 def plan(region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool = False) -> Plan | Reason:
     """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
     for the `lowering_reason` of every instruction already; `long_sorts` that no library has the comparator of a sort."""
-    alone = sort.match(region) or scan.match(region) or (long_sort.match(region) if long_sorts else None)
+    wholes = (k.whole(region) for k in KINDS if k.whole is not None and (long_sorts or not k.unheard))
+    alone = next((part for part in wholes if part is not None), None)
     for instruction in () if lowered else region.computation.instructions:
         reason = lowering_reason(instruction, None if alone is None else alone.hero)
         if reason is not None:
@@ -93,11 +46,11 @@ def plan(region: Region, target: DeviceTarget, *, lowered: bool = False, long_so
     values = values_computed(region)
     if values > LARGEST:
         return Reason.of("FUS306", values=values, limit=LARGEST)
-    whole: Part | None = alone
     product = product_of(region) if alone is None else None
     if product is not None:
-        whole = matrix_vector.match(region, product) or matmul.match(region, product, target)
-    return _arrange(region, target) if whole is None else _launch(region, [whole])
+        products = (k.product(region, product, target) for k in KINDS if k.product is not None)
+        alone = next((part for part in products if part is not None), None)
+    return _arrange(region, target) if alone is None else _launch(region, [alone])
 
 
 def _arrange(region: Region, target: DeviceTarget) -> Plan:
@@ -109,46 +62,23 @@ def _arrange(region: Region, target: DeviceTarget) -> Plan:
     parts: list[Part] = []
     room = SHARED_BYTES
     for group in disjoint_outputs(region):
-        updates, rest = scatter.match(region, group)
-        parts += updates
-        windows, rest = dynamic_update_slice.match(region, rest, target)
-        parts += windows
-        for find_parts in (_folds, tiled_transpose.match):
-            found, rest = find_parts(region, rest, target, room) if rest else ([], rest)
-            parts += found
-            room -= sum(part.shared_bytes(part.block) for part in found)
-        pieces, rest = concatenate.match(region, rest, target)
-        slices, rest = gather.match(region, rest, target)
-        parts += [*pieces, *slices, *loop.match(region, rest, target)]
-    parts.sort(key=lambda part: _ORDER.index(type(part)))
+        rest = list(group)
+        for kind in KINDS:
+            if kind.match is not None and rest:
+                found, rest = kind.match(region, rest, target, room)
+                parts += found
+                room -= sum(part.shared_bytes(part.block) for part in found)
+    parts.sort(key=lambda part: kind_of(part).order)
     return _launch(region, parts)
 
 
 def _launch(region: Region, parts: Sequence[Part]) -> Plan:
     block = max([1, *(part.block for part in parts)])
-    if any(isinstance(part, Rows) for part in parts):
-        block = -(-block // WARP) * WARP
+    if any(kind_of(part).whole_warps for part in parts):
+        block = round_up(block, WARP)
     segments = tuple(part.segment(block) for part in parts)
     shared = sum(part.shared_bytes(block) for part in parts)
     return Plan(region, Launch(sum(s.blocks for s in segments), block, shared), segments)
-
-
-def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[list[Part], list[int]]:
-    """The row and column reductions among outputs that find room in shared memory, and the positions of the other outputs."""
-    parts: list[Part] = []
-    found, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))
-    for folded in found:
-        part: Part | None
-        if folded.space.minor > 1:
-            part = column_reduction.of(region, folded, target, room)
-        else:
-            part = row_reduction.of(region, folded, target)
-        if part is None:
-            rest = sorted([*rest, *folded.roots])
-        else:
-            parts.append(part)
-            room -= part.shared_bytes(part.block)
-    return parts, rest
 
 
 def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:

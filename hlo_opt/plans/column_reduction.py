@@ -6,6 +6,7 @@ Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divid
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.analysis.columns import SHARED_BYTES, ColumnTile, column_parts, column_tile
 from hlo_opt.analysis.geometry import smallest_bits
@@ -30,6 +31,7 @@ def space_of(reduce: Instruction) -> Space | None:
 class Columns:
     """Outputs (`roots` are positions) that the threads of columns write, and the reduces, by level, that they fold on the way."""
 
+    kind: ClassVar[str] = "column-reduction"
     space: Space
     tile: ColumnTile
     levels: Levels
@@ -37,24 +39,24 @@ class Columns:
     parts: int = 1
 
     @property
+    def hero(self) -> Instruction:
+        """The first reduce."""
+        return self.levels[0][0]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Sizes of the dimensions before the reduced ones, of these, and of those behind them."""
+        return self.space.kept // self.space.minor, self.space.reduced, self.space.minor
+
+    @property
     def block(self) -> int:
         """Threads per block when nothing else asks for more."""
         return self.tile.threads
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Columns]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
-        return Segment(
-            "column-reduction",
-            (self.space.kept // self.space.minor, self.space.reduced, self.space.minor),
-            self.levels[0][0],
-            self.roots,
-            self.tile.blocks * self.parts,
-            parts=self.parts,
-            vector=self.tile.vector,
-            threads_per_row=self.tile.ways,
-            rows_per_block=self.tile.lanes,
-            levels=self.levels,
-        )
+        folded = tuple(r for level in self.levels for r in level)
+        return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes in which the threads of a column meet."""

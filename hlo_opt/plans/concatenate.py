@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
@@ -33,6 +34,7 @@ Piece = tuple[int, int]
 class Pieces:
     """Outputs (`roots` are positions) of the size of a concatenate, and pieces of equal size of them."""
 
+    kind: ClassVar[str] = "concatenate"
     hero: Instruction
     roots: tuple[int, ...]
     pieces: tuple[Piece, ...]
@@ -52,11 +54,9 @@ class Pieces:
         """Threads per block when nothing else asks for more."""
         return max(1, min(BLOCK, self.threads))
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Pieces]:
         """The segment in a launch of blocks of that size."""
-        blocks = -(-self.threads // block)
-        space = self.shape.dimensions
-        return Segment("concatenate", space, self.hero, self.roots, blocks, vector=self.vector, pieces=self.pieces)
+        return Segment(self, -(-self.threads // block), self.vector)
 
     def shared_bytes(self, block: int) -> int:
         """None."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
@@ -30,10 +31,16 @@ class Windows:
     aliases  (output, parameter)
     """
 
+    kind: ClassVar[str] = "dynamic-update-slice"
     heroes: tuple[Instruction, ...]
     roots: tuple[int, ...]
     aliases: tuple[tuple[int, int], ...]
     vector: int
+
+    @property
+    def hero(self) -> Instruction:
+        """The first update."""
+        return self.heroes[0]
 
     @property
     def threads(self) -> int:
@@ -44,19 +51,10 @@ class Windows:
         """Threads per block when nothing else asks for more."""
         return max(1, min(BLOCK, self.threads))
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Windows]:
         """The segment in a launch of blocks of that size."""
-        hero = self.heroes[0]
-        return Segment(
-            "dynamic-update-slice",
-            hero.operands[1].shape.dimensions,
-            hero,
-            self.roots,
-            -(-self.threads // block),
-            vector=self.vector,
-            aliases=self.aliases,
-            own=tuple(output for output, _ in self.aliases),
-        )
+        own = tuple(output for output, _ in self.aliases)
+        return Segment(self, -(-self.threads // block), self.vector, aliases=self.aliases, own=own)
 
     def shared_bytes(self, block: int) -> int:
         """None."""

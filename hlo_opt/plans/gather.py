@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
@@ -22,9 +23,15 @@ from hlo_opt.plans.tiled_transpose import read_at
 class Slices:
     """Outputs (`roots` are positions) of the size of gathers, all of one shape, that they read at their own place."""
 
+    kind: ClassVar[str] = "gather"
     heroes: tuple[Instruction, ...]
     roots: tuple[int, ...]
     vector: int
+
+    @property
+    def hero(self) -> Instruction:
+        """The first gather."""
+        return self.heroes[0]
 
     @property
     def threads(self) -> int:
@@ -35,11 +42,9 @@ class Slices:
         """Threads per block when nothing else asks for more."""
         return max(1, min(BLOCK, self.threads))
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Slices]:
         """The segment in a launch of blocks of that size."""
-        hero = self.heroes[0]
-        blocks = -(-self.threads // block)
-        return Segment("gather", hero.shape.dimensions, hero, self.roots, blocks, vector=self.vector)
+        return Segment(self, -(-self.threads // block), self.vector)
 
     def shared_bytes(self, block: int) -> int:
         """None."""

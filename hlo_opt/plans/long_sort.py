@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from hlo_opt.analysis.columns import MOST_THREADS, WARP
 from hlo_opt.analysis.geometry import round_up
@@ -24,6 +25,8 @@ MOST = 1 << 29
 class LongLines(Lines):
     """A sort or topk alone in its region, a block for each of its lines."""
 
+    kind: ClassVar[str] = "long-sort"
+
     @property
     def block(self) -> int:
         """Threads per block."""
@@ -34,10 +37,9 @@ class LongLines(Lines):
         """Memory that the launch needs besides operands and results: where each element of a line comes from."""
         return Shape(ELEMENT_TYPES["s32"], (self.lines, self.length))
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Self]:
         """The segment, alone in its launch."""
-        space = (self.lines, self.length)
-        return Segment("long-sort", space, self.hero, self.roots, self.lines, scratch=(self.places,))
+        return Segment(self, self.lines, scratch=(self.places,))
 
     def shared_bytes(self, block: int) -> int:
         """None."""

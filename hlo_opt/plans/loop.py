@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
@@ -30,6 +31,7 @@ class Elements:
     elements: int
     vector: int
     roots: tuple[int, ...]
+    kind: ClassVar[str] = "loop"
 
     @property
     def threads(self) -> int:
@@ -40,9 +42,9 @@ class Elements:
         """Threads per block when nothing else asks for more."""
         return max(1, min(BLOCK, self.threads))
 
-    def segment(self, block: int) -> Segment:
-        space = next(self.hero.shape.leaves()).dimensions
-        return Segment("loop", space, self.hero, self.roots, -(-self.threads // block), vector=self.vector)
+    def segment(self, block: int) -> Segment[Elements]:
+        """The segment in a launch of blocks of that size."""
+        return Segment(self, -(-self.threads // block), self.vector)
 
     def shared_bytes(self, block: int) -> int:
         """None."""

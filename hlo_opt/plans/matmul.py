@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.analysis.columns import SHARED_BYTES, WARP
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.contraction import sum_type
 from hlo_opt.plans.plan import Region, Segment
@@ -61,22 +63,25 @@ class Tile:
 class Products:
     """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them."""
 
+    kind: ClassVar[str] = "matmul"
     space: Space
     tile: Tile
     roots: tuple[int, ...]
     vector: int
 
     @property
+    def hero(self) -> Instruction:
+        """The product."""
+        return self.space.hero
+
+    @property
     def block(self) -> int:
         """Threads per block."""
         return BLOCK
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Products]:
         """The segment, alone in its launch."""
-        tile = self.tile
-        blocks = math.prod(tiles_of(self.space, tile))
-        shape = (int(self.space.turned), tile.lanes, tile.rows, tile.columns, tile.depth)
-        return Segment("matmul", self.space.sizes, self.space.hero, self.roots, blocks, vector=self.vector, tile=shape)
+        return Segment(self, math.prod(tiles_of(self.space, self.tile)), self.vector)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of both tiles."""

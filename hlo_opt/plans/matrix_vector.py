@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from hlo_opt.analysis.columns import WARP
+from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.contraction import sum_type
 from hlo_opt.plans.plan import Region, Segment
@@ -30,10 +32,16 @@ class Strips:
     vector   neighbouring contracted elements of a thread
     """
 
+    kind: ClassVar[str] = "matrix-vector"
     space: Space
     roots: tuple[int, ...]
     along: bool
     vector: int = 1
+
+    @property
+    def hero(self) -> Instruction:
+        """The product."""
+        return self.space.hero
 
     @property
     def ways(self) -> int:
@@ -61,12 +69,9 @@ class Strips:
         batch, _, columns, _ = self.space.sizes
         return batch, -(-columns // self.columns)
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Strips]:
         """The segment, alone in its launch."""
-        shape = (int(self.space.turned), int(self.along), self.vector)
-        blocks = math.prod(self.blocks)
-        space = self.space
-        return Segment("matrix-vector", space.sizes, space.hero, self.roots, blocks, vector=self.vector, tile=shape)
+        return Segment(self, math.prod(self.blocks), self.vector)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the partial sums."""

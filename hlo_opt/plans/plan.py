@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
 
@@ -38,44 +39,76 @@ class Launch:
     shared_bytes: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """A part of a launch with its own index space.
+class Part(Protocol):
+    """What a matcher found: outputs that a segment will write. Each kind has a class of its own, which its emitter reads."""
 
-    kind         `loop`, `row-reduction`, ...: names the emitter
-    space        sizes of the index space that threads walk: output dimensions, [rows, reduced], [kept, reduced, kept] for columns, a transpose's operand in memory
-    hero         the instruction that decides the form
-    roots        positions in the region's roots that this segment writes
-    blocks       how many of the launch's blocks are its own; segments follow each other in the order of blocks
-    vector       consecutive elements per thread
-    levels       reduction: the reduces, those of a level needing only results of earlier levels
-    parts        reduction: blocks that fold one result together; the last of them to be done brings their results together and writes
-    tiled        tiled transpose: the transposes that go through shared memory
-    aliases      (output, parameter), both as numbers: before the launch the output holds the parameter's elements
-    own          outputs among these that may take the parameter's own memory: nothing else reads it
-    in_order     the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
-    pieces       concatenate: where the pieces that threads go through begin along its dimension, and how long they are
-    tile         matmul: 1 where columns are the left operand's, threads side by side, rows and columns of a thread, contracted elements held at a time
-    scratch      arrays that the launch writes and reads, and that are no results
+    kind: ClassVar[str]
+    """`loop`, `row-reduction`, ...: names the emitter."""
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Positions in the region's roots that the segment writes."""
+        ...
+
+    @property
+    def hero(self) -> Instruction:
+        """The instruction that decides the form."""
+        ...
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        ...
+
+    def segment(self, block: int) -> Segment[Self]:
+        """The segment in a launch of blocks of that size, which is at least `self.block`."""
+        ...
+
+    def shared_bytes(self, block: int) -> int:
+        """Shared memory of a block of that size."""
+        ...
+
+
+P = TypeVar("P", bound=Part, covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment(Generic[P]):
+    """A part of a launch with its own range of the launch's blocks.
+
+    part      what its kind knows of it
+    blocks    how many of the launch's blocks are its own; segments follow each other in the order of blocks
+    vector    consecutive elements per thread
+    folded    the reduces whose results threads bring together
+    aliases   (output, parameter), both as numbers: before the launch the output holds the parameter's elements
+    own       outputs among these that may take the parameter's own memory: nothing else reads it
+    in_order  the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
+    scratch   arrays that the launch writes and reads, and that are no results
     """
 
-    kind: str
-    space: tuple[int, ...]
-    hero: Instruction
-    roots: tuple[int, ...]
+    part: P
     blocks: int
     vector: int = 1
-    threads_per_row: int = 1
-    rows_per_block: int = 1
-    levels: tuple[tuple[Instruction, ...], ...] = ()
-    parts: int = 1
-    tiled: tuple[Instruction, ...] = ()
+    folded: tuple[Instruction, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
     own: tuple[int, ...] = ()
     in_order: bool = False
-    pieces: tuple[tuple[int, int], ...] = ()
-    tile: tuple[int, ...] = ()
     scratch: tuple[Shape, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return self.part.kind
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Positions in the region's roots that it writes."""
+        return self.part.roots
+
+    @property
+    def hero(self) -> Instruction:
+        """The instruction that decides its form."""
+        return self.part.hero
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +117,12 @@ class Plan:
 
     region: Region
     launch: Launch
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment[Part], ...]
 
     @property
     def row_reductions(self) -> int:
         """How many reductions the threads of a block share. One that another segment needs as well, and repeats, does not count."""
-        folded = {reduce for segment in self.segments for level in segment.levels for reduce in level}
+        folded = {reduce for segment in self.segments for reduce in segment.folded}
         if len(self.segments) > 1 and folded:
             needed = [above([self.region.roots[n] for n in segment.roots]) for segment in self.segments]
             folded = {reduce for reduce in folded if sum(reduce in values for values in needed) == 1}

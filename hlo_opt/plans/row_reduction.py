@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.analysis.geometry import round_up
 from hlo_opt.analysis.own_launch import MOST_THREADS, ROW_PER_THREAD, SHORT_ROW_BLOCK, row_parts, short_row_vector
@@ -50,11 +51,22 @@ def may_be_reordered(reduce: Instruction) -> bool:
 class Rows:
     """Outputs (`roots` are positions) that the threads of rows write, and the reduces, by level, that they fold on the way."""
 
+    kind: ClassVar[str] = "row-reduction"
     rows: int
     columns: int
     levels: Levels
     roots: tuple[int, ...]
     parts: int = 1
+
+    @property
+    def hero(self) -> Instruction:
+        """The first reduce."""
+        return self.levels[0][0]
+
+    @property
+    def space(self) -> Space:
+        """Rows, and what they have."""
+        return Space(self.rows, self.columns)
 
     @property
     def vector(self) -> int:
@@ -83,32 +95,21 @@ class Rows:
             return self.threads
         return round_up(self.threads * min(self.rows, SHORT_ROW_BLOCK // self.threads), WARP)
 
-    def _rows_per_block(self, block: int) -> int:
+    def rows_per_block(self, block: int) -> int:
         """So many that their threads are whole warps."""
         return min(round_up(self.rows, max(1, WARP // self.threads)), block // self.threads)
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Rows]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
-        rows_per_block = self._rows_per_block(block)
-        return Segment(
-            "row-reduction",
-            (self.rows, self.columns),
-            self.levels[0][0],
-            self.roots,
-            math.ceil(self.rows / rows_per_block) * self.parts,
-            parts=self.parts,
-            vector=self.vector,
-            threads_per_row=self.threads,
-            rows_per_block=rows_per_block,
-            levels=self.levels,
-        )
+        blocks = math.ceil(self.rows / self.rows_per_block(block)) * self.parts
+        return Segment(self, blocks, self.vector, folded=tuple(r for level in self.levels for r in level))
 
     def shared_bytes(self, block: int) -> int:
         """Bytes in which the warps of a row meet."""
         if self.threads <= WARP:
             return 0
         leaves = [leaf for level in self.levels for r in level for leaf in r.shape.leaves()]
-        warps = self._rows_per_block(block) * self.threads // WARP
+        warps = self.rows_per_block(block) * self.threads // WARP
         return sum(max(4, leaf.type.bytes) for leaf in leaves) * warps + 4 * (self.parts > 1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops import OpKind, find
@@ -22,6 +23,7 @@ from hlo_opt.plans.plan import Region, Segment
 class Runs:
     """A scan; `roots` are positions of outputs, all of them the scan's."""
 
+    kind: ClassVar[str] = "scan"
     hero: Instruction
     roots: tuple[int, ...]
 
@@ -61,12 +63,16 @@ class Runs:
     @property
     def block(self) -> int:
         """Threads per block."""
-        return max(1, min(BLOCK, math.prod(self.line_dimensions)))
+        return max(1, min(BLOCK, self.lines))
 
-    def segment(self, block: int) -> Segment:
+    @property
+    def lines(self) -> int:
+        """How many lines there are."""
+        return math.prod(self.line_dimensions)
+
+    def segment(self, block: int) -> Segment[Runs]:
         """The segment, alone in its launch."""
-        lines = math.prod(self.line_dimensions)
-        return Segment("scan", (lines, self.length), self.hero, self.roots, -(-lines // block))
+        return Segment(self, -(-self.lines // block))
 
     def shared_bytes(self, block: int) -> int:
         """None."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import ClassVar
 
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
@@ -192,6 +193,7 @@ class Updates:
     own      outputs that may be made in their parameter's own memory: nothing else of the region reads it
     """
 
+    kind: ClassVar[str] = "scatter"
     hero: Instruction
     roots: tuple[int, ...]
     aliases: tuple[tuple[int, int], ...]
@@ -206,19 +208,12 @@ class Updates:
             return max(1, min(_MOST_IN_ONE_BLOCK, max(most, math.prod(Form(self.hero).space))))
         return max(1, min(BLOCK, math.prod(Form(self.hero).space)))
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Updates]:
+        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         form = Form(self.hero)
         threads = 0 if form.is_empty else math.prod(form.space)
-        return Segment(
-            "scatter",
-            form.space,
-            self.hero,
-            self.roots,
-            1 if self.made_inside else max(1, -(-threads // block)),
-            aliases=self.aliases,
-            own=self.own,
-            in_order=form.in_order,
-        )
+        blocks = 1 if self.made_inside else max(1, -(-threads // block))
+        return Segment(self, blocks, aliases=self.aliases, own=self.own, in_order=form.in_order)
 
     def shared_bytes(self, block: int) -> int:
         """None."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from hlo_opt.analysis.columns import MOST_THREADS, SHARED_BYTES, WARP
 from hlo_opt.analysis.geometry import round_up
@@ -37,6 +37,7 @@ _Pointer = TypeVar("_Pointer")
 class Lines:
     """A sort or topk that blocks of threads do, `per_block` of its lines each; `roots` are positions of outputs, all of them the sort's."""
 
+    kind: ClassVar[str] = "sort"
     hero: Instruction
     roots: tuple[int, ...]
     lines: int
@@ -110,11 +111,9 @@ class Lines:
         """Threads per block."""
         return round_up(max(1, min(MOST_THREADS, self.per_block * self.pairs)), WARP)
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Self]:
         """The segment, alone in its launch."""
-        blocks = -(-self.lines // self.per_block) if self.length else 0
-        space = (self.lines, self.length)
-        return Segment("sort", space, self.hero, self.roots, blocks, rows_per_block=self.per_block)
+        return Segment(self, -(-self.lines // self.per_block) if self.length else 0)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of what is compared, and of places."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from hlo_opt.analysis.columns import SHARED_BYTES
 from hlo_opt.analysis.own_launch import TRANSPOSE_BLOCK
@@ -83,22 +84,24 @@ class Frame:
 class Tiles:
     """Outputs (`roots` are positions) that come out of tiles, and the transposes that go through them."""
 
+    kind: ClassVar[str] = "tiled-transpose"
     frame: Frame
     tiled: tuple[Instruction, ...]
     roots: tuple[int, ...]
+
+    @property
+    def hero(self) -> Instruction:
+        """The first transpose."""
+        return self.tiled[0]
 
     @property
     def block(self) -> int:
         """Threads per block when nothing else asks for more."""
         return BLOCK
 
-    def segment(self, block: int) -> Segment:
+    def segment(self, block: int) -> Segment[Tiles]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
-        blocks = math.prod(self.frame.tiles)
-        frame = self.frame
-        return Segment(
-            "tiled-transpose", frame.sizes, self.tiled[0], self.roots, blocks, vector=frame.vector, tiled=self.tiled
-        )
+        return Segment(self, math.prod(self.frame.tiles), self.frame.vector)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the tiles."""

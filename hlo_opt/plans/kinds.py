@@ -1,0 +1,97 @@
+"""The table of kinds of kernels: how each is found, and in which order segments of several follow each other. An emitter of each kind has the same name in `hlo_opt.codegen`.
+
+A kind is two files, one here and one there, and a row of this table; nothing else knows kinds by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.plans import (
+    column_reduction,
+    concatenate,
+    dynamic_update_slice,
+    folding,
+    gather,
+    long_sort,
+    loop,
+    matmul,
+    matrix_vector,
+    row_reduction,
+    scan,
+    scatter,
+    sort,
+    tiled_transpose,
+)
+from hlo_opt.plans.plan import Part, Region
+from hlo_opt.plans.products import Space
+
+Match = Callable[[Region, Sequence[int], DeviceTarget, int], tuple[Sequence[Part], list[int]]]
+"""Among outputs of a region, given by their positions: the parts of a kind that find room in so many bytes of shared memory, and the positions of the other outputs."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How kernels of a kind are found. Exactly one of the matchers is there, or none where the kind before finds both.
+
+    name     of its parts, of its emitter's file (with underscores), and in what is shown to users
+    order    of its segments among those of a launch
+    match    finds parts among outputs
+    whole    finds the region as one sort or scan, whose operation no other kind computes
+    product  finds the region as one product, given what is multiplied
+    unheard  only where no library has what the region asks for
+    whole_warps  its threads meet by warps, so that blocks must be whole ones
+    """
+
+    name: str
+    order: int = 0
+    match: Match | None = None
+    whole: Callable[[Region], Part | None] | None = None
+    product: Callable[[Region, Space, DeviceTarget], Part | None] | None = None
+    unheard: bool = False
+    whole_warps: bool = False
+
+
+def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[Sequence[Part], list[int]]:
+    """Row and column reductions."""
+    parts: list[Part] = []
+    found, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))
+    for folded in found:
+        part: Part | None
+        if folded.space.minor > 1:
+            part = column_reduction.of(region, folded, target, room)
+        else:
+            part = row_reduction.of(region, folded, target)
+        if part is None:
+            rest = sorted([*rest, *folded.roots])
+        else:
+            parts.append(part)
+            room -= part.shared_bytes(part.block)
+    return parts, rest
+
+
+KINDS: list[Kind] = [
+    Kind("sort", whole=sort.match),
+    Kind("scan", whole=scan.match),
+    Kind("long-sort", whole=long_sort.match, unheard=True),
+    Kind("matrix-vector", product=lambda region, space, target: matrix_vector.match(region, space)),
+    Kind("matmul", product=matmul.match),
+    Kind("scatter", 7, lambda region, roots, target, room: scatter.match(region, roots)),
+    Kind(
+        "dynamic-update-slice", 6, lambda region, roots, target, room: dynamic_update_slice.match(region, roots, target)
+    ),
+    Kind("row-reduction", 0, _folds, whole_warps=True),
+    Kind("column-reduction", 1),
+    Kind("tiled-transpose", 2, tiled_transpose.match),
+    Kind("concatenate", 4, lambda region, roots, target, room: concatenate.match(region, roots, target)),
+    Kind("gather", 5, lambda region, roots, target, room: gather.match(region, roots, target)),
+    Kind("loop", 3, lambda region, roots, target, room: (loop.match(region, roots, target), [])),
+]
+"""In the order in which they are asked."""
+
+
+def kind_of(part: Part) -> Kind:
+    """The row of a part's kind."""
+    return next(kind for kind in KINDS if kind.name == part.kind)
