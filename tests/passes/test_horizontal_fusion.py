@@ -40,7 +40,7 @@ def test_updates_of_all_sizes_are_one_launch() -> None:
     fusion = next(i for i in fused.entry.instructions if i.opcode == "fusion")
     found = plan(region_of(fused, fusion), H100)
     assert isinstance(found, Plan)
-    assert sorted(s.space for s in found.segments) == [(7,), (10,), (64,), (64,), (1000,)]
+    assert sorted(s.part.elements for s in found.segments) == [7, 10, 64, 64, 1000]
 
 
 def test_large_kernels_share_only_with_their_like() -> None:

@@ -36,11 +36,11 @@ def dot(m: int, n: int, k: int, *, a: str = "{1,0}", b: str = "{1,0}", out: str 
 
 
 def tile(made: Plan) -> Tile:
-    return Tile(*made.segments[0].tile[1:])
+    return made.segments[0].part.tile
 
 
 def space(made: Plan) -> Space:
-    return Space(made.segments[0].hero, bool(made.segments[0].tile[0]))
+    return made.segments[0].part.space
 
 
 @pytest.mark.parametrize("size", [(16, 16, 16), (4096, 4096, 4), (4096, 3, 3), (0, 64, 4096)])
@@ -54,7 +54,7 @@ def test_launches() -> None:
     assert made.launch.block == products.BLOCK
     assert made.launch.grid == -(-4096 // tile(made).height) * -(-4096 // tile(made).width)
     assert made.launch.shared_bytes == sum(tile(made).lines) * tile(made).depth * 4
-    assert made.segments[0].space == (1, 4096, 4096, 4096)
+    assert made.segments[0].part.space.sizes == (1, 4096, 4096, 4096)
 
 
 def test_few_elements_get_small_tiles_so_that_all_cores_work() -> None:

@@ -7,7 +7,6 @@ import pytest
 import hlo_opt
 from hlo_opt.plans import Plan, matrix_vector, plan, region_of
 from hlo_opt.plans.matrix_vector import Strips
-from hlo_opt.plans.products import Space
 from tests.small_modules import H100
 
 
@@ -22,9 +21,9 @@ def dot(m: int, n: int, k: int, *, a: str = "{1,0}", b: str = "{1,0}", kind: str
 
 
 def strips(made: Plan) -> Strips:
-    segment = made.segments[0]
-    turned, along, vector = segment.tile
-    return Strips(Space(segment.hero, bool(turned)), segment.roots, bool(along), vector)
+    found = made.segments[0].part
+    assert isinstance(found, Strips)
+    return found
 
 
 @pytest.mark.parametrize(
