@@ -61,7 +61,7 @@ def test_sizes_around_the_edges_of_tiles(tool: Any) -> None:
 def test_how_columns_are_divided(tool: Any) -> None:
     def tile(*sizes: int) -> tuple[int, int, int, int]:
         (segment,) = tool.plan(columns(sizes)).segments
-        return segment.vector, segment.rows_per_block, segment.threads_per_row, segment.blocks
+        return segment.vector, segment.part.tile.lanes, segment.part.tile.ways, segment.blocks
 
     assert tile(1, 4096, 20_000) == (2, 32, 32, 313)
     assert tile(1000, 64, 8) == (1, 8, 16, 1000)
@@ -121,7 +121,7 @@ def test_layouts_decide_what_a_column_is(tool: Any) -> None:
 """,
     )
     (segment,) = tool.plan(text).segments
-    assert (segment.kind, segment.space) == ("column-reduction", (1, 200, 27))
+    assert (segment.kind, segment.part.sizes) == ("column-reduction", (1, 200, 27))
     tool.agrees(text, whole=True)
 
 
@@ -144,7 +144,7 @@ def test_prologue_epilogue_and_side_outputs(tool: Any) -> None:
 """,
     )
     (segment,) = tool.plan(text).segments
-    assert [len(level) for level in segment.levels] == [2]
+    assert [len(level) for level in segment.part.levels] == [2]
     tool.agrees(text, whole=True)
 
 
@@ -169,7 +169,7 @@ def test_softmax_of_columns_is_one_kernel_of_two_levels(tool: Any) -> None:
     texts = [softmax(2, 130, 33), softmax(1, 300, 5), softmax(140, 33, 64)]
     for text in texts:
         (segment,) = tool.plan(text).segments
-        assert (segment.kind, [len(level) for level in segment.levels]) == ("column-reduction", [1, 1])
+        assert (segment.kind, [len(level) for level in segment.part.levels]) == ("column-reduction", [1, 1])
     tool.all_agree(texts, relative=1e-5)
 
 

@@ -43,7 +43,7 @@ def test_pieces(tool: Any, sizes: list[int], pieces: list[Any] | None) -> None:
     found = segments(tool, joined(sizes))
     assert [s.kind for s in found] == (["loop"] if pieces is None else ["concatenate"] * len(pieces))
     if pieces is not None:
-        assert [s.pieces for s in found] == pieces
+        assert [s.part.pieces for s in found] == pieces
 
 
 def test_no_thread_asks_where_it_is(tool: Any) -> None:
@@ -99,7 +99,7 @@ ENTRY e {
 }
 """
     (segment,) = segments(tool, text)
-    assert segment.pieces == ((0, 4), (4, 4), (8, 4))
+    assert segment.part.pieces == ((0, 4), (4, 4), (8, 4))
     tool.agrees(text)
 
 

@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlo_opt.codegen.builder import BLOCK, THREAD
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.tree import Assign, Let
 from hlo_opt.ir import ELEMENT_TYPES, array
+from hlo_opt.ops.code import Name, call, cell, code
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host import HostLibrary, has_compiler
 from hlo_opt.runtime.ulp import ulp_distance
+from tests.written_kernels import of_tree
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
 N = 1 << 14
+AT = Name("i")
+HERE = Let("int", AT, code("{} * 128 + {}", BLOCK, THREAD))
 UNARY = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atanh": np.arctanh,
     "cbrt": np.cbrt, "cos": np.cos, "cosh": np.cosh, "erf": np.vectorize(math.erf), "exp": np.exp, "expm1": np.expm1, "log": np.log,
@@ -35,14 +41,10 @@ def library() -> tuple[HostLibrary, dict[str, Kernel]]:
     shape = array(ELEMENT_TYPES["f32"], N)
     made = {}
     for name in (*UNARY, *BINARY, "round"):
-        two = name in BINARY
-        arguments = "in0[i], in1[i]" if two else "in0[i]"
-        source = (
-            f'extern "C" __global__ void __launch_bounds__(128) {name}_of(\n    const float* __restrict__ in0,\n'
-            + ("    const float* __restrict__ in1,\n" if two else "")
-            + f"    float* __restrict__ out0) {{\n  const int i = blockIdx.x * 128 + threadIdx.x;\n  out0[i] = {name}f({arguments});\n}}\n"
-        )
-        made[name] = Kernel(f"{name}_of", source, Launch(N // 128, 128), (shape,) * (1 + two), (shape,), "loop")
+        count = 1 + (name in BINARY)
+        arguments = [cell(Name(f"in{k}"), AT) for k in range(count)]
+        body = [HERE, Assign(cell(Name("out0"), AT), call(f"{name}f", *arguments))]
+        made[name] = of_tree(f"{name}_of", body, Launch(N // 128, 128), [shape] * count, [shape])
     return HostLibrary(list(made.values())), made
 
 

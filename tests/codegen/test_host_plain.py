@@ -18,6 +18,7 @@ from hlo_opt.plans.plan import Launch, Plan
 from hlo_opt.runtime import kernels
 from hlo_opt.runtime.compare import check
 from hlo_opt.runtime.host import HostLibrary, has_compiler
+from tests.written_kernels import of_text
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
@@ -85,7 +86,7 @@ def test_the_text_is_unchanged(unit: Any, tool: Any) -> None:
 def kernel(symbol: str, body: str, block: int = 64, grid: int = 1, before: str = "") -> Kernel:
     shape = array(F32, grid * block)
     source = f'{before}extern "C" __global__ void {symbol}(const float* __restrict__ in0, float* __restrict__ out0) {{\n{body}\n}}\n'
-    return Kernel(symbol, source, Launch(grid, block), (shape,), (shape,), "loop")
+    return of_text(symbol, source, Launch(grid, block), [shape], [shape])
 
 
 def run(made: Kernel) -> np.ndarray[Any, Any]:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.codegen import emit_kernel, host_sorts
-from hlo_opt.codegen.lanes import as_loops
+from hlo_opt.codegen import emit_kernel, long_sort
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.plans import plan
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.calls import call_of
@@ -21,6 +21,7 @@ from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.steps import KernelStep
 from tests.codegen.test_sort import sort, top
 from tests.small_modules import H100
+from tests.written_kernels import OnlySteps
 
 DIFFERENCE = "d = s32[] subtract(a0, b0)\nz = s32[] constant(0)\ncompare(d, z), direction=LT"
 SUMS = "c = f32[] add(a1, a2)\nd = f32[] add(b1, b2)\ncompare(c, d), direction=GT"
@@ -30,7 +31,7 @@ SUMS = "c = f32[] add(a1, a2)\nd = f32[] add(b1, b2)\ncompare(c, d), direction=G
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the host orders lines: by merging, or with the network that a GPU has."""
     if request.param == "network":
-        monkeypatch.setattr(host_sorts, "with_merges", lambda *_: None)
+        monkeypatch.setattr(long_sort, "Network", OnlySteps)
 
 
 def long_plan(tool: Any, text: str) -> Plan:

@@ -105,7 +105,7 @@ def planned(tool: Any, module: str) -> Plan:
 def test_which_are_shared(tool: Any, sizes: tuple[int, int, int], kind: str, parts: int) -> None:
     found = planned(tool, text(ARGMAX if kind == "" else SUM, *sizes))
     (segment,) = found.segments
-    assert (segment.kind, segment.parts, found.launch.grid % parts) == (kind, parts, 0)
+    assert (segment.kind, segment.part.parts, found.launch.grid % parts) == (kind, parts, 0)
 
 
 def test_results_that_all_threads_need_are_not(tool: Any) -> None:
@@ -118,11 +118,11 @@ def test_results_that_all_threads_need_are_not(tool: Any) -> None:
 }
 """
     (segment,) = planned(tool, text(body, 1, 1 << 20, 1)).segments
-    assert segment.parts == 1
+    assert segment.part.parts == 1
     last = "  ROOT t = KIND[A,C] reduce(d, z), dimensions={1}, to_apply=add\n"
     two = body.replace("ROOT d", "d").replace("\n}\n", f"\n{last}}}\n")
     (segment,) = planned(tool, text(two, 1, 1 << 20, 1)).segments
-    assert (segment.parts, len(segment.levels)) == (1, 2)
+    assert (segment.part.parts, len(segment.part.levels)) == (1, 2)
 
 
 SIZES = [
@@ -144,7 +144,7 @@ def test_they_agree(tool: Any) -> None:
         text(SUM, *sizes, kind=kind) for sizes in ((1, 131072, 1), (1, 20000, 8)) for kind in ("s32", "f64", "u16")
     ]
     texts += [text(ADD, *sizes, kind=kind) for sizes in ((1, 131072, 1), (1, 20000, 8)) for kind in ("c64", "c128")]
-    assert sum(any(s.parts > 1 for s in planned(tool, t).segments) for t in texts) >= len(texts) - 4
+    assert sum(any(getattr(s.part, "parts", 1) > 1 for s in planned(tool, t).segments) for t in texts) >= len(texts) - 4
     tool.all_agree(texts)
 
 
@@ -168,7 +168,7 @@ def test_the_cost_model_assumes_their_launch(sizes: tuple[int, int, int]) -> Non
         f"ENTRY e {{\n  p = f32[{a},{r},{c}] parameter(0)\n  ROOT f = f32[{a},{c}] fusion(p), kind=kInput, calls=fused\n}}\n"
     )
     found = plan(region_of(module, module.entry.root), H100)
-    assert isinstance(found, Plan) and found.segments[0].parts > 1
+    assert isinstance(found, Plan) and found.segments[0].part.parts > 1
     assumed = fold_dimensions(cluster_of(module.entry.root), H100)
     assert assumed is not None and (assumed.blocks, assumed.threads) == (found.launch.grid, found.launch.block)
 

@@ -42,9 +42,10 @@ def row_sum(rows: int, columns: int, element_type: str = "f32", init: str = "0",
 )
 def test_sizes(tool: Any, rows: int, columns: int, threads: int, rows_per_block: int) -> None:
     text = row_sum(rows, columns)
-    (segment,) = tool.plan(text).segments
-    assert (segment.kind, segment.space) == ("row-reduction", (rows, columns))
-    assert (segment.threads_per_row, segment.rows_per_block) == (threads, rows_per_block)
+    plan = tool.plan(text)
+    (segment,) = plan.segments
+    assert (segment.kind, (segment.part.rows, segment.part.columns)) == ("row-reduction", (rows, columns))
+    assert (segment.part.threads, segment.part.rows_per_block(plan.launch.block)) == (threads, rows_per_block)
     tool.agrees(text, whole=True)
 
 
@@ -108,7 +109,7 @@ def test_dimensions_follow_the_layout(tool: Any) -> None:
   ROOT r = f32[3,5]{0,1} reduce(p, z), dimensions={0,2}, to_apply=add
 """,
     )
-    assert tool.plan(text).segments[0].space == (15, 3200)
+    assert tool.plan(text).segments[0].part.columns == 3200
     tool.agrees(text, whole=True)
 
 
@@ -120,7 +121,7 @@ def test_major_reduced_dimension_joins(tool: Any) -> None:
   ROOT r = s32[6]{0} reduce(p, z), dimensions={0,2}, to_apply=add
 """,
     )
-    assert tool.plan(text).segments[0].space == (6, 160)
+    assert tool.plan(text).segments[0].part.columns == 160
     tool.agrees(text)
 
 
@@ -154,7 +155,7 @@ def test_prologue_epilogue_and_several_outputs(tool: Any) -> None:
     )
     (segment,) = tool.plan(text).segments
     assert segment.kind == "row-reduction"
-    assert [len(level) for level in segment.levels] == [2]
+    assert [len(level) for level in segment.part.levels] == [2]
     tool.agrees(text, whole=True)
 
 
@@ -176,7 +177,7 @@ SOFTMAX = module(
 
 def test_softmax_is_one_kernel_of_two_levels(tool: Any) -> None:
     (segment,) = tool.plan(SOFTMAX).segments
-    assert [len(level) for level in segment.levels] == [1, 1]
+    assert [len(level) for level in segment.part.levels] == [1, 1]
     tool.agrees(SOFTMAX, relative=1e-6)
 
 
@@ -235,9 +236,10 @@ def test_short_rows_share_a_warp(tool: Any) -> None:
     """Rows of 4, 8 and 16 elements, and how many neighbouring ones a thread folds; other short rows are loops."""
     cases = {(100, 4): (2, 2), (77, 8): (2, 4), (1, 16): (2, 8), (33, 16): (2, 8)}
     for (rows, columns), (vector, threads) in cases.items():
-        (segment,) = tool.plan(row_sum(rows, columns)).segments
-        assert (segment.kind, segment.vector, segment.threads_per_row) == ("row-reduction", vector, threads)
-        assert segment.rows_per_block * threads % 32 == 0
+        plan = tool.plan(row_sum(rows, columns))
+        (segment,) = plan.segments
+        assert (segment.kind, segment.vector, segment.part.threads) == ("row-reduction", vector, threads)
+        assert segment.part.rows_per_block(plan.launch.block) * threads % 32 == 0
     others = [(100, 2), (50, 12), (40, 31), (9, 1)]
     assert {tool.plan(row_sum(*sizes)).kind for sizes in others} == {"loop"}
     texts = [row_sum(*sizes, init="5") for sizes in (*cases, *others)]
@@ -249,7 +251,7 @@ def test_short_rows_share_a_warp(tool: Any) -> None:
 def test_softmax_of_short_rows(tool: Any) -> None:
     text = SOFTMAX.replace("[5,300]", "[45,16]").replace("f32[5]", "f32[45]")
     (segment,) = tool.plan(text).segments
-    assert (segment.threads_per_row, len(segment.levels)) == (8, 2)
+    assert (segment.part.threads, len(segment.part.levels)) == (8, 2)
     tool.agrees(text, relative=1e-6)
 
 

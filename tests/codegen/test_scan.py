@@ -82,7 +82,7 @@ def test_layouts(tool: Any) -> None:
 
 def test_neighbouring_threads_take_neighbouring_lines() -> None:
     found = made(scan("sum", (9, 40), 0))
-    assert found.segments[0].kind == "scan" and found.segments[0].space == (40, 9)
+    assert found.segments[0].kind == "scan" and (found.segments[0].part.lines, found.segments[0].part.length) == (40, 9)
     assert made(scan("sum", (9,), 0)).launch.block == 1
 
 

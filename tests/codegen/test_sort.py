@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hlo_opt
-from hlo_opt.codegen import host_sorts
+from hlo_opt.codegen import sort as sort_emitter
 from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.diag import Reason
 from hlo_opt.plans import plan
 from hlo_opt.runtime.host import has_compiler
 from tests.small_modules import H100
+from tests.written_kernels import OnlySteps
 
 
 def sort(
@@ -56,7 +57,7 @@ def way(tool: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     if request.param == "network":
         if tool.form == "plain":
             pytest.skip("as with merges")
-        monkeypatch.setattr(host_sorts, "with_merges", lambda *_: None)
+        monkeypatch.setattr(sort_emitter, "Network", OnlySteps)
 
 
 def test_lines_of_all_lengths(tool: Any, way: None) -> None:

@@ -90,7 +90,7 @@ ENTRY e {
 }
 """
     (segment,) = tool.plan(text).segments
-    assert (segment.kind, len(segment.tiled), segment.roots) == ("tiled-transpose", 2, (0, 1, 2))
+    assert (segment.kind, len(segment.part.tiled), segment.roots) == ("tiled-transpose", 2, (0, 1, 2))
     source = tool.kernel(text).source
     assert (
         source.count("in0[") == source.count("in2[") == 1
@@ -160,7 +160,7 @@ def test_tiles_that_find_no_room_are_read_directly(tool: Any) -> None:
     lines += ["  a = c128[40,33]{1,0} add(t0, t1)", "  b = c128[40,33]{1,0} add(t2, t3)"]
     text = "HloModule m\nENTRY e {\n" + "\n".join(lines) + "\n  ROOT s = c128[40,33]{1,0} add(a, b)\n}\n"
     found = tool.plan(text)
-    assert len(found.segments[0].tiled) == 2 and found.launch.shared_bytes == 2 * 32 * 33 * 16
+    assert len(found.segments[0].part.tiled) == 2 and found.launch.shared_bytes == 2 * 32 * 33 * 16
     tool.agrees(text, whole=True)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from hlo_opt.codegen.host_vectors import by_position, one_loop
 from hlo_opt.plans import products
 
 LARGE = 1 << 19
@@ -47,19 +46,6 @@ def test_elements_that_share_bytes_move_in_vectors(tool: Any, element_type: str)
     assert found == {f"ld.global.v4.{width}", f"st.global.v4.{width}"}
 
 
-def test_the_host_reads_elements_that_share_bytes_by_their_position() -> None:
-    lines = [
-        "for (int s0 = 0; s0 < 4; ++s0) {",
-        "  const int linear = thread * 4 + s0;",
-        "  read0[s0] = hlo_get_4(in0, (long long)row * 64 + thread * 4, s0);",
-        "  read1[s0] = hlo_get_2(in1, linear);",
-        "}",
-    ]
-    made = by_position("\n".join(lines)).splitlines()
-    assert made[2] == "  read0[s0] = hlo_get_4(in0, (long long)row * 64 + linear);"
-    assert [made[n] for n in (0, 1, 3, 4)] == [lines[n] for n in (0, 1, 3, 4)]
-
-
 def test_a_row_is_read_in_vectors(tool: Any) -> None:
     text = """HloModule m
 max {
@@ -96,45 +82,6 @@ def test_vectors_with_branches_agree(tool: Any, element_type: str) -> None:
     tool.agrees(
         module(element_type, BRANCHES.replace("power(a, q)", "add(a, q)").replace("tan(b)", "sine(b)")), relative=2e-2
     )
-
-
-def test_loops_of_a_thread_become_one() -> None:
-    body = """  const int thread = threadIdx.x;
-  float read0[4];
-  #pragma unroll
-  for (int s0 = 0; s0 < 4; ++s0) {
-    const int linear = thread * 4 + s0;
-    read0[s0] = in0[linear];
-  }
-  float made0[4];
-  #pragma unroll
-  for (int s1 = 0; s1 < 4; ++s1) {
-    const int linear_2 = thread * 4 + s1;
-    const float x0 = read0[s1];
-    made0[s1] = sinf(x0) + linear_2;
-  }
-  if (row < 3) {
-    #pragma unroll
-    for (int s2 = 0; s2 < 4; ++s2) {
-      const int linear_3 = thread * 4 + s2;
-      out0[linear_3] = made0[s2];
-    }
-  }
-  const int after = 0;
-"""
-    wanted = """const int thread = threadIdx.x;
-for (int s0 = 0; s0 < 4; ++s0) {
-const int linear = thread * 4 + s0;
-const float read0 = in0[linear];
-const float x0 = read0;
-const float made0 = sinf(x0) + linear;
-if (row < 3) {
-out0[linear] = made0;
-}
-}
-const int after = 0;
-"""
-    assert re.sub(r"(?m)^ +", "", one_loop(body)) == wanted
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ and events leave it open; memory must be allocated at that time, and kernels mus
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import random
 import re
@@ -21,11 +22,11 @@ from typing import Any
 import numpy
 
 from hlo_opt.codegen.emit import ALIGNMENT
-from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.arena import Arena
 from hlo_opt.runtime.host import HostLibrary
+from tests.written_kernels import of_text
 
 _TYPES = {
     "unsigned char": "u8",
@@ -285,12 +286,13 @@ class _Function:
             assert buffer.dtype.itemsize == element_type.bytes, (parameter, buffer.dtype)
             shapes.append(Shape(element_type, (buffer.size,)))
         inputs = sum(p.startswith("const ") for p in self.parameters)
-        kernel = Kernel(
-            self.symbol, self.code, Launch(grid[0], block[0]), tuple(shapes[:inputs]), tuple(shapes[inputs:]), "loop"
-        )
+        launch, outputs = Launch(grid[0], block[0]), shapes[inputs:]
+        kernel = of_text(self.symbol, self.code, launch, shapes[:inputs], outputs)
+        # a text does not say which outputs hold something before, nor whether the order of threads matters
+        kernel = dataclasses.replace(kernel, own=tuple(range(len(outputs))), in_order=True)
         library = _LIBRARIES.get(self.symbol)
         if library is None:
-            library = _LIBRARIES[self.symbol] = HostLibrary([kernel])
+            library = _LIBRARIES[self.symbol] = HostLibrary([kernel], form="plain")
         if self.flushes:
             buffers = (*map(_flushed, buffers[:inputs]), *buffers[inputs:])
         library.launch(kernel, buffers[:inputs], buffers[inputs:])
