@@ -69,7 +69,7 @@ MOST_BESIDE_NEUTRAL = 4
 NEUTRAL_SEEDS, NEUTRAL_SECONDS = 10, 120.0
 """A fault is shown to change nothing by so many draws of each style, and within so many seconds."""
 _CODEGEN = ROOT / "hlo_opt" / "codegen"
-_BUILDER = str(_CODEGEN / "builder.py")
+_BUILDERS = frozenset(str(_CODEGEN / name) for name in ("builder.py", "indices.py", "statements.py"))
 _LOW = frozenset(
     [
         "_index",
@@ -311,7 +311,7 @@ def _writer() -> str:
         name, file = frame.f_code.co_name, frame.f_code.co_filename
         if (
             file.startswith(str(ROOT / "hlo_opt"))
-            and not (file == _BUILDER and name in _LOW)
+            and not (file in _BUILDERS and name in _LOW)
             and not name.startswith("<")
         ):
             return f"{Path(file).relative_to(ROOT / 'hlo_opt')}:{name}"
@@ -328,7 +328,7 @@ def writers() -> set[str]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if (
                 isinstance(node, ast.FunctionDef)
-                and not (file.name == "builder.py" and node.name in _LOW)
+                and not (str(file) in _BUILDERS and node.name in _LOW)
                 and _writes(node)
             ):
                 found.add(f"{file.relative_to(ROOT / 'hlo_opt')}:{node.name}")

@@ -117,17 +117,21 @@ def test_public_names_resolve() -> None:
         _ = package.no_such_name
 
 
-def kinds(path: Path) -> set[str]:
-    """The kinds of segment that a file of `plans/` makes: the first argument of each `Segment(...)`."""
-    calls = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
-    made = [c.args[0] for c in calls if isinstance(c.func, ast.Name) and c.func.id == "Segment"]
-    return {str(a.value) for a in made if isinstance(a, ast.Constant)}
+def test_every_kind_of_plan_has_a_file_and_an_emitter() -> None:
+    from hlo_opt.codegen.emit import emitter
+    from hlo_opt.plans.kinds import KINDS
 
-
-def test_every_kind_of_plan_has_a_maker_and_an_emitter() -> None:
-    from hlo_opt.codegen.emit import EMITTERS
-
-    makers = {f.stem: made for f in (PACKAGE / "plans").glob("*.py") if (made := kinds(f))}
-    assert makers == {kind.replace("-", "_"): {kind} for kind in EMITTERS}
-    for kind, emit in EMITTERS.items():
-        assert emit.__module__ == f"hlo_opt.codegen.{kind.replace('-', '_')}"
+    parts = {
+        statement.value.value: path.stem
+        for path in (PACKAGE / "plans").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and statement.target.id == "kind"
+        if isinstance(statement.value, ast.Constant)
+    }
+    assert parts == {kind.name: kind.name.replace("-", "_") for kind in KINDS}
+    for kind in KINDS:
+        assert emitter(kind.name).__module__ == f"hlo_opt.codegen.{kind.name.replace('-', '_')}"

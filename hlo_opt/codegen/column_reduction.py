@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import THREAD, Builder, block_of, named, thread_of
+from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
+from hlo_opt.codegen.indices import block_of, named, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type
+from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier, Leave
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction

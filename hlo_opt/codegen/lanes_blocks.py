@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.codegen.builder import BLOCK, THREAD
 from hlo_opt.codegen.lanes_text import ThreadText, digits_in, index_names, inlined, places_of
+from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import leaves, meets
 from hlo_opt.codegen.tree import (
     Aligned,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder, block_of, thread_of
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import block_of, thread_of
 from hlo_opt.codegen.sort import is_before, network_steps, pair_places
 from hlo_opt.codegen.tree import Barrier, Merge, Network, Statement
 from hlo_opt.codegen.vectors import Targets

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hlo_opt.codegen.builder import Builder, block_of, thread_of
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import block_of, thread_of
 from hlo_opt.codegen.tree import Leave
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder, block_of, named, thread_of
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import block_of, named, thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type, stored, zero
 from hlo_opt.codegen.tree import Barrier, Let
 from hlo_opt.codegen.vectors import Store, Targets, each_element

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.analysis.columns import WARP
-from hlo_opt.codegen.builder import THREAD, Builder, block_of, named, thread_of
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import block_of, named, thread_of
 from hlo_opt.codegen.matmul import inside, write
 from hlo_opt.codegen.scalars import loaded, memory_type, stored, zero
+from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape

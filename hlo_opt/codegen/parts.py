@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import THREAD, Builder
+from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold
 from hlo_opt.codegen.scalars import register_type
+from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier, Fence, Kept, Leave
 from hlo_opt.ir import ElementType
 from hlo_opt.ops.code import Code, Name, address, call, cell, code

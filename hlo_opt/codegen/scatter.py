@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from hlo_opt.codegen.builder import Builder, last_argument, named, thread_of
+from hlo_opt.codegen.builder import Builder, last_argument
 from hlo_opt.codegen.index_text import index_type
+from hlo_opt.codegen.indices import named, thread_of
 from hlo_opt.codegen.loop import own_thread
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.codegen.tree import Barrier, Break, Let

@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.columns import WARP
-from hlo_opt.codegen.builder import BLOCK, THREAD, Builder, thread_of
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Barrier, Let, Merge, Network, Statement
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction

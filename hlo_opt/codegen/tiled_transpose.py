@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.analysis.transposes import TILE
-from hlo_opt.codegen.builder import THREAD, Builder, block_of, named, thread_of
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import block_of, named, thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
+from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier, Leave
 from hlo_opt.codegen.vectors import Targets, fills_bytes
 from hlo_opt.ir import Instruction

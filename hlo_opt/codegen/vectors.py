@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from hlo_opt.codegen.builder import Builder, moves_in_vectors
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import moves_in_vectors
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.codegen.tree import Array, Block, For, Neighbours, functions_in
 from hlo_opt.ir import Instruction, Shape
