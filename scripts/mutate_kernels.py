@@ -3,7 +3,7 @@
     python -m scripts.mutate_kernels [FILE|DIR...] [--count 300] [--seed 0] [--only WORD] [--jobs 2] [--limit 60] [--survivors FILE] [--functions]
 
 FILE and DIR are modules, `testdata/kernels` and `testdata/dumps` where none are given. Each is fused, and a map says which function of an emitter (`hlo_opt/codegen`), of a lowering
-(`hlo_opt/ops`) or which device function (a name of `PRELUDE`) wrote each line of its kernels. Functions come in turn, in an order that the seed draws; for each one a kernel that it
+(`hlo_opt/ops`) or which device function (a helper of `codegen/device`) wrote each line of its kernels. Functions come in turn, in an order that the seed draws; for each one a kernel that it
 wrote a part of, a token of that part, and another text for that token are drawn: a bound, an offset, a mask or another number, a comparison (and with it the rule of ties), an operator, a type,
 the thread's or block's number, a direction of a shuffle, an atomic function or a plain update in its place, a barrier or fence left out, a statement or a guard left out, the branches of a
 choice swapped, a returned value lost. `--only` takes functions whose name holds a word. The same seed plants the same faults.
@@ -43,6 +43,7 @@ import hlo_opt
 from hlo_opt.codegen import emit
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.cuda import statement_lines
+from hlo_opt.codegen.device_code import definitions
 from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.tree import Block, For, Neighbours, Network, Segment, Statement, Walk, walk
@@ -50,7 +51,6 @@ from hlo_opt.diag import HloOptError
 from hlo_opt.evaluate.device_inputs import device_inputs
 from hlo_opt.evaluate.reach import styles
 from hlo_opt.ir import Module
-from hlo_opt.ops.elementwise_cuda import PRELUDE
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime import compare, kernels
 from hlo_opt.runtime.compiler import find_compiler
@@ -272,11 +272,11 @@ class Tracer:
     def _map(self, kernel: Kernel) -> dict[str, list[int]]:
         lines = kernel.source.split("\n")
         found: dict[str, list[int]] = collections.defaultdict(list)
-        for name, definition in PRELUDE.items():
-            at = kernel.source.find(f"{definition}\n")
+        for name, definition in definitions().items():
+            at = kernel.source.find(definition)
             if at >= 0:
                 first = kernel.source.count("\n", 0, at)
-                found[name] += range(first, first + definition.count("\n") + 1)
+                found[name] += range(first, first + definition.count("\n"))
         start = next(n for n, text in enumerate(lines) if text.startswith('extern "C"'))
         start = next(n for n in range(start, len(lines)) if lines[n].endswith(") {"))
         taken = {n for numbers in found.values() for n in numbers}
@@ -321,7 +321,7 @@ def _writer() -> str:
 
 def writers() -> set[str]:
     """Every function of an emitter or a lowering that writes lines of kernels, and every device function."""
-    found = set(PRELUDE) - {"HLO_PTX"}
+    found = set(definitions()) - {"HLO_PTX"}
     for file in (*sorted(_CODEGEN.glob("*.py")), *sorted((ROOT / "hlo_opt/ops").glob("*.py"))):
         if file.name.startswith(("host_", "lanes")):
             continue

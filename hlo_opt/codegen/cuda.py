@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from hlo_opt.codegen import device_code
 from hlo_opt.codegen.index_text import render
 from hlo_opt.codegen.kernel import Tree
 from hlo_opt.codegen.tree import (
@@ -31,7 +32,6 @@ from hlo_opt.codegen.tree import (
 )
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Address, Cell, Code, FirstRound, Function, Name, Part, Shuffle, Special, code, printed
-from hlo_opt.ops.elementwise_cuda import prelude_for
 
 _INDENT = "  "
 
@@ -126,7 +126,7 @@ def _block(block: Block, margin: str, text: Callable[[Code], str]) -> Iterator[s
 def helpers(tree: Tree) -> str:
     """The definitions of the helpers that a kernel calls."""
     kinds = kinds_in(tree.body) | {t.kind for t in (*tree.tables, *tree.parameters)}
-    return prelude_for(functions_in(tree.body).union(*(code(kind).functions() for kind in kinds)))
+    return device_code.helpers(functions_in(tree.body).union(*(code(kind).functions() for kind in kinds)))
 
 
 def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier, Fence, Kept, Leave
 from hlo_opt.ir import ElementType
 from hlo_opt.ops.code import Code, Name, address, call, cell, code
-from hlo_opt.ops.complex_cuda import part_type
+from hlo_opt.ops.lowering import part_type
 
 
 @dataclass(frozen=True)

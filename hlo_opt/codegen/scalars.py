@@ -7,8 +7,7 @@ from typing import Any
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType
 from hlo_opt.ops.code import Code, Shuffle, atom, call, code
-from hlo_opt.ops.complex_cuda import part_type
-from hlo_opt.ops.lowering import compute_type, is_rounded, storage_type
+from hlo_opt.ops.lowering import compute_type, is_rounded, part_type, storage_type
 
 
 def register_type(element_type: ElementType) -> str:

@@ -1,7 +1,7 @@
 """Arithmetic, bits, order and choice: the elementwise ops that are exact.
 
 C++ leaves signed overflow, division by zero and long shifts undefined and HLO defines them, so texts for signed integers go through unsigned
-ones and the rest through helpers of `elementwise_cuda`. Types below 32 bits compute in `int` and are cut when bound.
+ones and the rest through helpers of `hlo_opt/codegen/device`. Types below 32 bits compute in `int` and are cut when bound.
 """
 
 from __future__ import annotations

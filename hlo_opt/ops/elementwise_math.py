@@ -7,9 +7,15 @@
 from __future__ import annotations
 
 from hlo_opt.ops import numeric
-from hlo_opt.ops.complex_cuda import in_double
 from hlo_opt.ops.elementwise import INTEGERS, REALS, elementwise
 from hlo_opt.ops.elementwise_arithmetic import every
+
+
+def in_double(function: str, operands: int = 1) -> str:
+    """The template of a function of complex numbers that is computed in double."""
+    values = ", ".join(f"hlo_complex<double>({{{k}}})" for k in range(operands))
+    return f"({{T}}){function}({values})"
+
 
 _ACCURACY = {"result_accuracy": False}
 

@@ -16,12 +16,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.element_type import ELEMENT_TYPES, ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.module import Computation, Instruction
 from hlo_opt.ops.code import Code
-from hlo_opt.ops.complex_cuda import COMPLEX_TYPES
-from hlo_opt.ops.small_floats_cuda import NAMES as SMALL_FLOATS
 
 Index = tuple[Expression, ...]
 
@@ -112,7 +110,18 @@ Lowering = Elementwise | Callable[[KernelBuilder, Instruction, Index], Code | Se
 
 _INTEGERS = {2: "char", 4: "char", 8: "char", 16: "short", 32: "int", 64: "long long"}
 
+SMALL_FLOATS = tuple(t.name for t in ELEMENT_TYPES.values() if t.is_float and t.bits < 16)
+"""Floats whose bits lie in a byte, as `hlo_opt/codegen/device/small_floats.cuh` has them."""
+
 _FLOATS = {"f64": "double", **dict.fromkeys(("f32", "bf16", "f16", *SMALL_FLOATS), "float")}
+
+COMPLEX_TYPES = {"c64": "hlo_complex<float>", "c128": "hlo_complex<double>"}
+"""The C++ types, in registers and in memory."""
+
+
+def part_type(element_type: ElementType) -> str:
+    """The C++ type of a complex element type's real and imaginary part."""
+    return "float" if element_type.bits == 64 else "double"
 
 
 def compute_type(element_type: ElementType) -> str | None:

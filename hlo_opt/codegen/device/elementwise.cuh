@@ -1,84 +1,49 @@
-"""C++ helpers that kernel texts call: what HLO defines and C++ does not, and the rounding of narrow floats.
+// What HLO defines of integers and floats and C++ does not, and the rounding of f16 and bf16 and of integers below 8 bits.
+// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
 
-Each helper names those that it needs. `prelude_for` gives the definitions that a kernel text mentions, so that a kernel carries nothing else. The same
-text is compiled by NVRTC and by the host's C++ compiler; device intrinsics stand under `__CUDA_ARCH__`.
-"""
-
-from __future__ import annotations
-
-import re
-from collections.abc import Iterable, Mapping
-
-from hlo_opt.ops.atomic_cuda import ATOMIC_PRELUDE
-from hlo_opt.ops.complex_cuda import COMPLEX_PRELUDE
-from hlo_opt.ops.packed_cuda import PACKED_PRELUDE
-from hlo_opt.ops.small_floats_cuda import SMALL_FLOAT_PRELUDE
-
-_INLINE = "__device__ __forceinline__"
-
-
-def _function(text: str) -> str:
-    return text.strip().replace("INLINE", _INLINE)
-
-
-_CUTS = {
-    f"hlo_round_{kind}{bits}": f"""
-// the low {bits} bits of an integer or of the byte that holds it
-INLINE {word} char hlo_round_{kind}{bits}(int x) {{ return {text}; }}
-"""
-    for bits in (2, 4)
-    for kind, word, text in (
-        ("s", "signed", f"(signed char)((signed char)((unsigned int)x << {8 - bits}) >> {8 - bits})"),
-        ("u", "unsigned", f"(unsigned char)(x & {(1 << bits) - 1})"),
-    )
-}
-
-PRELUDE: Mapping[str, str] = {
-    name: _function(text)
-    for name, text in {
-        "HLO_PTX": """
+// @HLO_PTX
 // one instruction of PTX, with the operands' constraints; the host has macros of its own
 #ifndef HLO_PTX_1
 #define HLO_PTX_1(name, result, of_result, a, of_a) asm(name " %0, %1;" : "=" of_result(result) : of_a(a))
 #define HLO_PTX_2(name, result, of_result, a, b, of_both) asm(name " %0, %1, %2;" : "=" of_result(result) : of_both(a), of_both(b))
 #endif
-""",
-        "hlo_unsigned": """
+
+// @hlo_unsigned
 // the unsigned integer type of a type's width
 template <typename T> struct hlo_unsigned { typedef T type; };
 template <> struct hlo_unsigned<signed char> { typedef unsigned char type; };
 template <> struct hlo_unsigned<short> { typedef unsigned short type; };
 template <> struct hlo_unsigned<int> { typedef unsigned int type; };
 template <> struct hlo_unsigned<long long> { typedef unsigned long long type; };
-""",
-        "hlo_bit_cast": """
-template <typename To, typename From> INLINE To hlo_bit_cast(From from) {
+
+// @hlo_bit_cast
+template <typename To, typename From> __device__ __forceinline__ To hlo_bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the width");
   To to;
   memcpy(&to, &from, sizeof(To));
   return to;
 }
-""",
-        "hlo_divide": """
+
+// @hlo_divide
 // x / 0 is all ones; the least integer divided by -1 is itself
-template <typename T> INLINE T hlo_divide(T a, T b) {
+template <typename T> __device__ __forceinline__ T hlo_divide(T a, T b) {
   if (b == 0) return (T)-1;
   if ((T)-1 < (T)0 && b == (T)-1) return (T)(0ull - (unsigned long long)a);
   return (T)(a / b);
 }
-""",
-        "hlo_remainder": """
+
+// @hlo_remainder
 // x % 0 is x; x % -1 is 0
-template <typename T> INLINE T hlo_remainder(T a, T b) {
+template <typename T> __device__ __forceinline__ T hlo_remainder(T a, T b) {
   if (b == 0) return a;
   if ((T)-1 < (T)0 && b == (T)-1) return (T)0;
   return (T)(a % b);
 }
-""",
-        "hlo_maximum": """
+
+// @hlo_maximum
 // NaN wins from either side, and 0 over -0
-template <typename T> INLINE T hlo_maximum(T a, T b) { return a >= b || a != a ? a : b; }
-template <> INLINE float hlo_maximum<float>(float a, float b) {
+template <typename T> __device__ __forceinline__ T hlo_maximum(T a, T b) { return a >= b || a != a ? a : b; }
+template <> __device__ __forceinline__ float hlo_maximum<float>(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float r;
   HLO_PTX_2("max.NaN.f32", r, "f", a, b, "f");
@@ -91,15 +56,15 @@ template <> INLINE float hlo_maximum<float>(float a, float b) {
   return a == b ? same : (a > b || a != a ? a : b);
 #endif
 }
-template <> INLINE double hlo_maximum<double>(double a, double b) {
+template <> __device__ __forceinline__ double hlo_maximum<double>(double a, double b) {
   const double same = hlo_bit_cast<double>(hlo_bit_cast<long long>(a) & hlo_bit_cast<long long>(b));
   return a == b ? same : (a > b || a != a ? a : b);
 }
-""",
-        "hlo_minimum": """
+
+// @hlo_minimum
 // NaN wins from either side, and -0 over 0
-template <typename T> INLINE T hlo_minimum(T a, T b) { return a <= b || a != a ? a : b; }
-template <> INLINE float hlo_minimum<float>(float a, float b) {
+template <typename T> __device__ __forceinline__ T hlo_minimum(T a, T b) { return a <= b || a != a ? a : b; }
+template <> __device__ __forceinline__ float hlo_minimum<float>(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float r;
   HLO_PTX_2("min.NaN.f32", r, "f", a, b, "f");
@@ -112,35 +77,35 @@ template <> INLINE float hlo_minimum<float>(float a, float b) {
   return a == b ? same : (a < b || a != a ? a : b);
 #endif
 }
-template <> INLINE double hlo_minimum<double>(double a, double b) {
+template <> __device__ __forceinline__ double hlo_minimum<double>(double a, double b) {
   const double same = hlo_bit_cast<double>(hlo_bit_cast<long long>(a) | hlo_bit_cast<long long>(b));
   return a == b ? same : (a < b || a != a ? a : b);
 }
-""",
-        "hlo_multiply_high": """
+
+// @hlo_multiply_high
 // the upper half of the double-width product
-template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_multiply_high(T a, T b) {
+template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_multiply_high(T a, T b) {
   return (T)(((long long)a * (long long)b) >> width);
 }
-template <> INLINE unsigned int hlo_multiply_high<unsigned int>(unsigned int a, unsigned int b) {
+template <> __device__ __forceinline__ unsigned int hlo_multiply_high<unsigned int>(unsigned int a, unsigned int b) {
   return (unsigned int)(((unsigned long long)a * b) >> 32);
 }
 #ifdef __CUDA_ARCH__
-template <> INLINE long long hlo_multiply_high<long long>(long long a, long long b) { return __mul64hi(a, b); }
-template <> INLINE unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+template <> __device__ __forceinline__ long long hlo_multiply_high<long long>(long long a, long long b) { return __mul64hi(a, b); }
+template <> __device__ __forceinline__ unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
   return __umul64hi(a, b);
 }
 #else
-template <> INLINE long long hlo_multiply_high<long long>(long long a, long long b) {
+template <> __device__ __forceinline__ long long hlo_multiply_high<long long>(long long a, long long b) {
   return (long long)(((__int128)a * b) >> 64);
 }
-template <> INLINE unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
+template <> __device__ __forceinline__ unsigned long long hlo_multiply_high<unsigned long long>(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
 #endif
-""",
-        "hlo_population_count": """
-template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_population_count(T a) {
+
+// @hlo_population_count
+template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_population_count(T a) {
   const unsigned long long bits = (unsigned long long)a & ~0ull >> (64 - width);
 #ifdef __CUDA_ARCH__
   return (T)(sizeof(T) > 4 ? __popcll(bits) : __popc((unsigned int)bits));
@@ -148,9 +113,9 @@ template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_population_co
   return (T)__builtin_popcountll(bits);
 #endif
 }
-""",
-        "hlo_count_leading_zeros": """
-template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_count_leading_zeros(T a) {
+
+// @hlo_count_leading_zeros
+template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_count_leading_zeros(T a) {
   const unsigned long long bits = (unsigned long long)a & ~0ull >> (64 - width);
   if (bits == 0) return (T)width;
 #ifdef __CUDA_ARCH__
@@ -159,35 +124,35 @@ template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_count_leading
   return (T)(__builtin_clzll(bits) - (64 - width));
 #endif
 }
-""",
-        "hlo_shift_left": """
+
+// @hlo_shift_left
 // amounts are unsigned; from the width on, nothing is left
-template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_shift_left(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_shift_left(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
   return (U)amount < (U)width ? (T)(((U)a + 0u) << (U)amount) : (T)0;
 }
-""",
-        "hlo_shift_right_logical": """
+
+// @hlo_shift_right_logical
 // zeros come in from the left
-template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_shift_right_logical(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_shift_right_logical(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
   const U all = (U)(~0ull >> (64 - width));
   return (U)amount < (U)width ? (T)((U)((U)a & all) >> (U)amount) : (T)0;
 }
-""",
-        "hlo_shift_right_arithmetic": """
+
+// @hlo_shift_right_arithmetic
 // copies of the top bit come in from the left
-template <typename T, int width = 8 * (int)sizeof(T)> INLINE T hlo_shift_right_arithmetic(T a, T amount) {
+template <typename T, int width = 8 * (int)sizeof(T)> __device__ __forceinline__ T hlo_shift_right_arithmetic(T a, T amount) {
   typedef typename hlo_unsigned<T>::type U;
   const int count = (U)amount < (U)width ? (int)amount : width - 1;
   const U all = (U)(~0ull >> (64 - width)), bits = (U)((U)a & all);
   const U shifted = (U)(bits >> count), fill = (U)~(all >> count);
   return (T)(bits >> (width - 1) ? (U)(shifted | fill) : shifted);
 }
-""",
-        "hlo_power": """
+
+// @hlo_power
 // by squaring over the low six bits of the exponent; of exponents with the top bit set only powers of 1 and -1 are not 0
-template <typename T> INLINE T hlo_power(T a, T exponent) {
+template <typename T> __device__ __forceinline__ T hlo_power(T a, T exponent) {
   typedef typename hlo_unsigned<T>::type U;
   if ((U)exponent >> (8 * sizeof(T) - 1)) {
     if (a == (T)-1) return exponent & 1 ? (T)-1 : (T)1;
@@ -200,10 +165,10 @@ template <typename T> INLINE T hlo_power(T a, T exponent) {
   }
   return (T)result;
 }
-""",
-        "hlo_float_to_integer": """
+
+// @hlo_float_to_integer
 // cut towards zero, held at the limits, 0 for NaN
-template <typename T, int width = 8 * (int)sizeof(T), typename F> INLINE T hlo_float_to_integer(F x) {
+template <typename T, int width = 8 * (int)sizeof(T), typename F> __device__ __forceinline__ T hlo_float_to_integer(F x) {
   const bool is_signed = (T)-1 < (T)0;
   const int digits = width - (is_signed ? 1 : 0);
   // two to the power of digits: the first value above the range
@@ -213,22 +178,22 @@ template <typename T, int width = 8 * (int)sizeof(T), typename F> INLINE T hlo_f
   if (is_signed ? x <= -limit : x <= (F)0) return low;
   return x == x ? (T)x : (T)0;
 }
-""",
-        "hlo_total_order": """
+
+// @hlo_total_order
 // integers in the order of IEEE 754's totalOrder
-INLINE int hlo_total_order(float x) {
+__device__ __forceinline__ int hlo_total_order(float x) {
   const int bits = hlo_bit_cast<int>(x);
   return bits < 0 ? bits ^ 0x7fffffff : bits;
 }
-INLINE long long hlo_total_order(double x) {
+__device__ __forceinline__ long long hlo_total_order(double x) {
   const long long bits = hlo_bit_cast<long long>(x);
   return bits < 0 ? bits ^ 0x7fffffffffffffffll : bits;
 }
-""",
-        "hlo_reduce_precision": """
+
+// @hlo_reduce_precision
 // mantissa to nearest even, exponents above the range to infinity, at or below its least to zero; NaN stays
 template <typename U, int own_exponent, int own_mantissa, int exponent, int mantissa>
-INLINE U hlo_reduce_precision(U bits) {
+__device__ __forceinline__ U hlo_reduce_precision(U bits) {
   const U one = 1, sign = one << (8 * sizeof(U) - 1), infinity = ((one << own_exponent) - 1) << own_mantissa;
   if ((U)(bits & ~sign) > infinity) return bits;
   if (mantissa < own_mantissa) {
@@ -244,10 +209,10 @@ INLINE U hlo_reduce_precision(U bits) {
   }
   return bits;
 }
-""",
-        "hlo_stochastic_convert": """
+
+// @hlo_stochastic_convert
 // the magnitude cut, and one more where the random number is below the fraction
-template <typename T, int width, int random_width, typename F, typename U> INLINE T hlo_stochastic_convert(F x, U random) {
+template <typename T, int width, int random_width, typename F, typename U> __device__ __forceinline__ T hlo_stochastic_convert(F x, U random) {
   const T high = (T)(~0ull >> (65 - width));
   if (!(x < (F)high && x > (F)(-high - 1))) return hlo_float_to_integer<T, width>(x);
   const double magnitude = x < 0 ? -(double)x : (double)x;
@@ -256,13 +221,13 @@ template <typename T, int width, int random_width, typename F, typename U> INLIN
   if ((unsigned long long)random < (unsigned long long)((magnitude - (double)count) * scale)) count += 1;
   return (T)(x < 0 ? 0ull - count : count);
 }
-""",
-        "hlo_load_bf16": """
-INLINE float hlo_load_bf16(unsigned short bits) { return hlo_bit_cast<float>((unsigned int)bits << 16); }
-""",
-        "hlo_store_bf16": """
+
+// @hlo_load_bf16
+__device__ __forceinline__ float hlo_load_bf16(unsigned short bits) { return hlo_bit_cast<float>((unsigned int)bits << 16); }
+
+// @hlo_store_bf16
 // to nearest even; NaN stays
-INLINE unsigned short hlo_store_bf16(float x) {
+__device__ __forceinline__ unsigned short hlo_store_bf16(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   unsigned short r;
   HLO_PTX_1("cvt.rn.bf16.f32", r, "h", x, "f");
@@ -273,12 +238,12 @@ INLINE unsigned short hlo_store_bf16(float x) {
   return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 #endif
 }
-""",
-        "hlo_round_bf16": """
-INLINE float hlo_round_bf16(float x) { return hlo_load_bf16(hlo_store_bf16(x)); }
-""",
-        "hlo_load_f16": """
-INLINE float hlo_load_f16(unsigned short bits) {
+
+// @hlo_round_bf16
+__device__ __forceinline__ float hlo_round_bf16(float x) { return hlo_load_bf16(hlo_store_bf16(x)); }
+
+// @hlo_load_f16
+__device__ __forceinline__ float hlo_load_f16(unsigned short bits) {
 #ifdef __CUDA_ARCH__
   float x;
   HLO_PTX_1("cvt.f32.f16", x, "f", bits, "h");
@@ -291,10 +256,10 @@ INLINE float hlo_load_f16(unsigned short bits) {
   return hlo_bit_cast<float>(sign | hlo_bit_cast<unsigned int>(scaled));
 #endif
 }
-""",
-        "hlo_store_f16": """
+
+// @hlo_store_f16
 // to nearest even; NaN stays
-INLINE unsigned short hlo_store_f16(float x) {
+__device__ __forceinline__ unsigned short hlo_store_f16(float x) {
 #ifdef __CUDA_ARCH__
   unsigned short bits;
   HLO_PTX_1("cvt.rn.f16.f32", bits, "h", x, "f");
@@ -313,37 +278,29 @@ INLINE unsigned short hlo_store_f16(float x) {
   return (unsigned short)(sign | (rounded >> 13));
 #endif
 }
-""",
-        "hlo_round_f16": """
-INLINE float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
-""",
-        "hlo_near_vector": """
+
+// @hlo_round_f16
+__device__ __forceinline__ float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
+
+// @hlo_near_vector
 // where the vector begins whose element `number` has this index, or the nearest vector of an array of that size
-template <typename T> INLINE T hlo_near_vector(T index, int number, int vector, int size) {
+template <typename T> __device__ __forceinline__ T hlo_near_vector(T index, int number, int vector, int size) {
   const T first = index - number;
   return (first < 0 ? 0 : first > size - vector ? size - vector : first) & -vector;  // says that it is aligned
 }
-""",
-        **SMALL_FLOAT_PRELUDE,
-        **_CUTS,
-        **COMPLEX_PRELUDE,
-        **ATOMIC_PRELUDE,
-        **PACKED_PRELUDE,
-    }.items()
-}
-"""Definitions by the helper's name. A definition may use helpers that stand before it."""
 
-_NAME = re.compile(r"\bhlo_\w+|\bHLO_PTX(?=_)")
+// @hlo_round_s2
+// the low 2 bits of an integer or of the byte that holds it
+__device__ __forceinline__ signed char hlo_round_s2(int x) { return (signed char)((signed char)((unsigned int)x << 6) >> 6); }
 
+// @hlo_round_u2
+// the low 2 bits of an integer or of the byte that holds it
+__device__ __forceinline__ unsigned char hlo_round_u2(int x) { return (unsigned char)(x & 3); }
 
-def prelude_for(names: Iterable[str]) -> str:
-    """The definitions of those of the names that are helpers, and of the helpers that these need, in the table's order; empty when there are none."""
-    needed: set[str] = set()
-    todo = [name for name in names if name in PRELUDE]
-    while todo:
-        name = todo.pop()
-        if name in needed:
-            continue
-        needed.add(name)
-        todo.extend(other for other in _NAME.findall(PRELUDE[name]) if other in PRELUDE and other != name)
-    return "".join(f"{definition}\n" for name, definition in PRELUDE.items() if name in needed)
+// @hlo_round_s4
+// the low 4 bits of an integer or of the byte that holds it
+__device__ __forceinline__ signed char hlo_round_s4(int x) { return (signed char)((signed char)((unsigned int)x << 4) >> 4); }
+
+// @hlo_round_u4
+// the low 4 bits of an integer or of the byte that holds it
+__device__ __forceinline__ unsigned char hlo_round_u4(int x) { return (unsigned char)(x & 15); }

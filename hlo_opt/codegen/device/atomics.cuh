@@ -1,25 +1,21 @@
-"""C++ helpers for elements that several threads update: sums of complex numbers, and compare-and-swap on elements of every width up to 8 bytes."""
+// Elements that several threads update: sums of complex numbers, and compare-and-swap on elements of every width up to 8 bytes.
+// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-ATOMIC_PRELUDE: Mapping[str, str] = {
-    "hlo_atomic_add": """
+// @hlo_atomic_add
 // the parts of a complex sum do not depend on each other
-template <typename T> INLINE void hlo_atomic_add(hlo_complex<T>* element, hlo_complex<T> value) {
+template <typename T> __device__ __forceinline__ void hlo_atomic_add(hlo_complex<T>* element, hlo_complex<T> value) {
   atomicAdd(&element->re, value.re);
   atomicAdd(&element->im, value.im);
 }
-""",
-    "hlo_word": """
+
+// @hlo_word
 // what compare-and-swap works on: 8 bytes, or the aligned 4 bytes in which a narrower element lies
 template <int bytes> struct hlo_word { typedef unsigned int type; };
 template <> struct hlo_word<8> { typedef unsigned long long type; };
-""",
-    "hlo_seen": """
+
+// @hlo_seen
 // the word of an element, as it is now
-template <typename T> INLINE typename hlo_word<sizeof(T)>::type hlo_seen(T* element) {
+template <typename T> __device__ __forceinline__ typename hlo_word<sizeof(T)>::type hlo_seen(T* element) {
   typedef typename hlo_word<sizeof(T)>::type Word;
 #ifdef __CUDA_ARCH__
   return *(volatile Word*)((size_t)element & ~(sizeof(Word) - 1));
@@ -29,10 +25,10 @@ template <typename T> INLINE typename hlo_word<sizeof(T)>::type hlo_seen(T* elem
   return word;
 #endif
 }
-""",
-    "hlo_taken": """
+
+// @hlo_taken
 // the element in its word
-template <typename T> INLINE T hlo_taken(T* element, typename hlo_word<sizeof(T)>::type word) {
+template <typename T> __device__ __forceinline__ T hlo_taken(T* element, typename hlo_word<sizeof(T)>::type word) {
 #ifdef __CUDA_ARCH__
   word >>= 8 * ((size_t)element & (sizeof(word) - 1));
 #endif
@@ -40,10 +36,10 @@ template <typename T> INLINE T hlo_taken(T* element, typename hlo_word<sizeof(T)
   memcpy(&value, &word, sizeof(T));
   return value;
 }
-""",
-    "hlo_swapped": """
+
+// @hlo_swapped
 // writes the element if its word is as it was seen; else the word is seen anew
-template <typename T> INLINE bool hlo_swapped(T* element, typename hlo_word<sizeof(T)>::type& seen, T value) {
+template <typename T> __device__ __forceinline__ bool hlo_swapped(T* element, typename hlo_word<sizeof(T)>::type& seen, T value) {
   typedef typename hlo_word<sizeof(T)>::type Word;
 #ifdef __CUDA_ARCH__
   const int shift = 8 * (int)((size_t)element & (sizeof(Word) - 1));
@@ -59,6 +55,3 @@ template <typename T> INLINE bool hlo_swapped(T* element, typename hlo_word<size
   return true;
 #endif
 }
-""",
-}
-"""Definitions by the helper's name, in an order in which each uses earlier ones only; `INLINE` stands for CUDA's qualifiers."""

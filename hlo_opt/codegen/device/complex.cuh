@@ -1,33 +1,9 @@
-"""C++ helpers for c64 and c128: the type, its arithmetic, and functions of a complex number.
+// c64 and c128: the type, its arithmetic, and functions of a complex number.
+// Sums, products and quotients are computed in the type itself, as NumPy computes them. Functions (exponential, log, ...) are computed in double for both types and rounded once:
+// the reference does the same, no part of a c64 overflows on the way, and a number near 1 keeps the digits of its logarithm. Infinities, NaNs and signed zeros follow C99, annex G.
+// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
 
-Sums, products and quotients are computed in the type itself, as NumPy computes them. Functions (`exponential`, `log`, ...) are computed in double for both types and
-rounded once: the reference does the same, no part of a c64 overflows on the way, and a number near 1 keeps the digits of its logarithm. Infinities, NaNs and signed zeros
-follow C99, annex G.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from hlo_opt.ir import ElementType
-
-COMPLEX_TYPES = {"c64": "hlo_complex<float>", "c128": "hlo_complex<double>"}
-"""The C++ types, in registers and in memory."""
-
-
-def part_type(element_type: ElementType) -> str:
-    """The C++ type of a complex element type's real and imaginary part."""
-    return "float" if element_type.bits == 64 else "double"
-
-
-def in_double(function: str, operands: int = 1) -> str:
-    """The text of a function of complex numbers that is computed in double."""
-    values = ", ".join(f"hlo_complex<double>({{{k}}})" for k in range(operands))
-    return f"({{T}}){function}({values})"
-
-
-COMPLEX_PRELUDE: Mapping[str, str] = {
-    "hlo_complex": """
+// @hlo_complex
 #ifdef __CUDA_ARCH__
 #define HLO_WHOLE(bytes) alignas(bytes)  // one load for both parts
 #else
@@ -36,68 +12,68 @@ COMPLEX_PRELUDE: Mapping[str, str] = {
 template <typename T> struct HLO_WHOLE(2 * sizeof(T)) hlo_complex {
   T re, im;
   hlo_complex() = default;
-  INLINE hlo_complex(T real, T imaginary = 0) : re(real), im(imaginary) {}
-  template <typename U> INLINE explicit hlo_complex(const hlo_complex<U>& other) : re((T)other.re), im((T)other.im) {}
+  __device__ __forceinline__ hlo_complex(T real, T imaginary = 0) : re(real), im(imaginary) {}
+  template <typename U> __device__ __forceinline__ explicit hlo_complex(const hlo_complex<U>& other) : re((T)other.re), im((T)other.im) {}
 };
 #undef HLO_WHOLE
-template <typename T> INLINE hlo_complex<T> operator-(hlo_complex<T> a) { return hlo_complex<T>(-a.re, -a.im); }
-template <typename T> INLINE hlo_complex<T> operator+(hlo_complex<T> a, hlo_complex<T> b) {
+template <typename T> __device__ __forceinline__ hlo_complex<T> operator-(hlo_complex<T> a) { return hlo_complex<T>(-a.re, -a.im); }
+template <typename T> __device__ __forceinline__ hlo_complex<T> operator+(hlo_complex<T> a, hlo_complex<T> b) {
   return hlo_complex<T>(a.re + b.re, a.im + b.im);
 }
-template <typename T> INLINE hlo_complex<T> operator-(hlo_complex<T> a, hlo_complex<T> b) {
+template <typename T> __device__ __forceinline__ hlo_complex<T> operator-(hlo_complex<T> a, hlo_complex<T> b) {
   return hlo_complex<T>(a.re - b.re, a.im - b.im);
 }
-template <typename T> INLINE hlo_complex<T> operator*(hlo_complex<T> a, hlo_complex<T> b) {
+template <typename T> __device__ __forceinline__ hlo_complex<T> operator*(hlo_complex<T> a, hlo_complex<T> b) {
   return hlo_complex<T>(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
 }
-template <typename T> INLINE bool operator==(hlo_complex<T> a, hlo_complex<T> b) { return a.re == b.re && a.im == b.im; }
-template <typename T> INLINE bool operator!=(hlo_complex<T> a, hlo_complex<T> b) { return !(a == b); }
+template <typename T> __device__ __forceinline__ bool operator==(hlo_complex<T> a, hlo_complex<T> b) { return a.re == b.re && a.im == b.im; }
+template <typename T> __device__ __forceinline__ bool operator!=(hlo_complex<T> a, hlo_complex<T> b) { return !(a == b); }
 // by the real part, then by the imaginary part
-template <typename T> INLINE bool operator>=(hlo_complex<T> a, hlo_complex<T> b) {
+template <typename T> __device__ __forceinline__ bool operator>=(hlo_complex<T> a, hlo_complex<T> b) {
   return (a.re > b.re && a.im == a.im && b.im == b.im) || (a.re == b.re && a.im >= b.im);
 }
-template <typename T> INLINE bool operator<=(hlo_complex<T> a, hlo_complex<T> b) {
+template <typename T> __device__ __forceinline__ bool operator<=(hlo_complex<T> a, hlo_complex<T> b) {
   return (a.re < b.re && a.im == a.im && b.im == b.im) || (a.re == b.re && a.im <= b.im);
 }
-""",
-    "hlo_bits_128": """
+
+// @hlo_bits_128
 struct hlo_bits_128 { unsigned long long low, high; };
-""",
-    "hlo_infinity": """
-template <typename T> INLINE T hlo_infinity() { return (T)hlo_bit_cast<float>(0x7f800000); }
-""",
-    "hlo_finite": """
+
+// @hlo_infinity
+template <typename T> __device__ __forceinline__ T hlo_infinity() { return (T)hlo_bit_cast<float>(0x7f800000); }
+
+// @hlo_finite
 // infinity minus itself and NaN minus itself are NaN
-template <typename T> INLINE bool hlo_finite(T x) { return x - x == 0; }
-""",
-    "hlo_infinite": """
-template <typename T> INLINE bool hlo_infinite(T x) { return x == x && !hlo_finite(x); }
-""",
-    "hlo_signed": """
+template <typename T> __device__ __forceinline__ bool hlo_finite(T x) { return x - x == 0; }
+
+// @hlo_infinite
+template <typename T> __device__ __forceinline__ bool hlo_infinite(T x) { return x == x && !hlo_finite(x); }
+
+// @hlo_signed
 // the magnitude with the sign of the other number
-INLINE float hlo_signed(float magnitude, float sign) { return copysignf(magnitude, sign); }
-INLINE double hlo_signed(double magnitude, double sign) { return copysign(magnitude, sign); }
-""",
-    "hlo_modulus": """
+__device__ __forceinline__ float hlo_signed(float magnitude, float sign) { return copysignf(magnitude, sign); }
+__device__ __forceinline__ double hlo_signed(double magnitude, double sign) { return copysign(magnitude, sign); }
+
+// @hlo_modulus
 // NaN where a part is; no square overflows
-INLINE float hlo_modulus(hlo_complex<float> z) {
+__device__ __forceinline__ float hlo_modulus(hlo_complex<float> z) {
   const double x = z.re, y = z.im;
   return (float)sqrt(x * x + y * y);
 }
-INLINE double hlo_modulus(hlo_complex<double> z) {
+__device__ __forceinline__ double hlo_modulus(hlo_complex<double> z) {
   return z.re != z.re || z.im != z.im ? z.re + z.im : hypot(z.re, z.im);
 }
-""",
-    "hlo_direction": """
+
+// @hlo_direction
 // z / |z|, and z where it is 0
-template <typename T> INLINE hlo_complex<T> hlo_direction(hlo_complex<T> z) {
+template <typename T> __device__ __forceinline__ hlo_complex<T> hlo_direction(hlo_complex<T> z) {
   const T modulus = hlo_modulus(z), divisor = modulus == 0 ? (T)1 : modulus;
   return hlo_complex<T>(z.re / divisor, z.im / divisor);
 }
-""",
-    "hlo_quotient": """
+
+// @hlo_quotient
 // by the larger part of the divisor, so that no square overflows (Smith)
-template <typename T> INLINE hlo_complex<T> hlo_quotient(hlo_complex<T> a, hlo_complex<T> b) {
+template <typename T> __device__ __forceinline__ hlo_complex<T> hlo_quotient(hlo_complex<T> a, hlo_complex<T> b) {
   const T x = b.re < 0 ? -b.re : b.re, y = b.im < 0 ? -b.im : b.im;
   if (x >= y) {
     if (x == 0) return hlo_complex<T>(a.re / (x + 0), a.im / (x + 0));
@@ -107,10 +83,10 @@ template <typename T> INLINE hlo_complex<T> hlo_quotient(hlo_complex<T> a, hlo_c
   const T ratio = b.re / b.im, scale = (T)1 / (b.im + b.re * ratio);
   return hlo_complex<T>((a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale);
 }
-""",
-    "hlo_complex_divide": """
+
+// @hlo_complex_divide
 // where zero and infinite parts would give NaN: what C99, annex G.5.1 says
-template <typename T> INLINE hlo_complex<T> hlo_complex_divide(hlo_complex<T> z, hlo_complex<T> w) {
+template <typename T> __device__ __forceinline__ hlo_complex<T> hlo_complex_divide(hlo_complex<T> z, hlo_complex<T> w) {
   const hlo_complex<T> exact = hlo_quotient(z, w);
   const bool by_zero = w.re == 0 && w.im == 0;
   if (exact.re == exact.re || exact.im == exact.im)
@@ -127,9 +103,9 @@ template <typename T> INLINE hlo_complex<T> hlo_complex_divide(hlo_complex<T> z,
   }
   return exact;
 }
-""",
-    "hlo_exponential": """
-INLINE hlo_complex<double> hlo_exponential(hlo_complex<double> z) {
+
+// @hlo_exponential
+__device__ __forceinline__ hlo_complex<double> hlo_exponential(hlo_complex<double> z) {
   const double x = z.re, y = z.im;
   if (y == 0) return hlo_complex<double>(exp(x), y);
   if (!hlo_finite(y)) {
@@ -141,9 +117,9 @@ INLINE hlo_complex<double> hlo_exponential(hlo_complex<double> z) {
   const double first = x > 709.0 ? 8.218407461554972e+307 : 1.0, rest = exp(x > 709.0 ? x - 709.0 : x);
   return hlo_complex<double>(first * cos(y) * rest, first * sin(y) * rest);
 }
-""",
-    "hlo_logarithm": """
-INLINE hlo_complex<double> hlo_logarithm(hlo_complex<double> z) {
+
+// @hlo_logarithm
+__device__ __forceinline__ hlo_complex<double> hlo_logarithm(hlo_complex<double> z) {
   double x = fabs(z.re), y = fabs(z.im);
   const double angle = atan2(z.im, z.re);
   if (x < y) { const double other = x; x = y; y = other; }
@@ -156,23 +132,23 @@ INLINE hlo_complex<double> hlo_logarithm(hlo_complex<double> z) {
   if (x < 1.0e-290) return hlo_complex<double>(log(hypot(x * 18014398509481984.0, y * 18014398509481984.0)) - 37.42994775023705, angle);
   return hlo_complex<double>(log(hypot(x, y)), angle);
 }
-""",
-    "hlo_logarithm_plus_one": """
+
+// @hlo_logarithm_plus_one
 // near 0 by way of |1 + z|^2 - 1
-INLINE hlo_complex<double> hlo_logarithm_plus_one(hlo_complex<double> z) {
+__device__ __forceinline__ hlo_complex<double> hlo_logarithm_plus_one(hlo_complex<double> z) {
   const double excess = z.re * (z.re + 2.0) + z.im * z.im;
   const double real = fabs(excess) < 0.5 ? log1p(excess) * 0.5 : log(hypot(z.re + 1.0, z.im));
   return hlo_complex<double>(real, atan2(z.im, z.re + 1.0));
 }
-""",
-    "hlo_exponential_minus_one": """
-INLINE hlo_complex<double> hlo_exponential_minus_one(hlo_complex<double> z) {
+
+// @hlo_exponential_minus_one
+__device__ __forceinline__ hlo_complex<double> hlo_exponential_minus_one(hlo_complex<double> z) {
   const double half = sin(z.im / 2.0);
   return hlo_complex<double>(expm1(z.re) * cos(z.im) - 2.0 * half * half, exp(z.re) * sin(z.im));
 }
-""",
-    "hlo_square_root": """
-INLINE hlo_complex<double> hlo_square_root(hlo_complex<double> z) {
+
+// @hlo_square_root
+__device__ __forceinline__ hlo_complex<double> hlo_square_root(hlo_complex<double> z) {
   double x = z.re, y = z.im;
   if (hlo_infinite(y)) return hlo_complex<double>(hlo_infinity<double>(), y);
   if (hlo_infinite(x)) {
@@ -191,25 +167,25 @@ INLINE hlo_complex<double> hlo_square_root(hlo_complex<double> z) {
   const double real = x > 0 ? larger : smaller, imaginary = x > 0 ? smaller : larger;
   return hlo_complex<double>(real * scale, copysign(imaginary * scale, y));
 }
-""",
-    "hlo_positive_square_root": """
+
+// @hlo_positive_square_root
 // an imaginary part of -0 counts as 0, as XLA has it
-INLINE hlo_complex<double> hlo_positive_square_root(hlo_complex<double> z) {
+__device__ __forceinline__ hlo_complex<double> hlo_positive_square_root(hlo_complex<double> z) {
   return hlo_square_root(hlo_complex<double>(z.re, z.im + 0.0));
 }
-""",
-    "hlo_reciprocal_square_root": """
-INLINE hlo_complex<double> hlo_reciprocal_square_root(hlo_complex<double> z) {
+
+// @hlo_reciprocal_square_root
+__device__ __forceinline__ hlo_complex<double> hlo_reciprocal_square_root(hlo_complex<double> z) {
   return hlo_complex_divide(hlo_complex<double>(1.0), hlo_square_root(z));
 }
-""",
-    "hlo_logistic": """
-INLINE hlo_complex<double> hlo_logistic(hlo_complex<double> z) {
+
+// @hlo_logistic
+__device__ __forceinline__ hlo_complex<double> hlo_logistic(hlo_complex<double> z) {
   return hlo_complex_divide(hlo_complex<double>(1.0), hlo_complex<double>(1.0) + hlo_exponential(-z));
 }
-""",
-    "hlo_hyperbolic_sine": """
-INLINE hlo_complex<double> hlo_hyperbolic_sine(hlo_complex<double> z) {
+
+// @hlo_hyperbolic_sine
+__device__ __forceinline__ hlo_complex<double> hlo_hyperbolic_sine(hlo_complex<double> z) {
   const double x = z.re, y = z.im;
   if (!hlo_finite(y)) return hlo_complex<double>(x == 0 ? x : hlo_infinite(x) ? fabs(x) : y - y, y - y);
   if (x != x) return hlo_complex<double>(x, y == 0 ? y : x);
@@ -218,9 +194,9 @@ INLINE hlo_complex<double> hlo_hyperbolic_sine(hlo_complex<double> z) {
   const double half = 4.109203730777486e+307, rest = exp(fabs(x) - 709.0);
   return hlo_complex<double>(copysign(half, x) * cos(y) * rest, half * sin(y) * rest);
 }
-""",
-    "hlo_hyperbolic_cosine": """
-INLINE hlo_complex<double> hlo_hyperbolic_cosine(hlo_complex<double> z) {
+
+// @hlo_hyperbolic_cosine
+__device__ __forceinline__ hlo_complex<double> hlo_hyperbolic_cosine(hlo_complex<double> z) {
   const double x = z.re, y = z.im;
   if (!hlo_finite(y)) return hlo_complex<double>(hlo_infinite(x) ? fabs(x) : y - y, x == 0 ? 0.0 : y - y);
   if (x != x) return hlo_complex<double>(x, y == 0 ? y : x);
@@ -229,9 +205,9 @@ INLINE hlo_complex<double> hlo_hyperbolic_cosine(hlo_complex<double> z) {
   const double half = 4.109203730777486e+307, rest = exp(fabs(x) - 709.0);
   return hlo_complex<double>(half * cos(y) * rest, copysign(half, x) * sin(y) * rest);
 }
-""",
-    "hlo_hyperbolic_tangent": """
-INLINE hlo_complex<double> hlo_hyperbolic_tangent(hlo_complex<double> z) {
+
+// @hlo_hyperbolic_tangent
+__device__ __forceinline__ hlo_complex<double> hlo_hyperbolic_tangent(hlo_complex<double> z) {
   const double x = z.re, y = z.im;
   if (hlo_infinite(x)) {
     const double turned = hlo_finite(y) && fabs(y) > 1.0 ? sin(y) * cos(y) : y;
@@ -249,31 +225,31 @@ INLINE hlo_complex<double> hlo_hyperbolic_tangent(hlo_complex<double> z) {
   const double sh = sinh(x), ch = cosh(x), divisor = sh * sh + c * c;
   return hlo_complex<double>(sh * ch / divisor, s * c / divisor);
 }
-""",
-    "hlo_sine": """
+
+// @hlo_sine
 // -i sinh(iz)
-INLINE hlo_complex<double> hlo_sine(hlo_complex<double> z) {
+__device__ __forceinline__ hlo_complex<double> hlo_sine(hlo_complex<double> z) {
   const hlo_complex<double> turned = hlo_hyperbolic_sine(hlo_complex<double>(-z.im, z.re));
   // the sign of an infinite part is open where the angle is no number
   return hlo_complex<double>(turned.im, hlo_finite(z.re) || !hlo_infinite(z.im) ? -turned.re : turned.re);
 }
-""",
-    "hlo_cosine": """
+
+// @hlo_cosine
 // cosh(iz)
-INLINE hlo_complex<double> hlo_cosine(hlo_complex<double> z) {
+__device__ __forceinline__ hlo_complex<double> hlo_cosine(hlo_complex<double> z) {
   return hlo_hyperbolic_cosine(hlo_complex<double>(-z.im, z.re));
 }
-""",
-    "hlo_tangent": """
+
+// @hlo_tangent
 // -i tanh(iz)
-INLINE hlo_complex<double> hlo_tangent(hlo_complex<double> z) {
+__device__ __forceinline__ hlo_complex<double> hlo_tangent(hlo_complex<double> z) {
   const hlo_complex<double> turned = hlo_hyperbolic_tangent(hlo_complex<double>(-z.im, z.re));
   return hlo_complex<double>(turned.im, -turned.re);
 }
-""",
-    "hlo_complex_multiply": """
+
+// @hlo_complex_multiply
 // where both parts would be NaN though a part of a factor is infinite: what C99, annex G.5.1 says
-INLINE hlo_complex<double> hlo_complex_multiply(hlo_complex<double> z, hlo_complex<double> w) {
+__device__ __forceinline__ hlo_complex<double> hlo_complex_multiply(hlo_complex<double> z, hlo_complex<double> w) {
   const hlo_complex<double> exact = z * w;
   if (exact.re == exact.re || exact.im == exact.im) return exact;
   double a = z.re, b = z.im, c = w.re, d = w.im;
@@ -288,10 +264,10 @@ INLINE hlo_complex<double> hlo_complex_multiply(hlo_complex<double> z, hlo_compl
   if (d != d) d = copysign(0.0, d);
   return hlo_complex<double>(hlo_infinity<double>() * (a * c - b * d), hlo_infinity<double>() * (a * d + b * c));
 }
-""",
-    "hlo_complex_power": """
+
+// @hlo_complex_power
 // whole exponents below 100 by squaring, others by way of the logarithm; 0 only has powers whose exponent is real and not negative
-INLINE hlo_complex<double> hlo_complex_power(hlo_complex<double> a, hlo_complex<double> b) {
+__device__ __forceinline__ hlo_complex<double> hlo_complex_power(hlo_complex<double> a, hlo_complex<double> b) {
   const hlo_complex<double> one(1.0);
   if (b.re == 0 && b.im == 0) return one;
   if (a.re == 0 && a.im == 0) {
@@ -316,13 +292,10 @@ INLINE hlo_complex<double> hlo_complex_power(hlo_complex<double> a, hlo_complex<
   }
   return hlo_exponential(hlo_complex_multiply(b, hlo_logarithm(a)));
 }
-""",
-    "hlo_complex_atan2": """
+
+// @hlo_complex_atan2
 // -i log((x + iy) / sqrt(x^2 + y^2))
-INLINE hlo_complex<double> hlo_complex_atan2(hlo_complex<double> y, hlo_complex<double> x) {
+__device__ __forceinline__ hlo_complex<double> hlo_complex_atan2(hlo_complex<double> y, hlo_complex<double> x) {
   const hlo_complex<double> i(0.0, 1.0);
   return hlo_complex<double>(-0.0, -1.0) * hlo_logarithm(hlo_quotient(x + i * y, hlo_square_root(x * x + y * y)));
 }
-""",
-}
-"""Definitions by the helper's name, in an order in which each uses earlier ones only; `INLINE` stands for CUDA's qualifiers."""

@@ -1,0 +1,219 @@
+// Floats of 8, 6 and 4 bits: their values in a register are f32, and in memory their bits are in a byte.
+// One template widens and one rounds (to nearest even). What is above the range becomes infinity, NaN or the largest value, and NaN becomes what XLA and ml_dtypes make of it
+// in a type that has none.
+// Both NVRTC and the host's C++ compiler read this; device intrinsics stand under __CUDA_ARCH__. A line `// @name` begins the definition of a helper, which may use those before it.
+
+// @hlo_load_small
+// 2^(127 - bias) moves the exponent's bias, exactly, also for denormal numbers
+template <int exponent, int mantissa, int bias> __device__ __forceinline__ float hlo_load_small(unsigned int bits) {
+  const unsigned int magnitude = bits & ((1u << (exponent + mantissa)) - 1u), sign = (bits >> (exponent + mantissa) & 1u) << 31;
+  const float scale = hlo_bit_cast<float>((unsigned int)(254 - bias) << 23);
+  const float found = hlo_bit_cast<float>(magnitude << (23 - mantissa)) * scale;
+  return hlo_bit_cast<float>(sign | hlo_bit_cast<unsigned int>(found));
+}
+
+// @hlo_store_small
+// the magnitude's code, to nearest even, as if there were codes enough; x is no NaN
+template <int exponent, int mantissa, int bias> __device__ __forceinline__ unsigned int hlo_store_small(float x) {
+  const unsigned int magnitude = hlo_bit_cast<unsigned int>(x) & 0x7fffffffu, least = (unsigned int)(128 - bias) << 23;
+  // below the least normal number: a sum whose last bit is the least denormal number rounds
+  const float shift = hlo_bit_cast<float>((unsigned int)(151 - bias - mantissa) << 23);
+  const float sum = hlo_bit_cast<float>(magnitude) + shift;
+  const unsigned int denormal = hlo_bit_cast<unsigned int>(sum) - hlo_bit_cast<unsigned int>(shift);
+  const unsigned int half = (1u << (22 - mantissa)) - 1u, odd = magnitude >> (23 - mantissa) & 1u;
+  const unsigned int normal = (magnitude - ((unsigned int)(127 - bias) << 23) + half + odd) >> (23 - mantissa);
+  return magnitude < least ? denormal : normal;
+}
+
+// @hlo_load_f4e2m1fn
+__device__ __forceinline__ float hlo_load_f4e2m1fn(unsigned char bits) {
+  return hlo_load_small<2, 1, 1>(bits);
+}
+
+// @hlo_store_f4e2m1fn
+__device__ __forceinline__ unsigned char hlo_store_f4e2m1fn(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 3;
+  const unsigned int code = hlo_store_small<2, 1, 1>(x);
+  if (x != x) return (unsigned char)(8u);
+  return (unsigned char)(sign | (code > 7u ? 7u : code));
+}
+
+// @hlo_load_f6e2m3fn
+__device__ __forceinline__ float hlo_load_f6e2m3fn(unsigned char bits) {
+  return hlo_load_small<2, 3, 1>(bits);
+}
+
+// @hlo_store_f6e2m3fn
+__device__ __forceinline__ unsigned char hlo_store_f6e2m3fn(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 5;
+  const unsigned int code = hlo_store_small<2, 3, 1>(x);
+  if (x != x) return (unsigned char)(sign ^ 32u);
+  return (unsigned char)(sign | (code > 31u ? 31u : code));
+}
+
+// @hlo_load_f6e3m2fn
+__device__ __forceinline__ float hlo_load_f6e3m2fn(unsigned char bits) {
+  return hlo_load_small<3, 2, 3>(bits);
+}
+
+// @hlo_store_f6e3m2fn
+__device__ __forceinline__ unsigned char hlo_store_f6e3m2fn(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 5;
+  const unsigned int code = hlo_store_small<3, 2, 3>(x);
+  if (x != x) return (unsigned char)(sign ^ 32u);
+  return (unsigned char)(sign | (code > 31u ? 31u : code));
+}
+
+// @hlo_load_f8e5m2
+__device__ __forceinline__ float hlo_load_f8e5m2(unsigned char bits) {
+  const unsigned int magnitude = bits & 127u, sign = (bits & 128u) << 24;
+  if (magnitude >= 124u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - 124u) << 21);
+  return hlo_load_small<5, 2, 15>(bits);
+}
+
+// @hlo_store_f8e5m2
+__device__ __forceinline__ unsigned char hlo_store_f8e5m2(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
+  const unsigned int code = hlo_store_small<5, 2, 15>(x);
+  if (x != x) return (unsigned char)(sign | 126u);
+  return (unsigned char)(sign | (code > 124u ? 124u : code));
+}
+
+// @hlo_load_f8e4m3
+__device__ __forceinline__ float hlo_load_f8e4m3(unsigned char bits) {
+  const unsigned int magnitude = bits & 127u, sign = (bits & 128u) << 24;
+  if (magnitude >= 120u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - 120u) << 20);
+  return hlo_load_small<4, 3, 7>(bits);
+}
+
+// @hlo_store_f8e4m3
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
+  const unsigned int code = hlo_store_small<4, 3, 7>(x);
+  if (x != x) return (unsigned char)(sign | 124u);
+  return (unsigned char)(sign | (code > 120u ? 120u : code));
+}
+
+// @hlo_load_f8e4m3fn
+__device__ __forceinline__ float hlo_load_f8e4m3fn(unsigned char bits) {
+  if ((bits & 127u) == 127u) return hlo_bit_cast<float>((bits & 128u) << 24 | 0x7fc00000u);
+  return hlo_load_small<4, 3, 7>(bits);
+}
+
+// @hlo_store_f8e4m3fn
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3fn(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
+  const unsigned int code = hlo_store_small<4, 3, 7>(x);
+  if (x != x) return (unsigned char)(sign | 127u);
+  return (unsigned char)(sign | (code > 127u ? 127u : code));
+}
+
+// @hlo_load_f8e4m3b11fnuz
+__device__ __forceinline__ float hlo_load_f8e4m3b11fnuz(unsigned char bits) {
+  if (bits == 128u) return hlo_bit_cast<float>(0xffc00000u);
+  return hlo_load_small<4, 3, 11>(bits);
+}
+
+// @hlo_store_f8e4m3b11fnuz
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3b11fnuz(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
+  const unsigned int code = hlo_store_small<4, 3, 11>(x);
+  if (x != x) return (unsigned char)(128u);
+  if (code > 127u) return (unsigned char)128u;
+  return (unsigned char)(code == 0 ? 0u : sign | code);
+}
+
+// @hlo_load_f8e4m3fnuz
+__device__ __forceinline__ float hlo_load_f8e4m3fnuz(unsigned char bits) {
+  if (bits == 128u) return hlo_bit_cast<float>(0xffc00000u);
+  return hlo_load_small<4, 3, 8>(bits);
+}
+
+// @hlo_store_f8e4m3fnuz
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3fnuz(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
+  const unsigned int code = hlo_store_small<4, 3, 8>(x);
+  if (x != x) return (unsigned char)(128u);
+  if (code > 127u) return (unsigned char)128u;
+  return (unsigned char)(code == 0 ? 0u : sign | code);
+}
+
+// @hlo_load_f8e5m2fnuz
+__device__ __forceinline__ float hlo_load_f8e5m2fnuz(unsigned char bits) {
+  if (bits == 128u) return hlo_bit_cast<float>(0xffc00000u);
+  return hlo_load_small<5, 2, 16>(bits);
+}
+
+// @hlo_store_f8e5m2fnuz
+__device__ __forceinline__ unsigned char hlo_store_f8e5m2fnuz(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
+  const unsigned int code = hlo_store_small<5, 2, 16>(x);
+  if (x != x) return (unsigned char)(128u);
+  if (code > 127u) return (unsigned char)128u;
+  return (unsigned char)(code == 0 ? 0u : sign | code);
+}
+
+// @hlo_load_f8e3m4
+__device__ __forceinline__ float hlo_load_f8e3m4(unsigned char bits) {
+  const unsigned int magnitude = bits & 127u, sign = (bits & 128u) << 24;
+  if (magnitude >= 112u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - 112u) << 19);
+  return hlo_load_small<3, 4, 3>(bits);
+}
+
+// @hlo_store_f8e3m4
+__device__ __forceinline__ unsigned char hlo_store_f8e3m4(float x) {
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
+  const unsigned int code = hlo_store_small<3, 4, 3>(x);
+  if (x != x) return (unsigned char)(sign | 120u);
+  return (unsigned char)(sign | (code > 112u ? 112u : code));
+}
+
+// @hlo_load_f8e8m0fnu
+// a power of two; the largest code is NaN
+__device__ __forceinline__ float hlo_load_f8e8m0fnu(unsigned char bits) {
+  if (bits == 255u) return hlo_bit_cast<float>(0x7fc00000u);
+  return hlo_bit_cast<float>(bits == 0 ? 0x00400000u : (unsigned int)bits << 23);
+}
+
+// @hlo_store_f8e8m0fnu
+// to the nearest power of two, the greater of two; there is neither a zero nor a sign
+__device__ __forceinline__ unsigned char hlo_store_f8e8m0fnu(float x) {
+  const unsigned int bits = hlo_bit_cast<unsigned int>(x);
+  if (!(x > 0) || bits >= 0x7f800000u) return 255;
+  // as ml_dtypes has it, 2^-126 is the nearest to all that is above 2^-127 and below it
+  if (bits < 0x00800000u) return bits > 0x00400000u ? 1 : 0;
+  return (unsigned char)((bits + 0x400000u) >> 23);
+}
+
+// @hlo_round_f4e2m1fn
+__device__ __forceinline__ float hlo_round_f4e2m1fn(float x) { return hlo_load_f4e2m1fn(hlo_store_f4e2m1fn(x)); }
+
+// @hlo_round_f6e2m3fn
+__device__ __forceinline__ float hlo_round_f6e2m3fn(float x) { return hlo_load_f6e2m3fn(hlo_store_f6e2m3fn(x)); }
+
+// @hlo_round_f6e3m2fn
+__device__ __forceinline__ float hlo_round_f6e3m2fn(float x) { return hlo_load_f6e3m2fn(hlo_store_f6e3m2fn(x)); }
+
+// @hlo_round_f8e5m2
+__device__ __forceinline__ float hlo_round_f8e5m2(float x) { return hlo_load_f8e5m2(hlo_store_f8e5m2(x)); }
+
+// @hlo_round_f8e4m3
+__device__ __forceinline__ float hlo_round_f8e4m3(float x) { return hlo_load_f8e4m3(hlo_store_f8e4m3(x)); }
+
+// @hlo_round_f8e4m3fn
+__device__ __forceinline__ float hlo_round_f8e4m3fn(float x) { return hlo_load_f8e4m3fn(hlo_store_f8e4m3fn(x)); }
+
+// @hlo_round_f8e4m3b11fnuz
+__device__ __forceinline__ float hlo_round_f8e4m3b11fnuz(float x) { return hlo_load_f8e4m3b11fnuz(hlo_store_f8e4m3b11fnuz(x)); }
+
+// @hlo_round_f8e4m3fnuz
+__device__ __forceinline__ float hlo_round_f8e4m3fnuz(float x) { return hlo_load_f8e4m3fnuz(hlo_store_f8e4m3fnuz(x)); }
+
+// @hlo_round_f8e5m2fnuz
+__device__ __forceinline__ float hlo_round_f8e5m2fnuz(float x) { return hlo_load_f8e5m2fnuz(hlo_store_f8e5m2fnuz(x)); }
+
+// @hlo_round_f8e3m4
+__device__ __forceinline__ float hlo_round_f8e3m4(float x) { return hlo_load_f8e3m4(hlo_store_f8e3m4(x)); }
+
+// @hlo_round_f8e8m0fnu
+__device__ __forceinline__ float hlo_round_f8e8m0fnu(float x) { return hlo_load_f8e8m0fnu(hlo_store_f8e8m0fnu(x)); }

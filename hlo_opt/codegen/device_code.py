@@ -1,0 +1,39 @@
+"""Device code: the helpers that kernels call, as they stand in `device/*.cuh`. A kernel carries those that it needs, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+
+FILES = ("elementwise", "small_floats", "complex", "atomics", "packed")
+_NAME = re.compile(r"\bhlo_\w+|\bHLO_PTX(?=_)")
+
+
+@cache
+def definitions() -> Mapping[str, str]:
+    """Every helper's definition by its name. A definition uses helpers that stand before it."""
+    folder = resources.files("hlo_opt.codegen") / "device"
+    texts = [(folder / f"{name}.cuh").read_text(encoding="utf-8") for name in FILES]
+    parts = [part for text in texts for part in text.split("\n// @")[1:]]
+    return {name: f"{body.strip()}\n" for name, _, body in (part.partition("\n") for part in parts)}
+
+
+@cache
+def _needed(name: str) -> frozenset[str]:
+    """The helpers that a helper names."""
+    known = definitions()
+    return frozenset(other for other in _NAME.findall(known[name]) if other in known) - {name}
+
+
+def helpers(names: Iterable[str]) -> str:
+    """The definitions of those of the names that are helpers, and of the helpers that these need; empty when there are none."""
+    known, needed = definitions(), set[str]()
+    todo = [name for name in names if name in known]
+    while todo:
+        name = todo.pop()
+        if name not in needed:
+            needed.add(name)
+            todo += _needed(name)
+    return "".join(definition for name, definition in known.items() if name in needed)
