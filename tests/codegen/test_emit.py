@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen import Kernel, emit_kernel
-from hlo_opt.codegen.emit import EMITTERS
 from hlo_opt.ir import Attribute, Raw, edit
 from hlo_opt.ops import OpSpec, register, unregister
 from hlo_opt.ops.lowering import Elementwise
@@ -165,24 +164,6 @@ def test_constants_keep_their_bits(tool: Any, constant: str) -> None:
         nan = want != want
         np.testing.assert_array_equal(got != got, nan)
         assert got[~nan].tobytes() == want[~nan].tobytes()
-
-
-def test_every_kind_of_plan_has_an_emitter() -> None:
-    reductions = {"row-reduction", "column-reduction"}
-    assert set(EMITTERS) == {
-        "loop",
-        *reductions,
-        "tiled-transpose",
-        "concatenate",
-        "gather",
-        "long-sort",
-        "dynamic-update-slice",
-        "matmul",
-        "matrix-vector",
-        "scan",
-        "scatter",
-        "sort",
-    }
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])

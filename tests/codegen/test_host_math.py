@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.builder import BLOCK, THREAD
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Assign, Let
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ops.code import Name, call, cell, code

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.builder import BLOCK, THREAD
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import _spread, lanes_unit, may_spread
+from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Aligned, Array, Assign, Do, Leave, Let, Neighbours, Segment, Statement
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Variable, add, modulo, multiply

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.builder import BLOCK, THREAD
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import as_loops, has_lanes, lanes_unit
+from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import (
     Array,
     Assign,

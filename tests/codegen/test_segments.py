@@ -94,5 +94,8 @@ def test_rows_of_a_softmax_beside_a_sum_of_all(tool: Any) -> None:
 """
     )
     found = tool.plan(text)
-    assert [(s.kind, (s.part.rows, s.part.columns)) for s in found.segments] == [("row-reduction", (1, 1080)), ("row-reduction", (12, 90))]
+    assert [(s.kind, (s.part.rows, s.part.columns)) for s in found.segments] == [
+        ("row-reduction", (1, 1080)),
+        ("row-reduction", (12, 90)),
+    ]
     tool.agrees(text, relative=1e-5)

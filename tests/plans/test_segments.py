@@ -78,7 +78,12 @@ def test_reductions_of_other_rows_and_an_output_of_neither_size() -> None:
 """
     )
     kinds = sorted(
-        (s.kind, s.roots, getattr(s.part, "threads", 1) if s.folded else 1, s.part.rows_per_block(found.launch.block) if s.folded else 1)
+        (
+            s.kind,
+            s.roots,
+            getattr(s.part, "threads", 1) if s.folded else 1,
+            s.part.rows_per_block(found.launch.block) if s.folded else 1,
+        )
         for s in found.segments
     )
     assert kinds == [("loop", (2,), 1, 1), ("row-reduction", (0,), 32, 8), ("row-reduction", (1,), 192, 1)]

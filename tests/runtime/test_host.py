@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen import Kernel
-from hlo_opt.codegen.builder import BLOCK, THREAD
 from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.lanes import lanes_unit
+from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Assign, Let
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ELEMENT_TYPES, array
