@@ -138,7 +138,7 @@ TEXT = """ {
   __syncthreads();
   for (int size = 2; size <= 8192; size *= 2) {
     for (int step = size / 2; step > 0; step /= 2) {
-      const int mask = step == size / 2 ? size - 1 : step;  // mirrored, then step apart
+      const int mask = step == size / 2 ? size - 1 : step;
       for (int pair = threadIdx.x; pair < 4096; pair += 1024) {
         const int first = 2 * pair - (pair & (step - 1));
         const int second = first ^ mask;

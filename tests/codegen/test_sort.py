@@ -278,7 +278,7 @@ TEXT = """ {
   __syncthreads();
   for (int size = 2; size <= 8; size *= 2) {
     for (int step = size / 2; step > 0; step /= 2) {
-      const int mask = step == size / 2 ? size - 1 : step;  // mirrored, then step apart
+      const int mask = step == size / 2 ? size - 1 : step;
       if (threadIdx.x < 8) {
         const int line = threadIdx.x / 4;
         const int pair = threadIdx.x % 4;
