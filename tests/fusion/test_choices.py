@@ -28,6 +28,11 @@ def test_what_special_function_units_compute_is_cheap(opcode: str) -> None:
     assert is_expensive(root(f"f64[64] {opcode}(q)"))
 
 
+def test_a_tuple_is_no_number_of_a_cheap_type() -> None:
+    (entry,) = parse("HloModule m\nENTRY e { p = (f32[8]) parameter(0) ROOT r = (f32[8]) sqrt(p) }\n").computations
+    assert is_expensive(entry.root)
+
+
 def test_other_functions_are_not() -> None:
     assert is_expensive(root("f32[64] tanh(p)")) and is_expensive(root("f64[64] divide(q, q)"))
     assert not is_expensive(root("f32[64] divide(p, p)")) and not is_expensive(root("f32[64] add(p, p)"))
