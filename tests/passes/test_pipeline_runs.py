@@ -354,6 +354,13 @@ def test_ends_of_forced_edges_are_names(force: tuple[str, str], hint: str | None
     assert caught.value.hint == hint
 
 
+def test_a_module_knows_the_device_that_it_was_fused_for():
+    module = hlo_opt.parse(TEXT)
+    outcome = run(module, passes="dce", simplify="never", target="a100_sxm_80")
+    assert outcome.module.target is outcome.target is not H100 and outcome.target.name == "a100_sxm_80"
+    assert module.target is None
+
+
 @pytest.mark.parametrize("limit", [0, None])
 def test_a_limit_of_no_steps_is_a_limit(limit: int | None):
     outcome = run(hlo_opt.parse(TEXT), passes="instruction-fusion", simplify="never", stop_after_step=limit)
