@@ -6,6 +6,8 @@ import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.plans import Plan, Region, plan
+from hlo_opt.plans.region import array_roots
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 H100 = target("h100_sxm")
@@ -36,3 +38,11 @@ def named(module: Module, name: str) -> Instruction:
 
 def _body(lines: tuple[str, ...]) -> str:
     return "\n".join(f"  {'ROOT ' if n == len(lines) else ''}{line}" for n, line in enumerate(lines, start=1))
+
+
+def planned(module: Module) -> Plan:
+    """The plan of a region that is the whole entry."""
+    entry = module.entry
+    found = plan(Region(entry.root, entry, tuple(entry.parameters), tuple(array_roots(entry.root))), H100)
+    assert isinstance(found, Plan), found
+    return found

@@ -418,7 +418,7 @@ def code_fits(pair: Pair) -> Reason | None:
     copies = 1
     if isinstance(pair, Kept):
         below = pair.state.priced_by_xla(pair.consumer)
-        copies = below.usage.emitted.get(below.cluster.inputs[pair.producer], 1)
+        copies = below.usage.emitted[below.cluster.inputs[pair.producer]]
     size = code_size(pair.state, pair.producer) * copies + code_size(pair.state, pair.consumer)
     if size <= MAX_CODE_SIZE:
         return None

@@ -91,7 +91,7 @@ class Joiner:
     def connected(self, first: Instruction, second: Instruction) -> Iterator[Reason]:
         """Whether one needs the other."""
         if self._order is not None and self._order.connected(first, second):
-            needed, user = (first, second) if self._order.place(first) < self._order.place(second) else (second, first)
+            needed, user = sorted((first, second), key=self._order.place)
             origins = self.engine.origins
             names = original_name(needed, origins), original_name(user, origins)
             yield from self.engine.legal([Reason.of("FUS132", needed=names[0], user=names[1])])

@@ -94,8 +94,7 @@ class PriorityChoices:
     def code_size(self, edge: Edge) -> Reason | None:
         """ProducerConsumerMergedTooLarge."""
         above, below = edge.state.priced_by_xla(edge.producer), edge.state.priced_by_xla(edge.consumer)
-        place = below.cluster.inputs[edge.producer]
-        copies = below.usage.emitted.get(place, 1)
+        copies = below.usage.emitted[below.cluster.inputs[edge.producer]]
         size = above.usage.code_size * copies + below.usage.code_size
         if size <= self.max_code_size:
             return None

@@ -271,7 +271,7 @@ class FusionState:
         traits = self.traits(producer).plus(self.traits(fusion))
         clusters = self._caches.get("cluster", {})
         cluster, above = clusters.get(fusion), clusters.get(producer)
-        if cluster is None and isinstance(above, Cluster) and above.outweighs(self.traits(fusion).members):
+        if isinstance(above, Cluster) and above.outweighs(self.traits(fusion).members):
             cluster = self.cluster(fusion)  # else what is known of the larger part would have to be found out again
         above = self.cluster(producer) if cluster is not None else None
         operands = list(producer.operands)

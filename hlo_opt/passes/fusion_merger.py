@@ -65,7 +65,7 @@ class FusionMerger(FusionPass):
         computation.index_users()
         changed = False
         for producer in post_order(computation):
-            if producer.opcode != "fusion" or producer.parent is None:
+            if producer.opcode != "fusion":
                 continue
             for user in self._takers(engine, producer):
                 if not context.step():

@@ -72,10 +72,7 @@ class Rows:
     def vector(self) -> int:
         """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16 bytes of the widest operand unless
         threads would have nothing to do."""
-        reduce = self.levels[0][0]
-        if self.columns < WARP:
-            return short_row_vector(reduce, self.columns)
-        vector = max(1, WIDEST_ACCESS // max(leaf.type.bytes for leaf in reduce.shape.leaves()))
+        vector = max(1, WIDEST_ACCESS // max(leaf.type.bytes for leaf in self.levels[0][0].shape.leaves()))
         while self.columns % vector or self.columns < vector * self.threads:
             vector //= 2
         return vector

@@ -39,6 +39,11 @@ def test_attributes_and_types_count():
     assert not same(entry("ROOT a = f32[8]{0} convert(p)"), entry("ROOT a = bf16[8]{0} convert(p)"))
 
 
+def test_attributes_count_in_any_order():
+    dot = "ROOT d = f32[] dot(p, q), lhs_contracting_dims={0}, rhs_contracting_dims={0}"
+    assert same(entry(dot), entry(dot.replace("lhs", "x").replace("rhs", "lhs").replace("x_", "rhs_")))
+
+
 def test_constants_compare_by_value_and_elided_ones_never():
     assert same(
         "ENTRY e {\n ROOT c = f32[2]{0} constant({1, 2.0})\n}\n",
@@ -62,6 +67,14 @@ def test_called_computations_count_by_what_they_hold():
     reduce = "z = f32[] constant(0)\n ROOT r = f32[] reduce(p, z), dimensions={0}, to_apply=f"
     assert same(adds + entry(reduce), adds.replace("add(a, b)", "add(b, a)") + entry(reduce))
     assert not same(adds + entry(reduce), adds.replace("add", "maximum") + entry(reduce))
+
+
+@pytest.mark.parametrize("line", ["a = f32[2,3]{1,0} parameter(0)", "ROOT n = f32[2,3]{1,0} negate(a)"])
+def test_layouts_of_what_is_called_count(line: str):
+    called = "f {\n a = f32[2,3]{1,0} parameter(0)\n ROOT n = f32[2,3]{1,0} negate(a)\n}\n\n"
+    call = entry('ROOT r = f32[8]{0} custom-call(p), custom_call_target="x", called_computations={f}')
+    assert same(called + call, called + call)
+    assert not same(called + call, called.replace(line, line.replace("{1,0}", "{0,1}")) + call)
 
 
 def test_a_tuple_is_the_same_operand_whole_and_in_parts():
@@ -140,6 +153,36 @@ b {
         "negate(p)\n}", "negate(p)\n ROOT g = s32[] get-tuple-element(w), index=0\n}"
     )
     assert same(live, live) and not same(live, live.replace(", control-predecessors={n}", ""))
+
+
+@pytest.mark.parametrize("way", ["here", "in a call", "in a loop"])
+def test_a_loop_that_does_something_may_not_go(way: str):
+    draw = 'd = s32[] custom-call(i), custom_call_target="x", custom_call_has_side_effect=true'
+    line = {"here": draw, "in a call": "d = s32[] call(i), to_apply=f", "in a loop": "d = s32[] while(i), condition=c, body=f"}[way]  # fmt: skip
+    loop = "c { i = s32[] parameter(0) z = s32[] constant(3) ROOT r = pred[] compare(i, z), direction=LT }\n"
+    loop += f"f {{ i = s32[] parameter(0) {draw} ROOT n = s32[] negate(i) }}\n"
+    loop += f"b {{ i = s32[] parameter(0) {line} ROOT n = s32[] negate(i) }}\n\n"
+    dead = loop + entry(
+        "z = s32[] constant(0)\n w = s32[] while(z), condition=c, body=b\n ROOT n = f32[8]{0} negate(p)"
+    )
+    assert same(dead, dead) and not same(dead, entry("ROOT n = f32[8]{0} negate(p)"))
+
+
+def test_what_happens_inside_a_call_is_waited_for():
+    """The call gives what the negation gives, and does something else besides."""
+    called = 'f {\n a = f32[8]{0} parameter(0)\n d = f32[8]{0} custom-call(a), custom_call_target="x", custom_call_has_side_effect=true\n ROOT b = f32[8]{0} negate(a)\n}\n\n'
+    lines = "x = f32[8]{0} call(p), to_apply=f\n n = f32[8]{0} negate(p)\n y = f32[8]{0} sine(q), control-predecessors={x}\n s = f32[8]{0} add(x, n)\n ROOT r = f32[8]{0} add(s, y)"
+    after_call = called + entry(lines)
+    assert same(after_call, after_call)
+    assert not same(after_call, after_call.replace("predecessors={x}", "predecessors={n}"))
+
+
+def test_what_others_imply_need_not_be_waited_for():
+    """`b` comes after `a` whatever `d`, which is numbered last, is."""
+    lines = "a = f32[8]{0} sine(p)\n b = f32[8]{0} cosine(a)\n d = f32[8]{0} exponential(q)\n c = f32[8]{0} tan(b), control-predecessors={a, d}\n ROOT r = f32[8]{0} add(c, d)"
+    both = entry(lines)
+    assert same(both, both.replace("{a, d}", "{d}"))
+    assert not same(both, both.replace("{a, d}", "{a}"))
 
 
 def test_nested_calls_do_not_recurse_in_python():

@@ -28,7 +28,13 @@ def test_what_special_function_units_compute_is_cheap(opcode: str) -> None:
     assert is_expensive(root(f"f64[64] {opcode}(q)"))
 
 
+def test_a_tuple_is_no_number_of_a_cheap_type() -> None:
+    (entry,) = parse("HloModule m\nENTRY e { p = (f32[8]) parameter(0) ROOT r = (f32[8]) sqrt(p) }\n").computations
+    assert is_expensive(entry.root)
+
+
 def test_other_functions_are_not() -> None:
+    assert is_expensive(root("f32[64] unheard-of(p)"))
     assert is_expensive(root("f32[64] tanh(p)")) and is_expensive(root("f64[64] divide(q, q)"))
     assert not is_expensive(root("f32[64] divide(p, p)")) and not is_expensive(root("f32[64] add(p, p)"))
 
@@ -164,6 +170,8 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
         XLA.reduction_epilogue, ("a = f32[64]{0} reduce(few, z), dimensions={0}, to_apply=sum", f"b = {ROW} negate(a)"), None
     ),
     "a reduction's end": (XLA.reduction_epilogue, (SUM, "b = f16[64]{0} convert(a)"), None),
+    "a reduction's end as it lies": (XLA.reduction_epilogue, (SUM, "b = f32[8,8]{1,0} bitcast(a)"), None),
+    "a reduction's end by its bits": (XLA.reduction_epilogue, (SUM, "b = s32[64]{0} bitcast-convert(a)"), None),
     "a reduction's end and more": (
         XLA.reduction_epilogue, (SUM, "b = f16[64]{0} convert(a)", f"c = {ROW} abs(a)"),
         no("FUS404", producer="a", reduction="row", sizes="1x64x96", consumer="b"),

@@ -224,6 +224,10 @@ TABLE = {
     "a transpose that is kept": Row(
         rules.producer_form, TRANSPOSED, f"{TALL} tanh(a)", kept=True, against=keeps("a", "transpose", "moves data")
     ),
+    "a transposing kernel is kept": Row(
+        rules.producer_form, f"{TALL} fusion(p), kind=kInput, calls=turned", f"{TALL} tanh(a)", kept=True,
+        against=keeps("y2", "fusion", "is a transpose kernel"),
+    ),
     "a product is kept": Row(
         rules.producer_form, "f32[64,64]{1,0} dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
         "f32[64,64]{1,0} tanh(a)", kept=True, against=keeps("a", "dot", "is no loop"),

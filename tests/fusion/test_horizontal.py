@@ -124,6 +124,9 @@ def test_what_keeps_two_apart_whatever_the_policy():
         assert list(impossible(engine, of["a"], of["b"]))[1:] == [unplanned] * count
     engine = Engine(module, H100, {}, forbidden={("b", ""): unplanned}, disabled=frozenset({"FUS303"}))
     assert list(impossible(engine, of["a"], of["b"]))[1:] == [Reason.of("FUS110", rule="FUS303")]
+    other = Reason.of("FUS303", elements=3, limit=1)
+    engine = Engine(module, H100, {}, forbidden={("a", ""): unplanned, ("b", ""): other})
+    assert list(impossible(engine, of["a"], of["b"]))[1:] == [unplanned, other]
     engine = Engine(module, H100, {}, choices=(Choice(),))  # type: ignore[arg-type]
     assert [r.code for r in impossible(engine, of["a"], of["b"])] == ["FUS103", "FUS501"]
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from small_modules import H100, module_of, named
 
 import hlo_opt
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.join import join
+from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation
 
 V = "f32[4096]{0}"
@@ -59,3 +63,16 @@ def test_one_tuple_holds_all_outputs(first: str, second: str, user: str, outputs
     body = joined(first, second, user)
     assert [i.opcode for i in body.instructions].count("tuple") == 1
     assert sorted(o.opcode for o in body.root.operands) == sorted(outputs)
+
+
+def test_a_kernel_of_several_outputs_has_the_name_of_the_first() -> None:
+    lines = [f"{name} = {V} {opcode}(p)" for name, opcode in (("a", "negate"), ("b", "tanh"), ("c", "cosine"))]
+    module = module_of(f"p = {V} parameter(0)", *lines, f"r = ({V}, {V}, {V}) tuple(a, b, c)")
+    engine = Engine(module, H100, {})
+    fusion = named(module, "a")
+    for number, name in enumerate("bc", start=2):
+        fusion = join(engine, named(module, name), fusion)
+        assert original_name(fusion, engine.origins) == "a"
+        root = fusion.called_by("calls").root
+        assert [o.opcode for o in root.operands] == ["negate", "tanh", "cosine"][:number]
+        assert [i.opcode for i in root.computation.instructions].count("tuple") == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from small_modules import module_of
 
 import hlo_opt
+from hlo_opt.fusion.outline import start_fusion
 
 TEXT = """HloModule m
 
@@ -35,3 +37,14 @@ def test_what_moves_into_a_fusion_keeps_its_line(passes: str | None) -> None:
     for member in moved:
         span = fused.span(member)
         assert span is not None and span.line == lines[member.opcode], member
+
+
+def test_a_fusion_says_what_its_first_member_said() -> None:
+    said = {"metadata": '{op_name="n"}', "frontend_attributes": '{a="b"}', "sharding": "{replicated}"}
+    line = ", ".join(["r = f32[64]{0} reverse(p), dimensions={0}", *(f"{name}={text}" for name, text in said.items())])
+    module = module_of("p = f32[64]{0} parameter(0)", line)
+    before = {name: attribute.text for name, attribute in module.entry.root.attributes.items()}
+    fusion = start_fusion(module.entry.root)
+    assert module.entry.root is fusion
+    kept = {name: attribute.text for name, attribute in fusion.attributes.items() if name not in ("kind", "calls")}
+    assert kept == {name: before[name] for name in said}

@@ -79,13 +79,15 @@ def no(code: str, **numbers: object) -> Reason:
         ("f32[6144]{0} bitcast(p)", True),
         ("s32[64,96]{1,0} bitcast(p)", True),
         ("f16[64,96,2]{2,1,0} bitcast(p)", False),
+        (f"({WIDE}) bitcast(p)", False),
+        (f"{WIDE} bitcast(whole)", False),
         (f"{WIDE} fusion(p), kind=kLoop, calls=negated", True),
         (f"{WIDE} fusion(p), {TRITON}, calls=negated", True),
         (f"{WIDE} fusion(p), {GEMM}, calls=negated", False),
     ],
 )
 def test_what_priority_fusion_takes(line: str, taken: bool):
-    module = module_of(*INPUTS, "i = s32[] constant(0)", f"r = {line}", **KERNELS)
+    module = module_of(*INPUTS, "i = s32[] constant(0)", f"whole = ({WIDE}) tuple(p)", f"r = {line}", **KERNELS)
     assert rules.is_fusible(module.entry.root) == taken
 
 

@@ -11,7 +11,7 @@ import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.priority_choices import PriorityChoices
-from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
+from hlo_opt.fusion.priority_queue import PriorityQueue, _Standing, saved_quarters
 from hlo_opt.ir import Instruction
 
 
@@ -215,6 +215,10 @@ def test_a_user_that_is_wanted_gets_the_producer_whatever_the_others_say(partly:
         assert popped(queue) == [("a", ["b", "d"]), ("e2", ["f"])]
     else:
         assert popped(queue) == [("a", ["b"]), ("e2", ["f"])]
+        both = (("a", "b"), ("a", "d"))  # `d` is only asked when the producer comes, for `c` refuses before
+        queue, of = queue_of(*lines, prices=prices, refused=(("a", "c"),), wanted=both)
+        assert list(queue._standings[of["a"]].unknown) == [of["d"]]
+        assert popped(queue) == [("a", ["b", "d"]), ("e2", ["f"])]
 
 
 def test_bitcasts_launch_nothing_and_need_not_accept():
@@ -308,3 +312,17 @@ def test_what_became_too_dear_and_what_is_no_longer():
     queue.update()
     queue._forget(of["a"])
     assert queue.too_dear() == [] and of["a"] not in queue._standings and popped(queue) == []
+
+
+def test_nothing_is_left_of_a_user_that_is_gone():
+    lines = (*FORK[:3], "d = f32[8,8]{1,0} bitcast(a)", f"e2 = {ROW} sine(a)", f"f = {ROW} cosine(a)")
+    queue, of = queue_of(*lines, refused=(("a", "c"),), wanted=(("a", "e2"),), partly=True)
+    standing = queue._standings[of["a"]]
+    unpriced = _Standing({of["f"]: None})
+    unpriced.accept(of["b"], wanted=False)
+    for name in "bcdf":
+        standing.drop(of[name])
+        unpriced.drop(of[name])
+    assert standing == _Standing({}, accepting={of["e2"]: None}, unpriced={of["e2"]: None}, wanted={of["e2"]: None}, launching=1)  # fmt: skip
+    standing.drop(of["e2"])
+    assert standing == unpriced == _Standing({})

@@ -7,7 +7,11 @@ import math
 import pytest
 from small_modules import H100, module_of, named, state_of
 
+from hlo_opt.analysis.cluster import Cluster
 from hlo_opt.analysis.performance import Priced, fused_estimate
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.tiled_model import TileSizes
+from hlo_opt.analysis.timing import KernelEstimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import state as states
 from hlo_opt.fusion.engine import Engine
@@ -227,6 +231,7 @@ def test_what_is_waited_for():
     )  # fmt: skip
     state = state_of(module)
     assert state.waited_for(module.entry) == {named(module, "g")}
+    assert state.waited_for(module.entry) is state.waited_for(module.entry)
     inside = [state.waits_inside(named(module, name)) for name in ("f", "g")]
     assert inside[0] is not None and inside[0].name == "w" and inside[1] is None
 
@@ -242,18 +247,24 @@ def tiled(producer: str, consumer: str) -> tuple[FusionState, Instruction, Instr
 
 @pytest.mark.parametrize(("producer", "consumer"), [("tiled", "plain"), ("plain", "tiled"), ("tiled", "tiled"), ("plain", "plain")])  # fmt: skip
 def test_tiled_kernels_are_priced_by_their_tiles(producer: str, consumer: str, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
+    asked: list[tuple[list[str], list[str]]] = []
     best_tiling = states.best_tiling
-    monkeypatch.setattr(
-        states, "best_tiling", lambda cluster, device: asked.append(device.name) or best_tiling(cluster, device)
-    )
+
+    def tiling(cluster: Cluster, device: DeviceTarget) -> tuple[TileSizes | None, KernelEstimate]:
+        asked.append(([i.name for i in cluster.inputs], [n.opcode for n in cluster.members]))
+        return best_tiling(cluster, device)
+
+    monkeypatch.setattr(states, "best_tiling", tiling)
     state, a, b = tiled(producer, consumer)
     found = [state.fused_by_xla(a, b).us for _ in range(2)]
     plain = fused_estimate(Priced(a, H100), Priced(b, H100)).us
     if producer == consumer == "plain":
         assert not asked and found == [plain, plain] and len(state.known.estimates) == 1
         return
-    assert len(asked) == 1 and found[0] == found[1] and math.isfinite(found[0]) and not state.known.estimates
+    opcodes = ["negate" if kind == "tiled" else "abs" for kind in (producer, consumer)]
+    assert (
+        asked == [(["p"], opcodes)] and found[0] == found[1] and math.isfinite(found[0]) and not state.known.estimates
+    )
     assert state.best_tiles(a, b) is not None and len(asked) == 1
     state.forget(b)
     assert state.fused_by_xla(a, b).us == found[0] and len(asked) == 2

@@ -66,3 +66,33 @@ def test_a_loop_without_a_known_count_says_so():
     report = explain_module(hlo_opt.parse(text))
     rounds = {r.numbers["rounds"] for d in report.refused for r in d.reasons if r.code == "FUS111"}
     assert rounds == {"a number of rounds known at run time only"}
+
+
+def test_two_results_of_one_kernel_are_one_edge():
+    """The loop is given both elements of a pair, and one kernel of its body reads both."""
+    text = """HloModule m
+
+body {
+  s = (f32[64]{0}, f32[64]{0}) parameter(0)
+  v = f32[64]{0} get-tuple-element(s), index=0
+  w = f32[64]{0} get-tuple-element(s), index=1
+  h = f32[64]{0} add(v, w)
+  ROOT t = (f32[64]{0}, f32[64]{0}) tuple(h, w)
+}
+
+condition {
+  s = (f32[64]{0}, f32[64]{0}) parameter(0)
+  ROOT c = pred[] constant(false)
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  pair = (f32[64]{0}, f32[64]{0}) custom-call(p), custom_call_target="library"
+  a = f32[64]{0} get-tuple-element(pair), index=0
+  b = f32[64]{0} get-tuple-element(pair), index=1
+  t = (f32[64]{0}, f32[64]{0}) tuple(a, b)
+  ROOT l = (f32[64]{0}, f32[64]{0}) while(t), condition=condition, body=body
+}
+"""
+    found = [(d.producer, d.consumer) for d in explain_module(hlo_opt.parse(text)).refused if d.relation == "across"]
+    assert sorted(found) == [("h", "h"), ("pair", "h")]

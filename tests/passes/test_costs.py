@@ -1,9 +1,11 @@
 """Every edge that one kernel could hold is priced both ways: siblings, elements of a tuple and what goes through a bitcast too."""
 
 import pytest
+from small_modules import H100, module_of
 
 import hlo_opt
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.passes.costs import MemberCosts
 from hlo_opt.passes.explain import explain_module
 
 SIBLINGS = """HloModule m
@@ -70,6 +72,27 @@ def test_siblings_save_a_launch_and_what_both_read(joins: bool):
 def test_an_element_that_nobody_else_reads_is_not_written_either(other: str, saved: int):
     decision = edges(PAIR.replace("OTHER", other), "instruction-fusion")["pair", "n"]
     assert decision.cost is not None and decision.cost.bytes_saved == saved
+
+
+def test_what_is_computed_from_another_element_is_not_handed_on():
+    """`n` reads one element of the pair itself, and `h`, which a kernel between makes of the other."""
+    between = PAIR.replace("n = f32[64]{0} negate(sum)", "h = f32[64]{0} negate(most)\n  n = f32[64]{0} add(sum, h)")
+    cost = edges(between.replace("OTHER", "most"), "dce")["pair", "n"].cost
+    assert cost is not None and cost.bytes_saved == 2 * 4 * 64
+
+
+def test_edges_of_other_members_have_costs_of_their_own():
+    sizes = (64, 4096)
+    lines = [f"p{k} = f32[{size}]{{0}} parameter({k})" for k, size in enumerate(sizes)]
+    for k, size in enumerate(sizes):
+        lines += [f"{name}{k} = f32[{size}]{{0}} {opcode}({given}{k})" for name, opcode, given in (("a", "negate", "p"), ("b", "tanh", "a"), ("c", "abs", "p"))]  # fmt: skip
+    of = {i.name: i for i in module_of(*lines, "r = f32[] constant(0)").entry.instructions}
+    costs = MemberCosts(H100)
+    for k, size in enumerate(sizes):
+        cost = costs.of(of[f"a{k}"], of[f"b{k}"])
+        assert cost is not None and cost.bytes_saved == 2 * 4 * size and costs.of(of[f"a{k}"], of[f"b{k}"]) is cost
+        assert costs.beside(of[f"a{k}"], of[f"c{k}"]).bytes_saved == 4 * size
+    assert costs.of(of["p0"], of["a0"]) is None
 
 
 def test_an_edge_through_a_bitcast_is_priced():

@@ -287,3 +287,9 @@ def test_reasons_that_say_the_same_are_one():
 
 def test_a_module_without_edges_has_no_decisions():
     assert run(hlo_opt.parse("HloModule m\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n")).decide() == []
+
+
+@pytest.mark.parametrize("passes", ["horizontal-input-fusion", "horizontal-loop-fusion"])
+def test_passes_that_join_neighbours_do_not_speak_of_operands(passes: str):
+    found = decided(f"a = {ROW} negate(p)", f"r = {ROW} tanh(a)", passes=passes)
+    assert [r.code for r in found["a", "r"].reasons] == ["FUS503"]

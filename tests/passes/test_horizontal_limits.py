@@ -240,6 +240,8 @@ def told(engine: Engine, fuser: HorizontalInputFusion = INPUT) -> list[tuple[str
 def test_what_keeps_neighbouring_reductions_apart():
     engine, _ = read(*SUMS, *consumed(*REDUCED))
     assert told(engine) == [("b", "a", ["FUS432", "FUS431"]), ("a", "c", []), ("c", "g", ["FUS432"])]
+    (heroes, shapes), *_ = [t.reasons for t in INPUT.sibling_refusals(engine, engine.module.entry)]
+    assert all((r.numbers["first"], r.numbers["second"]) == ("b", "a") for r in (heroes, shapes))
     assert told(engine, HorizontalInputFusion(any_form=True)) == [("b", "a", []), ("a", "c", []), ("c", "g", [])]
     engine.disabled = frozenset({"FUS431"})
     assert told(engine)[0] == ("b", "a", ["FUS432"])

@@ -344,11 +344,21 @@ def test_ends_of_forced_edges_are_names(force: tuple[str, str], hint: str | None
         return run(hlo_opt.parse(TEXT), passes="instruction-fusion", simplify="never", force=[force]).module
 
     if force[0].strip("%") == "a" and force[1].strip("%") == "r":
-        assert forced().entry.root.opcode == "fusion"
+        fusion = forced().entry.root
+        assert fusion.opcode == "fusion"
+        force = force[0], fusion.name  # a pass makes it, and an end may be called so
+        assert forced().entry.root.name == fusion.name
         return
     with pytest.raises(UsageError, match="there is no instruction") as caught:
         forced()
     assert caught.value.hint == hint
+
+
+def test_a_module_knows_the_device_that_it_was_fused_for():
+    module = hlo_opt.parse(TEXT)
+    outcome = run(module, passes="dce", simplify="never", target="a100_sxm_80")
+    assert outcome.module.target is outcome.target is not H100 and outcome.target.name == "a100_sxm_80"
+    assert module.target is None
 
 
 @pytest.mark.parametrize("limit", [0, None])

@@ -49,3 +49,10 @@ def test_nothing_is_taken_apart_that_has_no_element() -> None:
         "f32[0]",
     )
     assert {s.kind for s in made.segments} == {"loop"}
+
+
+def test_as_many_neighbours_are_moved_together_as_leave_the_device_full() -> None:
+    small = pieces("c = f32[8192] concatenate(p, q), dimensions={0} ROOT r = f32[8192] negate(c)")
+    wide = "a = f32[4096,1024] broadcast(p), dimensions={0} b = f32[4096,1024] broadcast(q), dimensions={0}"
+    large = pieces(f"{wide} ROOT c = f32[4096,2048] concatenate(a, b), dimensions={{1}}", "f32[4096,2048]")
+    assert [made.segments[0].vector for made in (small, large)] == [1, 4]

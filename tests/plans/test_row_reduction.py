@@ -1,0 +1,30 @@
+"""How many elements of a row a thread takes at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.small_modules import module_of, planned
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "vector", "threads"),
+    [
+        ("f32", 4096, 4, 256),
+        ("f64", 4096, 2, 256),
+        ("f32", 4098, 2, 288),
+        ("f32", 4097, 1, 288),
+        ("f32", 64, 2, 32),
+        ("f32", 128, 4, 32),
+        ("f32", 8, 2, 4),
+        ("f32", 16, 2, 8),
+        ("f64", 4, 1, 4),
+        ("s8", 16, 8, 2),
+    ],
+)
+def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
+    reducer = (f"a1 = {kind}[] parameter(0)", f"b1 = {kind}[] parameter(1)", f"c1 = {kind}[] add(a1, b1)")
+    lines = (f"p = {kind}[64,{columns}]{{1,0}} parameter(0)", f"z = {kind}[] constant(0)")
+    made = planned(module_of(*lines, f"r = {kind}[64]{{0}} reduce(p, z), dimensions={{1}}, to_apply=more", more=reducer))  # fmt: skip
+    (segment,) = made.segments
+    assert (segment.kind, segment.vector, segment.threads_per_row) == ("row-reduction", vector, threads)
