@@ -36,9 +36,9 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.diag import reason_specs
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import edit
 from hlo_opt.passes import preset_names
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import DeadCodeElimination
 from hlo_opt.runtime.executable import NOT_ON_A_GPU
 from hlo_opt.text import print_module
@@ -278,7 +278,7 @@ def _cut(program: Any, check: Callable[[Any, Tally], str | None]) -> Disagreemen
         if root.parameter_number is not None or not root.shape.is_array:
             continue
         edit.set_root(module.entry, root)
-        DeadCodeElimination().run(module, PassContext(target=None))
+        DeadCodeElimination().run(module, PassContext(FuseOptions(None)))
         part = dataclasses.replace(program, module=module)
         why = check(part, Tally())
         if why is not None:

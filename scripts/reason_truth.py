@@ -103,7 +103,7 @@ class Fused:
         ends = [kernels[name] for name in (edge.producer_kernel, edge.consumer_kernel)]
         for step in self.outcome.pipeline.passes():
             if step.name in named:
-                off = self.outcome.context.disabled_reasons
+                off = self.outcome.context.options.disabled
                 homes = ended_in(run(self.outcome.module, passes=Pipeline((step,)), simplify="never", what_if=off))
                 above, below = (
                     {home for part in (end, *_members(end)) for home in homes.get(part.name, ())} for end in ends

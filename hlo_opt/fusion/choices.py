@@ -65,6 +65,11 @@ class InstructionFusionChoices:
     do_not_duplicate: frozenset[Instruction] = field(default_factory=frozenset)
     row_kernels: bool = True
 
+    @property
+    def any_form(self) -> bool:
+        """XLA's emitters are not asked beforehand what they make of a kernel."""
+        return not self.row_kernels
+
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
         """Every reason of the policy against the edge."""
         for check in self.checks():

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 from hlo_opt.analysis.facts import is_boundary_fusion, is_generic_triton
-from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.known import Known, Outlook
+from hlo_opt.fusion.context import PassContext
+from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import Edge, control_dependencies, has_plan, illegal, nests_deep
 from hlo_opt.fusion.outline import (
-    Origins,
     absorb,
     become_like,
     original_name,
@@ -21,10 +19,11 @@ from hlo_opt.fusion.outline import (
     tidy,
     undo,
 )
-from hlo_opt.fusion.plugin_choices import Choice
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
+
+Checked = TypeVar("Checked", bound=Edge)
 
 
 class Policy(Protocol):
@@ -34,77 +33,40 @@ class Policy(Protocol):
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool: ...
 
+    @property
+    def any_form(self) -> bool:
+        """Whether it does not matter which kind of kernel both become; `Engine.finish` takes apart what then has no plan."""
+
     def likeness(self, edge: Edge) -> Hashable:
         """What `against` goes by besides the structure of both sides and who reads the producer; None where it goes by more."""
 
 
-class Memory:
-    """The state that passes over one module hand on to each other, as long as only fusion passes change the module."""
-
-    def __init__(self, known: Known | None = None) -> None:
-        self.known = Known() if known is None else known
-        self._state: FusionState | None = None
-
-    def state(self, module: Module, target: DeviceTarget) -> FusionState:
-        found = self._state
-        if found is None or found.module is not module or found.target is not target:
-            found = self._state = FusionState(module, target, self.known)
-        return found
-
-    def clear(self) -> None:
-        self._state = None
-
-    def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
-        """These computations compute the same in another way. What is known of kernels that hold none of them stays right."""
-        changed = set(computations)
-        if self._state is None or not changed:
-            return
-        kernels: list[Instruction] = []
-        executed = set(executed_computations(module))
-        for computation in module.computations:
-            for caller in computation.instructions:
-                if caller.attributes and not changed.isdisjoint(caller.called()):
-                    if caller.opcode != "fusion" or computation not in executed:
-                        self.clear()
-                        return
-                    kernels.append(caller)
-        if not executed.isdisjoint(changed):
-            self.clear()
-            return
-        for kernel in kernels:
-            self._state.forget(kernel)
-
-
-@dataclass
 class Engine:
-    """One fusion pass at work on a module."""
+    """One fusion pass at work on a module, or an explanation of what passes left. `rule` is the pass's name."""
 
-    module: Module
-    target: DeviceTarget
-    origins: Origins
-    disabled: frozenset[str] = frozenset()
-    forced: frozenset[tuple[str, str]] = frozenset()
-    forbidden: dict[tuple[str, str], Reason] = field(default_factory=dict)
-    made: dict[Instruction, None] = field(default_factory=dict)
-    rule: str = ""
-    fused_by: dict[str, str] = field(default_factory=dict)
-    notes: dict[object, Any] = field(default_factory=dict)
-    memory: Memory = field(default_factory=lambda: Memory())
-    choices: tuple[Choice, ...] = ()
-    left: dict[tuple[str, str], Reason] = field(default_factory=dict)
-    """What a pass had against a producer when it was done with it, by their names."""
-    orphans: list[Computation] = field(default_factory=list)
-    """Computations whose fusion is gone."""
+    def __init__(self, module: Module, context: PassContext, rule: str = "") -> None:
+        self.module = module
+        self.context = context
+        self.rule = rule
+        self.disabled = context.options.disabled
+        self.forced = context.options.forced
+        self.origins = context.origins
+        self.forbidden = context.forbidden
+        self.state = self._state()
+        self.made: dict[Instruction, None] = {}
+        """Fusions that are new or have grown."""
+        self.notes: dict[Hashable, Any] = {}
+        self.orphans: list[Computation] = []
+        """Computations whose fusion is gone."""
 
-    def __post_init__(self) -> None:
-        self.state = self.memory.state(self.module, self.target)
+    def _state(self) -> FusionState:
+        return self.context.memory.state(self.module, self.context.options.target)
 
     def edge(self, producer: Instruction, consumer: Instruction) -> Edge:
         return Edge(producer, consumer, self.state, self.origins)
 
-    def reasons(self, edge: Edge, policy: Policy, *, any_form: bool = False) -> Iterator[Reason]:
-        """Everything against fusing an edge. A forced edge is only asked whether it is legal. With `any_form` it does not matter which kind of kernel
-        both become; `finish` takes apart what then has no plan."""
+    def reasons(self, edge: Edge, policy: Policy) -> Iterator[Reason]:
+        """Everything against fusing an edge. A forced edge is only asked whether it is legal."""
         yield from illegal(edge, self.disabled)
         refused = self.forbidden.get((edge.producer_name, edge.consumer_name))
         if refused is not None:
@@ -112,9 +74,17 @@ class Engine:
         if not self.is_forced(edge):
             yield from policy.against(edge, self.disabled)
             yield from self.chosen(edge)
-        unplanned = has_plan(edge) if not any_form or nests_deep(edge) else None
+        unplanned = has_plan(edge) if not policy.any_form or nests_deep(edge) else None
         if unplanned is not None:
             yield from self.legal([unplanned])
+
+    def against(self, checks: Iterable[Callable[[Checked], Reason | None]], edge: Checked) -> Iterator[Reason]:
+        """What checks that may be switched off have against an edge, or a pair."""
+        return self.switched_on(reason for reason in (check(edge) for check in checks) if reason is not None)
+
+    def switched_on(self, reasons: Iterable[Reason]) -> Iterator[Reason]:
+        """Reasons without those that the user switches off."""
+        return (reason for reason in reasons if reason.code not in self.disabled)
 
     def legal(self, reasons: Iterable[Reason]) -> Iterator[Reason]:
         """Reasons that keep a program right: one that is switched off refuses under FUS110."""
@@ -123,26 +93,24 @@ class Engine:
 
     def chosen(self, edge: Edge) -> Iterator[Reason]:
         """What the choices of plugins have against fusing an edge."""
-        for choice in self.choices:
-            reason = choice.against(edge)
-            if reason is not None and reason.code not in self.disabled:
-                yield reason
+        return self.against((choice.against for choice in self.context.options.choices), edge)
 
-    def allows(self, edge: Edge, policy: Policy, *, any_form: bool = False) -> bool:
+    def allows(self, edge: Edge, policy: Policy) -> bool:
+        """Whether `reasons` has none; asked once for edges that are alike."""
         if policy.rules_out(edge, self.disabled) and not self.is_forced(edge):
             return False
-        key = self._likeness(edge, policy, any_form)
+        key = self._likeness(edge, policy)
         if key is None:
-            return next(self.reasons(edge, policy, any_form=any_form), None) is None
-        known = self.memory.known.verdicts
+            return next(self.reasons(edge, policy), None) is None
+        known = self.context.memory.known.verdicts
         found = known.get(key)
         if found is None:
-            found = known[key] = next(self.reasons(edge, policy, any_form=any_form), None) is None
+            found = known[key] = next(self.reasons(edge, policy), None) is None
         return found
 
-    def _likeness(self, edge: Edge, policy: Policy, any_form: bool) -> Hashable:
+    def _likeness(self, edge: Edge, policy: Policy) -> Hashable:
         """Edges alike in this are all allowed or all refused; None where more counts."""
-        if self.forced or self.choices or control_dependencies(edge) is not None:
+        if self.forced or self.context.options.choices or control_dependencies(edge) is not None:
             return None
         if self.forbidden and (edge.producer_name, edge.consumer_name) in self.forbidden:
             return None
@@ -151,7 +119,7 @@ class Engine:
             return None
         producer = edge.producer
         both = self.state.structure_of_both(producer, edge.consumer)
-        return both, policy_likeness, any_form, min(len(producer.users), 2), producer.is_root
+        return both, policy_likeness, policy.any_form, min(len(producer.users), 2), producer.is_root
 
     def is_forced(self, edge: Edge) -> bool:
         """Whether the user forces the edge: the producer by its name, the consumer by its own or by that of a member that reads the producer."""
@@ -164,7 +132,7 @@ class Engine:
 
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain instruction."""
-        self.fused_by.setdefault(self.edge(producer, consumer).producer_name, self.rule)
+        self.context.fused_by.setdefault(self.edge(producer, consumer).producer_name, self.rule)
         structure = self.state.structure_of_both(producer, consumer)
         fusion = consumer
         if consumer.opcode != "fusion":
@@ -218,8 +186,8 @@ class Engine:
             tidy(computation, fusions)
         self.made.clear()
         if again:
-            self.memory.clear()
-            self.state = self.memory.state(self.module, self.target)
+            self.context.memory.clear()
+            self.state = self._state()
         return again
 
     def _take_apart(self, fusion: Instruction, reason: Reason) -> None:

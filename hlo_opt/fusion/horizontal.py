@@ -6,7 +6,7 @@ through the consumer. Source: xla/service/gpu/horizontal_loop_fusion.cc and hori
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from hlo_opt.analysis.facts import launches
 from hlo_opt.diag import Reason
@@ -81,9 +81,8 @@ class Joiner:
     is kept up, to see whether one does.
     """
 
-    def __init__(self, engine: Engine, computation: Computation, step: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, engine: Engine, computation: Computation) -> None:
         self.engine = engine
-        self._step = step
         self.instructions = post_order(computation)
         careless = "FUS141" in engine.disabled
         self._order = Order(computation, self.instructions) if careless else None
@@ -98,7 +97,7 @@ class Joiner:
 
     def join(self, host: Instruction, other: Instruction) -> Instruction | None:
         """The kernel of both; None when the limit of steps is reached."""
-        if not self._step():
+        if not self.engine.context.step():
             return None
         if self._order is not None:
             self._order.merge(other, host, host)

@@ -23,7 +23,7 @@ def join(
     """
     state = engine.state
     for name in (original_name(other, engine.origins), original_name(host, engine.origins)):
-        engine.fused_by.setdefault(name, engine.rule)
+        engine.context.fused_by.setdefault(name, engine.rule)
     fusion = host
     readers = [
         (changed, user)

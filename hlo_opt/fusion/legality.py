@@ -191,7 +191,7 @@ def nests_deep(edge: Edge) -> bool:
     return edge.above.depth + edge.below.depth > DEEPEST
 
 
-CHECKS: tuple[Check, ...] = (
+PLACE_CHECKS: tuple[Check, ...] = (
     is_result,
     side_effects,
     control_dependencies,
@@ -199,6 +199,11 @@ CHECKS: tuple[Check, ...] = (
     several_outputs,
     lowering_of_producer,
     lowering_of_consumer,
+)
+"""Those that ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a bitcast."""
+
+CHECKS: tuple[Check, ...] = (
+    *PLACE_CHECKS,
     operand_budget,
     shared_memory_budget,
     reduction_budget,

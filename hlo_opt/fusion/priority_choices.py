@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_opt.analysis.facts import fusion_backend_kind, is_boundary_fusion, is_elementwise, is_generic_triton
 from hlo_opt.analysis.heroes import emitter_of, merged_view
@@ -63,6 +64,7 @@ class PriorityChoices:
     """
 
     max_code_size: int = MAX_CODE_SIZE
+    any_form: ClassVar[bool] = True
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
         """Every reason of the policy against the edge. Where a side is a Triton fusion, only what that kernel can hold counts."""
@@ -151,6 +153,8 @@ def reduction_becomes_loop(edge: Edge) -> Reason | None:
 @dataclass(frozen=True)
 class ConstantChoices:
     """The policy for constants of one element."""
+
+    any_form: ClassVar[bool] = True
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
         reason = constant_conflict(edge)

@@ -5,15 +5,13 @@ Source: xla/backends/gpu/transforms/copy_fusion.cc. XLA runs it once buffers hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.facts import is_boundary_fusion, is_generic_triton
 from hlo_opt.analysis.reductions import fast_form
-from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
+from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.fusion_pass import FusionPass
@@ -24,13 +22,14 @@ Path = list[Instruction]
 
 @dataclass(frozen=True)
 class CopyFusion(FusionPass):
-    """Let fusions write what plain copies of their results would."""
+    """Let fusions write what plain copies of their results would. No edge is its business alone: what it leaves, the passes that fuse copies as consumers
+    judge."""
 
     name: ClassVar[str] = "copy-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        engine = self.engine(module, context)
+        engine = Engine(module, context, self.name)
         changed = False
         for computation in engine.computations():
             waited_for = engine.state.waited_for(computation)
@@ -45,13 +44,6 @@ class CopyFusion(FusionPass):
                     changed = True
         engine.finish()
         return changed
-
-    def looks_at(self, edge: Edge) -> bool:
-        """No edge is its business alone: what it leaves, the passes that fuse copies as consumers judge."""
-        return False
-
-    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        return iter(())
 
 
 def _may_write_more(fusion: Instruction) -> bool:

@@ -11,7 +11,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
-from hlo_opt.fusion.legality import CHECKS, Edge, illegal
+from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
 from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
@@ -21,9 +21,6 @@ from hlo_opt.passes.costs import HANDS_ON, MemberCosts, edge_cost, joint_cost
 from hlo_opt.passes.fusion_pass import FusionPass
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.text.frames import source_location
-
-_DIRECT_ONLY = 7
-"""How many of the legality checks ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a bitcast."""
 
 
 def decisions(
@@ -39,19 +36,9 @@ def decisions(
     """
     fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
     found: list[FusionDecision] = []
-    engine = Engine(
-        module,
-        context.target,
-        context.origins,
-        context.disabled_reasons,
-        context.forced_edges,
-        context.forbidden,
-        memory=context.memory,
-        choices=context.choices,
-        left=context.left,
-    )
+    engine = Engine(module, context)
     seen: set[tuple[str, str]] = set()
-    costs = MemberCosts(context.target)
+    costs = MemberCosts(context.options.target)
     crossings = Crossings(module)
     for computation in executed_computations(module):
         for instruction in computation.instructions:
@@ -207,7 +194,7 @@ def _reasons(
     edge: Edge, through: Edge, engine: Engine, fusers: list[FusionPass], context: PassContext
 ) -> tuple[list[Reason], str]:
     if through.producer is not edge.producer:
-        found = _unique(illegal(edge, engine.disabled, CHECKS[:_DIRECT_ONLY]))
+        found = _unique(illegal(edge, engine.disabled, PLACE_CHECKS))
         library = library_call(edge)
         if library is not None and library.code not in engine.disabled:
             found.append(library)
@@ -226,7 +213,7 @@ def _reasons(
     if found:
         return _unique(found), ", ".join(rules)
     if context.exhausted and responsible:
-        return [Reason.of("FUS502", limit=context.stop_after_step or 0)], "stop-after-step"
+        return [Reason.of("FUS502", limit=context.options.stop_after_step or 0)], "stop-after-step"
     if responsible:
         names = ", ".join(dict.fromkeys(f.name for f in responsible))
         ends = {"producer": edge.producer_name, "consumer": edge.consumer_name}

@@ -16,9 +16,8 @@ from hlo_opt.fusion.choices import InstructionFusionChoices, producer_is_fusion
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Check, Edge
 from hlo_opt.fusion.priority_choices import PriorityChoices
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.fusion_pass import FusionPass
 
 
@@ -50,65 +49,33 @@ class FusionMerger(FusionPass):
     max_copies: int = 256
     row_kernels: bool = True
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        while True:
-            engine = self.engine(module, context)
-            here = False
-            for computation in engine.computations():
-                here |= self._run(computation, engine, context)
-            changed |= here
-            if not engine.finish():
-                return changed
-
-    def _run(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
-        computation.index_users()
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
         for producer in post_order(computation):
             if producer.opcode != "fusion":
                 continue
             for user in self._takers(engine, producer):
-                if not context.step():
+                if not engine.context.step():
                     return changed
                 engine.fuse(producer, user)
                 changed = True
         return changed
 
     def _takers(self, engine: Engine, producer: Instruction) -> list[Instruction]:
-        """The users that a fusion is merged into: all of them, or none."""
-        users = list(producer.users)
+        """The users that a fusion is merged into: all of them, or none but those that are forced."""
         if self._copies(engine, producer) is not None:
             return []
-        partly = "FUS108" in engine.disabled or any(engine.is_forced(engine.edge(producer, u)) for u in users)
-        takers: list[Instruction] = []
-        for user in users:
-            if self._allows(engine, producer, user):
-                takers.append(user)
-            elif not partly:
-                return []
-        if len(takers) < len(users) and "FUS108" not in engine.disabled:
-            return [u for u in takers if engine.is_forced(engine.edge(producer, u))]
-        if takers and self._slower(engine, producer, takers) is not None:
+        refusal = next((reason for _, reason in self.against_producer(engine, producer)), None)
+        if refusal is not None and (refusal.code != "FUS108" or not engine.forced):
             return []
-        return takers
+        takers = [u for u in producer.users if self.takes(engine, producer, u)]
+        return takers if refusal is None else [u for u in takers if engine.is_forced(engine.edge(producer, u))]
 
-    def _choices(self) -> _MergerChoices:
+    def policy(self, engine: Engine, computation: Computation) -> _MergerChoices:
         return _MergerChoices(max_emissions=self.max_emissions, row_kernels=self.row_kernels)
 
-    def _allows(self, engine: Engine, producer: Instruction, user: Instruction) -> bool:
-        """Whether there is no obstacle; asked once for edges that are alike."""
-        return launches(user) and engine.allows(
-            engine.edge(producer, user), self._choices(), any_form=not self.row_kernels
-        )
-
-    def _obstacle(self, engine: Engine, producer: Instruction, user: Instruction) -> Reason | None:
-        """What keeps one user from taking a fusion; the user is no kernel, or the edge is refused."""
-        edge = engine.edge(producer, user)
-        if not launches(user):
-            return _cannot_take(
-                edge, "it is how the value leaves" if user.is_root else f"`{user.opcode}` launches no kernel"
-            )
-        return next(engine.reasons(edge, self._choices(), any_form=not self.row_kernels), None)
+    def takes(self, engine: Engine, producer: Instruction, consumer: Instruction) -> bool:
+        return launches(consumer) and super().takes(engine, producer, consumer)
 
     def _copies(self, engine: Engine, producer: Instruction) -> Reason | None:
         size = sum(1 for _ in engine.state.cluster(producer).members)
@@ -149,37 +116,28 @@ class FusionMerger(FusionPass):
     def looks_at(self, edge: Edge) -> bool:
         return edge.producer.opcode == "fusion" and launches(edge.consumer)
 
-    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        yield from engine.reasons(edge, self._choices(), any_form=not self.row_kernels)
-        producer = edge.producer
-        key = (self, producer)
-        if key not in engine.notes:
-            engine.notes[key] = list(self._against_all(engine, producer))
-        for user, reason in engine.notes[key]:
-            if user is not edge.consumer:
-                yield reason
-
-    def _against_all(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
+    def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
         """What keeps a fusion from being merged into all its users: the first user that cannot take it, and the cost."""
         if "FUS108" not in engine.disabled:
             for user in producer.users:
-                obstacle = self._obstacle(engine, producer, user)
-                if obstacle is None:
-                    continue
-                if obstacle.code != "FUS108":
-                    obstacle = _cannot_take(engine.edge(producer, user), f"{obstacle.code} {obstacle.slug}")
-                yield user, obstacle
-                break
+                if not self.takes(engine, producer, user):
+                    yield user, self._cannot_take(engine, producer, user)
+                    break
         copies = self._copies(engine, producer)
         if copies is not None:
             yield None, copies
-        takers = [u for u in producer.users if self._allows(engine, producer, u)]
+        takers = [u for u in producer.users if self.takes(engine, producer, u)]
         slower = self._slower(engine, producer, takers) if takers else None
         if slower is not None:
             yield None, slower
 
-
-def _cannot_take(edge: Edge, why: str) -> Reason:
-    return Reason.of(
-        "FUS108", producer=edge.producer_name, user=edge.consumer.name, opcode=edge.consumer.opcode, why=why
-    )
+    def _cannot_take(self, engine: Engine, producer: Instruction, user: Instruction) -> Reason:
+        """The user is no kernel, or the edge is refused."""
+        if launches(user):
+            refusal = self.decide(engine, producer, user)
+            assert refusal is not None
+            why = f"{refusal.code} {refusal.slug}"
+        else:
+            why = "it is how the value leaves" if user.is_root else f"`{user.opcode}` launches no kernel"
+        name = engine.edge(producer, user).producer_name
+        return Reason.of("FUS108", producer=name, user=user.name, opcode=user.opcode, why=why)

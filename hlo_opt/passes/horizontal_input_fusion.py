@@ -16,9 +16,7 @@ from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.compatibility import Beside
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import Joiner, consumers, impossible, is_forced, operand_kernels, other_users, size_of
-from hlo_opt.fusion.legality import Edge
-from hlo_opt.ir import Computation, Instruction, Module
-from hlo_opt.passes.base import PassContext
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.passes.fusion_pass import FusionPass, Refusal
 
 
@@ -35,20 +33,13 @@ class HorizontalInputFusion(FusionPass):
 
     any_form: bool = False
 
-    def run(self, module: Module, context: PassContext) -> bool:
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
-        while True:
-            engine = self.engine(module, context)
-            here = False
-            for computation in engine.computations():
-                computation.index_users()
-                joiner = Joiner(engine, computation, context.step)
-                for consumer in reversed(list(consumers(computation, joiner.instructions))):
-                    if consumer.parent is computation:
-                        here |= self._join(engine, consumer, joiner)
-            changed |= here
-            if not engine.finish():
-                return changed
+        joiner = Joiner(engine, computation)
+        for consumer in reversed(list(consumers(computation, joiner.instructions))):
+            if consumer.parent is computation:
+                changed |= self._join(engine, consumer, joiner)
+        return changed
 
     def _join(self, engine: Engine, consumer: Instruction, joiner: Joiner) -> bool:
         changed = False
@@ -65,12 +56,10 @@ class HorizontalInputFusion(FusionPass):
 
     def _candidates(self, engine: Engine, consumer: Instruction) -> list[Instruction]:
         """The reductions that nobody else reads, those that read arrays of the same sizes next to each other."""
-        found = []
-        for kernel in operand_kernels(consumer):
-            if self._is_reduction(engine, kernel):
-                shared = other_users(kernel, consumer)
-                if shared is None or "FUS141" in engine.disabled:
-                    found.append(kernel)
+        return [k for k in self._reductions(engine, consumer) if next(_shared(engine, k, consumer), None) is None]
+
+    def _reductions(self, engine: Engine, consumer: Instruction) -> list[Instruction]:
+        found = [k for k in operand_kernels(consumer) if self._is_reduction(engine, k)]
         return sorted(found, key=lambda k: self._order(engine, k))
 
     def _order(self, engine: Engine, kernel: Instruction) -> tuple[int, tuple[int, ...], int]:
@@ -93,27 +82,21 @@ class HorizontalInputFusion(FusionPass):
         pair = Beside(anchor, kernel, engine.state, engine.origins)
         if not is_forced(engine, anchor, kernel):
             forms = () if self.any_form else (compatibility.heroes_fit, compatibility.shapes_fit)
-            for check in (*forms, *compatibility.BUDGETS, compatibility.keeps_row_reductions):
-                reason = check(pair)
-                if reason is not None and reason.code not in engine.disabled:
-                    yield reason
+            yield from engine.against((*forms, *compatibility.BUDGETS, compatibility.keeps_row_reductions), pair)
         unplanned = compatibility.without_plan(pair)
         if unplanned is not None:
             yield from engine.legal([unplanned])
-
-    def looks_at(self, edge: Edge) -> bool:
-        return False
-
-    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        return iter(())
 
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
         """Neighbours among the reductions that a consumer reads."""
         joiner = Joiner(engine, computation)
         for consumer in consumers(computation, joiner.instructions):
-            kernels = [k for k in operand_kernels(consumer) if self._is_reduction(engine, k)]
-            kernels.sort(key=lambda k: self._order(engine, k))
-            for first, second in itertools.pairwise(kernels):
-                shared = (other_users(k, consumer) for k in (first, second))
-                reasons = [r for r in shared if r is not None and r.code not in engine.disabled]
-                yield Refusal(first, second, [*reasons, *self._apart(engine, first, second, joiner)])
+            for first, second in itertools.pairwise(self._reductions(engine, consumer)):
+                shared = [r for k in (first, second) for r in _shared(engine, k, consumer)]
+                yield Refusal(first, second, [*shared, *self._apart(engine, first, second, joiner)])
+
+
+def _shared(engine: Engine, kernel: Instruction, consumer: Instruction) -> Iterator[Reason]:
+    """Whether others than the consumer read a kernel."""
+    shared = other_users(kernel, consumer)
+    return engine.switched_on(() if shared is None else (shared,))

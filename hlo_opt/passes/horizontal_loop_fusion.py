@@ -25,9 +25,7 @@ from hlo_opt.fusion.horizontal import (
     other_users,
     size_of,
 )
-from hlo_opt.fusion.legality import Edge
-from hlo_opt.ir import Computation, Instruction, Module, Shape
-from hlo_opt.passes.base import PassContext
+from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.passes.fusion_pass import FusionPass, Refusal
 
 
@@ -55,20 +53,13 @@ class HorizontalLoopFusion(FusionPass):
     max_argument_bytes: int = 4000
     mixed_types: bool = False
 
-    def run(self, module: Module, context: PassContext) -> bool:
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
-        while True:
-            engine = self.engine(module, context)
-            here = False
-            for computation in engine.computations():
-                computation.index_users()
-                joiner = Joiner(engine, computation, context.step)
-                for consumer in consumers(computation, joiner.instructions):
-                    for span in self._spans(engine, consumer):
-                        here |= joiner.join_all(span)
-            changed |= here
-            if not engine.finish():
-                return changed
+        joiner = Joiner(engine, computation)
+        for consumer in consumers(computation, joiner.instructions):
+            for span in self._spans(engine, consumer):
+                changed |= joiner.join_all(span)
+        return changed
 
     def _spans(self, engine: Engine, consumer: Instruction) -> Iterator[list[Instruction]]:
         """Runs of candidates, in the order of type, outputs, instructions and elements, that one launch takes."""
@@ -91,12 +82,12 @@ class HorizontalLoopFusion(FusionPass):
 
     def _unfit(self, engine: Engine, kernel: Instruction, consumer: Instruction) -> Reason | None:
         """What keeps a kernel from being a candidate."""
-        for reason in self._against(engine, kernel, consumer):
-            if reason.code not in engine.disabled:
-                return reason
-        return next(impossible(engine, kernel, kernel), None)
+        return next(itertools.chain(self._against(engine, kernel, consumer), impossible(engine, kernel, kernel)), None)
 
     def _against(self, engine: Engine, kernel: Instruction, consumer: Instruction) -> Iterator[Reason]:
+        return engine.switched_on(self._unsuited(engine, kernel, consumer))
+
+    def _unsuited(self, engine: Engine, kernel: Instruction, consumer: Instruction) -> Iterator[Reason]:
         form = self._form(engine, kernel)
         if form:
             yield Reason.of("FUS142", instruction=kernel.name, form=form)
@@ -131,11 +122,8 @@ class HorizontalLoopFusion(FusionPass):
 
     def _apart(self, engine: Engine, span: list[Instruction], candidate: Instruction) -> Iterator[Reason]:
         """Why a candidate begins a new launch."""
-        if any(is_forced(engine, member, candidate) for member in span):
-            return
-        for reason in self._limits(span, candidate):
-            if reason.code not in engine.disabled:
-                yield reason
+        if not any(is_forced(engine, member, candidate) for member in span):
+            yield from engine.switched_on(self._limits(span, candidate))
 
     def _limits(self, span: list[Instruction], candidate: Instruction) -> Iterator[Reason]:
         last = span[-1]
@@ -166,12 +154,6 @@ class HorizontalLoopFusion(FusionPass):
         if argument_bytes >= self.max_argument_bytes:
             yield Reason.of("FUS242", bytes=argument_bytes, limit=self.max_argument_bytes)
 
-    def looks_at(self, edge: Edge) -> bool:
-        return False
-
-    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        return iter(())
-
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
         """Neighbours among the kernels that a consumer reads: what each has against it, then what closed the launch between them."""
         joiner = Joiner(engine, computation)
@@ -182,8 +164,7 @@ class HorizontalLoopFusion(FusionPass):
                 reasons: list[Reason] = []
                 for kernel in (first, second):
                     reasons += self._against(engine, kernel, consumer)
-                reasons += self._limits([first], second)
-                reasons = [r for r in reasons if r.code not in engine.disabled]
+                reasons += self._apart(engine, [first], second)
                 reasons += joiner.connected(first, second)
                 yield Refusal(first, second, [*reasons, *impossible(engine, first, second)])
 

@@ -5,19 +5,16 @@ Source: xla/service/instruction_fusion.cc (RunImpl, ReversePostOrderFusionQueue)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.facts import is_effectively_scalar, launches
-from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import InstructionFusionChoices
 from hlo_opt.fusion.duplication import globally_unfusible
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.fusion_pass import FusionPass
 
 FREE_PRODUCERS = frozenset({"constant", "bitcast"})
@@ -40,16 +37,13 @@ class InstructionFusion(FusionPass):
     max_emissions: int = 15
     row_kernels: bool = True
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        while True:
-            engine = self.engine(module, context)
-            here = False
-            for computation in engine.computations():
-                here |= self._run(computation, engine, context)
-            changed |= here
-            if not engine.finish():
-                return changed
+    def policy(self, engine: Engine, computation: Computation) -> InstructionFusionChoices:
+        """What must not be duplicated is found out once, before anything of the computation is fused."""
+        key = (self, computation)
+        if key not in engine.notes:
+            engine.notes[key] = self.choices(self.unfusible(engine, computation))
+        found: InstructionFusionChoices = engine.notes[key]
+        return found
 
     def choices(self, do_not_duplicate: frozenset[Instruction] = frozenset()) -> InstructionFusionChoices:
         return InstructionFusionChoices(self.may_duplicate, self.max_emissions, do_not_duplicate, self.row_kernels)
@@ -65,32 +59,24 @@ class InstructionFusion(FusionPass):
         def allows(producer: Instruction, consumer: Instruction) -> bool:
             key = (producer, consumer)
             if key not in known:
-                known[key] = _is_consumer(consumer) and self._allows(engine, producer, consumer, plain)
+                known[key] = launches(consumer) and engine.allows(engine.edge(producer, consumer), plain)
             return known[key]
 
         return frozenset(globally_unfusible(computation, order, allows))
 
-    def _allows(
-        self, engine: Engine, producer: Instruction, consumer: Instruction, choices: InstructionFusionChoices
-    ) -> bool:
-        return engine.allows(engine.edge(producer, consumer), choices, any_form=not self.row_kernels)
-
-    def _run(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
-        computation.index_users()
-        choices = self.choices(self.unfusible(engine, computation))
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
+        self.policy(engine, computation)  # judged by the computation as it is now
         position = {instruction: n for n, instruction in enumerate(post_order(computation))}
         queue = list(position)
         changed = False
         while queue:
             consumer = queue.pop()
-            if consumer.parent is None or not _is_consumer(consumer):
+            if consumer.parent is None or not launches(consumer):
                 continue
             for producer in sorted(dict.fromkeys(consumer.operands), key=lambda o: -position[o]):
-                if not _is_producer(producer, consumer):
+                if not (_is_producer(producer, consumer) and self.takes(engine, producer, consumer)):
                     continue
-                if not self._allows(engine, producer, consumer, choices):
-                    continue
-                if not context.step():
+                if not engine.context.step():
                     return changed
                 fusion = engine.fuse(producer, consumer)
                 position[fusion] = position[consumer]
@@ -100,23 +86,7 @@ class InstructionFusion(FusionPass):
         return changed
 
     def looks_at(self, edge: Edge) -> bool:
-        return _is_consumer(edge.consumer)
-
-    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        unfusible = _unfusible_cache(self, engine, edge.producer.computation)
-        yield from engine.reasons(edge, self.choices(unfusible), any_form=not self.row_kernels)
-
-
-def _unfusible_cache(fusion: InstructionFusion, engine: Engine, computation: Computation) -> frozenset[Instruction]:
-    key = (fusion, computation)
-    if key not in engine.notes:
-        engine.notes[key] = fusion.unfusible(engine, computation)
-    found: frozenset[Instruction] = engine.notes[key]
-    return found
-
-
-def _is_consumer(instruction: Instruction) -> bool:
-    return launches(instruction)
+        return launches(edge.consumer)
 
 
 def _is_producer(producer: Instruction, consumer: Instruction) -> bool:

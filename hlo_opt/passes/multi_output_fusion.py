@@ -19,9 +19,8 @@ from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.join import join
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
 from hlo_opt.fusion.order import Group, Order
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.fusion_pass import FusionPass, Refusal
 
 
@@ -48,19 +47,7 @@ class MultiOutputFusion(FusionPass):
     price_siblings: bool = False
     max_tries: int = 100
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        while True:
-            engine = self.engine(module, context)
-            here = False
-            for computation in engine.computations():
-                here |= self._run(computation, engine, context)
-            changed |= here
-            if not engine.finish():
-                return changed
-
-    def _run(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
-        computation.index_users()
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         producers = post_order(computation)
         order = Order(computation, producers)
         changed = False
@@ -70,11 +57,11 @@ class MultiOutputFusion(FusionPass):
             if is_boundary_fusion(producer) and "FUS137" not in engine.disabled:
                 continue
             if self.siblings and _may_have_siblings(producer):
-                changed |= self._join_siblings(producer, order, engine, context)
+                changed |= self._join_siblings(producer, order, engine)
             if self.producer_consumer:
                 consumer = self._consumer(producer, order, engine)
                 if consumer is not None:
-                    if not context.step():
+                    if not engine.context.step():
                         return changed
                     _join(engine, order, Kept(producer, consumer, engine.state, engine.origins))
                     changed = True
@@ -82,7 +69,7 @@ class MultiOutputFusion(FusionPass):
 
     # ---- siblings
 
-    def _join_siblings(self, parent: Instruction, order: Order, engine: Engine, context: PassContext) -> bool:
+    def _join_siblings(self, parent: Instruction, order: Order, engine: Engine) -> bool:
         changed = False
         for group in self._groups(engine, _candidates(engine, parent)):
             while len(group) > 1:
@@ -98,7 +85,7 @@ class MultiOutputFusion(FusionPass):
                     pair = Beside(host, other, engine.state, engine.origins, parent=parent)
                     reason = next(self._against(engine, pair, order, reach), None)
                     if reason is None:
-                        if not context.step():
+                        if not engine.context.step():
                             return changed
                         reach.add(other)
                         host = _join(engine, order, pair)
@@ -150,16 +137,10 @@ class MultiOutputFusion(FusionPass):
                 yield from engine.legal([refused])
         wanted = self._is_forced(engine, pair)
         if not wanted:
-            for check in self._checks(pair):
-                reason = check(pair)
-                if reason is not None and reason.code not in engine.disabled:
-                    yield reason
+            yield from engine.against(self._checks(pair), pair)
         yield from engine.legal(_cycle(pair, order, reach))
         if not wanted:
-            for check in self._dear_checks(pair):
-                reason = check(pair)
-                if reason is not None and reason.code not in engine.disabled:
-                    yield reason
+            yield from engine.against(self._dear_checks(pair), pair)
             yield from engine.chosen(pair)
         unplanned = compatibility.without_plan(pair)
         if unplanned is not None:

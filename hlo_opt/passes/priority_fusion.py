@@ -5,6 +5,7 @@ Source: xla/backends/gpu/transforms/priority_fusion.cc.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -17,8 +18,7 @@ from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge
 from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible
 from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
 from hlo_opt.fusion.tiled import retile
-from hlo_opt.ir import Computation, Instruction, Module
-from hlo_opt.passes.base import PassContext
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.passes.fusion_pass import FusionPass
 
 
@@ -34,28 +34,18 @@ class PriorityFusion(FusionPass):
 
     max_code_size: int = MAX_CODE_SIZE
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        while True:
-            engine = self.engine(module, context)
-            here = False
-            for computation in engine.computations():
-                here |= self._run(computation, engine, context)
-                here |= self._fuse_constants(computation, engine, context)
-            changed |= here
-            if not engine.finish():
-                return changed
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
+        changed = self._fuse_arrays(computation, engine)
+        return self._fuse_constants(computation, engine) or changed
 
-    def choices(self) -> PriorityChoices:
+    def policy(self, engine: Engine, computation: Computation) -> PriorityChoices:
         return PriorityChoices(self.max_code_size)
 
-    def _run(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
-        computation.index_users()
-        choices = self.choices()
+    def _fuse_arrays(self, computation: Computation, engine: Engine) -> bool:
         queue = PriorityQueue(
             computation,
             engine.state,
-            lambda producer, consumer: engine.allows(engine.edge(producer, consumer), choices, any_form=True),
+            functools.partial(self.takes, engine),
             partly="FUS108" in engine.disabled,
             at_any_cost="FUS408" in engine.disabled,
             takes=_producers(engine),
@@ -67,7 +57,7 @@ class PriorityFusion(FusionPass):
         while (found := queue.pop()) is not None:
             producer, users = found
             for consumer in users:
-                if not context.step():
+                if not engine.context.step():
                     return changed
                 fusion = _fuse(engine, producer, consumer)
                 queue.fused(producer, consumer, fusion)
@@ -75,19 +65,19 @@ class PriorityFusion(FusionPass):
             queue.update()
         for producer in queue.too_dear():
             name = engine.edge(producer, next(iter(producer.users))).producer_name
-            context.left[self.name, name] = _slower(engine, producer, list(producer.users))
+            engine.context.left[self.name, name] = _slower(engine, producer, list(producer.users))
         return changed
 
-    def _fuse_constants(self, computation: Computation, engine: Engine, context: PassContext) -> bool:
+    def _fuse_constants(self, computation: Computation, engine: Engine) -> bool:
         changed = False
         choices = ConstantChoices()
         for constant in list(computation.instructions):
             if constant.opcode != "constant" or not constant.shape.is_array or constant.shape.element_count > 1:
                 continue
             for user in [u for u in constant.users if u.opcode != "bitcast"]:
-                if not engine.allows(engine.edge(constant, user), choices, any_form=True):
+                if not engine.allows(engine.edge(constant, user), choices):
                     continue
-                if not context.step():
+                if not engine.context.step():
                     return changed
                 engine.fuse(constant, user)
                 changed = True
@@ -97,27 +87,21 @@ class PriorityFusion(FusionPass):
         return launches(edge.consumer)
 
     def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
-        own = list(engine.reasons(edge, self.choices(), any_form=True))
-        producer = edge.producer
-        key = (self, producer)
-        if key not in engine.notes:
-            engine.notes[key] = list(self._against_all(engine, producer))
-        own += [reason for user, reason in engine.notes[key] if user is not edge.consumer]
+        own = list(super().refusals(engine, edge))
         if not own:  # it would be worth it now, but was not before users took their constants in
-            left = engine.left.get((self.name, edge.producer_name))
+            left = engine.context.left.get((self.name, edge.producer_name))
             own += [] if left is None or left.code in engine.disabled else [left]
         yield from own
 
-    def _against_all(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
+    def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
         """What keeps a producer out of all its users: the first user that refuses it, and the cost."""
         if producer.opcode == "bitcast" or not _producers(engine)(producer):
             return
         users = [u for u in producer.users if u.opcode != "bitcast"]
         name = engine.edge(producer, users[0]).producer_name
-        choices = self.choices()
         takers: dict[Instruction, None] = {}
         for user in users:
-            reason = next(engine.reasons(engine.edge(producer, user), choices, any_form=True), None)
+            reason = self.decide(engine, producer, user)
             if reason is None:
                 takers[user] = None
             elif "FUS108" not in engine.disabled:

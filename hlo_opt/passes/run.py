@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 
 from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
-from hlo_opt.analysis.targets import target as find_target
-from hlo_opt.diag import UsageError, nearest, reason_spec
+from hlo_opt.diag import UsageError, nearest
+from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
 from hlo_opt.fusion.decision import FusionDecision
-from hlo_opt.fusion.engine import Memory
-from hlo_opt.fusion.plugin_choices import choices as find_choices
+from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.separate import separate
 from hlo_opt.ir import Module, edit
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.decisions import decisions
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
 from hlo_opt.passes.presets import SIMPLIFY, preset
@@ -33,7 +31,6 @@ class Outcome:
 
     module: Module
     pipeline: Pipeline
-    target: DeviceTarget
     context: PassContext
     seconds: dict[str, float]
     runs: dict[str, int]
@@ -46,6 +43,10 @@ class Outcome:
             found = decisions(self.module, self.pipeline, self.context, kernels, siblings=siblings)
         self.seconds["decisions"] = time.perf_counter() - started
         return found
+
+    @property
+    def target(self) -> DeviceTarget:
+        return self.context.options.target
 
     @property
     def steps(self) -> int:
@@ -85,40 +86,25 @@ def run(
         raise UsageError(
             f"simplify must be auto, always or never, not {simplify!r}", hint=close and f"did you mean {close}?"
         )
-    if stop_after_step is not None and stop_after_step < 0:
-        raise UsageError(f"stop-after-step must not be negative, but is {stop_after_step}")
     pipeline = _pipeline(preset_name, passes, simplify)
-    device = find_target(target) if isinstance(target, str) else target
-    context = PassContext(
-        device,
-        disabled_reasons=frozenset(reason_spec(code).code for code in what_if),
-        forced_edges=frozenset((p.lstrip("%"), c.lstrip("%")) for p, c in force),
-        choices=find_choices(choices),
-    )
+    options = FuseOptions.of(target, what_if=what_if, force=force, choices=choices, stop_after_step=stop_after_step)
     alternatives = pipeline.alternatives()
     if len(alternatives) == 1:
-        return _run(module, alternatives[0], replace(context, stop_after_step=stop_after_step), observer, verify)
+        return _run(module, alternatives[0], PassContext(options), observer, verify)
     with collector_paused():
         unproved: dict[Module, Module] = {}
-        best, choosing = _best([_run(module, a, _fresh(context), None, verify, unproved) for a in alternatives])
+        known = Known()
+        unlimited = replace(options, stop_after_step=None)
+        outcomes = [
+            _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved) for a in alternatives
+        ]
+        best, choosing = _best(outcomes)
         if observer is not None or stop_after_step is not None:
-            limited = replace(_fresh(context), stop_after_step=stop_after_step)
-            best = _run(module, best.pipeline, limited, observer, verify)
+            best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
             _prove(unproved[best.module], best.module, best.seconds)
     best.seconds["alternatives"] = choosing
     return best
-
-
-def _fresh(context: PassContext) -> PassContext:
-    """The context for another run: what passes note down in it is left out."""
-    return PassContext(
-        context.target,
-        disabled_reasons=context.disabled_reasons,
-        forced_edges=context.forced_edges,
-        choices=context.choices,
-        memory=Memory(context.memory.known),
-    )
 
 
 def _best(outcomes: list[Outcome]) -> tuple[Outcome, float]:
@@ -143,7 +129,7 @@ def _run(
     runs: dict[str, int] = {}
     with collector_paused():
         work = edit.clone_module(module)
-        work.target = context.target
+        work.target = context.options.target
         if separate(work):
             _prove(module, work, seconds)
         parts = _provable_parts(pipeline)
@@ -156,7 +142,7 @@ def _run(
                 unproved[work] = before
             elif before is not None:
                 _prove(before, work, seconds)
-    outcome = Outcome(work, pipeline, context.target, context, seconds, runs)
+    outcome = Outcome(work, pipeline, context, seconds, runs)
     _check_forced(module, outcome)
     return outcome
 
@@ -208,7 +194,7 @@ def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
 
 def _check_forced(module: Module, outcome: Outcome) -> None:
     """Raises UsageError for an end of a forced edge that there was not: neither in the input, nor made by a pass."""
-    ends = sorted({end for edge in outcome.context.forced_edges for end in edge})
+    ends = sorted({end for edge in outcome.context.options.forced for end in edge})
     if not ends:
         return
     names = {i.name for m in (module, outcome.module) for c in m.computations for i in c.instructions}

@@ -54,7 +54,7 @@ def seconds_page(outcome: Outcome) -> Page:
 
 def steps_page(outcome: Outcome) -> Page:
     """How many rewrites a limit let happen."""
-    limit = outcome.context.stop_after_step
+    limit = outcome.context.options.stop_after_step
     page = Page()
     if outcome.context.exhausted:
         page.add(f"  stopped after {counted(outcome.steps, 'rewrite')}")

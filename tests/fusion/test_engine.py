@@ -11,7 +11,8 @@ import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import engine as engines
-from hlo_opt.fusion.engine import Engine, Memory, reader_names
+from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
+from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.legality import Edge
 
@@ -52,7 +53,7 @@ class Choice:
 
 def made(*lines: str, **options: object) -> tuple[Engine, Edge]:
     module = module_of(*(lines or CHAIN))
-    engine = Engine(module, H100, {}, **options)  # type: ignore[arg-type]
+    engine = Engine(module, PassContext(FuseOptions(H100, **options)))  # type: ignore[arg-type]
     return engine, engine.edge(named(module, "a"), named(module, "b"))
 
 
@@ -110,24 +111,24 @@ def test_where_more_counts_each_edge_is_asked_about(options: dict[str, object]):
     engine, edge = made(**options)
     policy = Says()
     allowed = "forbidden" not in options
-    assert [engine.allows(edge, policy) for _ in range(2)] == [allowed] * 2 and not engine.memory.known.verdicts
+    assert [engine.allows(edge, policy) for _ in range(2)] == [allowed] * 2 and not engine.context.memory.known.verdicts
 
 
 def test_what_is_forbidden_elsewhere_does_not_count():
     engine, edge = made(forbidden={("b", "a"): Reason.of("FUS306", values=2, limit=1)})
-    assert engine.allows(edge, Says()) and list(engine.memory.known.verdicts.values()) == [True]
+    assert engine.allows(edge, Says()) and list(engine.context.memory.known.verdicts.values()) == [True]
 
 
 def test_control_dependencies_are_looked_at_each_time():
     lines = (*INPUTS, f"q0 = {ROW} abs(q)", f"a = {ROW} negate(p)", f"b = {ROW} tanh(a), control-predecessors={{q0}}", f"r = {ROW} abs(b)")  # fmt: skip
     engine, edge = made(*lines)
-    assert not engine.allows(edge, Says()) and not engine.memory.known.verdicts
+    assert not engine.allows(edge, Says()) and not engine.context.memory.known.verdicts
 
 
 def test_a_first_look_that_rules_out_ends_the_matter():
     engine, edge = made()
     policy = Says(rules_out=True)
-    assert not engine.allows(edge, policy) and policy.asked == 0 and not engine.memory.known.verdicts
+    assert not engine.allows(edge, policy) and policy.asked == 0 and not engine.context.memory.known.verdicts
     engine.forced = frozenset({("a", "b")})
     assert engine.allows(edge, policy)
 
@@ -148,7 +149,7 @@ READERS = (
 
 def reading(line: str = f"b = {ROW} fusion(a, q), kind=kLoop, calls=held") -> tuple[Engine, Edge]:
     module = module_of(*INPUTS, f"a = {ROW} negate(p)", line, held=READERS)
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     return engine, engine.edge(named(module, "a"), module.entry.root)
 
 
@@ -185,12 +186,12 @@ def test_who_may_be_named_to_force_an_edge(forced: tuple[str, ...], is_forced: b
 
 def test_a_fused_producer_is_told_of_and_a_fusion_of_nothing_else_stays():
     module = module_of(*CHAIN)
-    engine = Engine(module, H100, {}, rule="first")
+    engine = Engine(module, PassContext(FuseOptions(H100)), rule="first")
     fusion = engine.fuse(named(module, "a"), named(module, "b"))
     engine.rule = "second"
     again = engine.fuse(fusion, named(module, "r"))
     assert again.opcode == "fusion" and list(engine.made) == [again] and fusion.parent is None
-    assert engine.fused_by == {"a": "first", "b": "second"}
+    assert engine.context.fused_by == {"a": "first", "b": "second"}
     assert len(engine.orphans) == 1
     assert not engine.finish()
     assert {c.name for c in module.computations} == {"sum", again.called_by("calls").name, "e"}
@@ -199,7 +200,7 @@ def test_a_fused_producer_is_told_of_and_a_fusion_of_nothing_else_stays():
 
 def test_a_name_goes_with_a_copy():
     module = module_of(*CHAIN[:-1], f"c = {ROW} exponential(a)", f"r = {ROW} add(b, c)")
-    engine = Engine(module, H100, {named(module, "b"): "was"})
+    engine = Engine(module, PassContext(FuseOptions(H100), origins={named(module, "b"): "was"}))
     fusion = engine.fuse(named(module, "a"), named(module, "b"))
     body = fusion.called_by("calls")
     names = {engine.origins.get(i, i.name) for i in body.instructions if i.opcode != "parameter"}
@@ -212,7 +213,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
 
 def test_a_kernel_without_a_plan_is_taken_apart(monkeypatch: pytest.MonkeyPatch):
     module = module_of(*CHAIN)
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     before = engine.state
     engine.fuse(named(module, "a"), named(module, "b"))
     refusing(monkeypatch, engine)
@@ -227,7 +228,7 @@ def test_a_kernel_without_a_plan_is_taken_apart(monkeypatch: pytest.MonkeyPatch)
     ]
     reason = Reason.of("FUS303", elements=2, limit=1)
     assert engine.forbidden == {("a", ""): reason, ("b", ""): reason, ("p", "a"): reason, ("a", "b"): reason}
-    assert engine.state is not before and engine.state is engine.memory.state(module, H100)
+    assert engine.state is not before and engine.state is engine.context.memory.state(module, H100)
     assert list(engine.reasons(engine.edge(named(module, "a"), named(module, "b")), Says())) == [reason]
 
 

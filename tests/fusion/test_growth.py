@@ -15,6 +15,7 @@ from hlo_opt.analysis.launch import launch_dimensions
 from hlo_opt.analysis.performance import Priced, fused_estimate
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion import legality, state
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import remove_uncalled_of
 from hlo_opt.fusion.state import FusionState
@@ -144,7 +145,7 @@ def same_merged(state: FusionState, producer: Instruction, consumer: Instruction
 @given(modules(), st.randoms(use_true_random=False))
 def test_a_grown_fusion_is_what_it_would_be_at_once(text: str, random: object) -> None:
     module = hlo_opt.parse(text)
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     state = engine.state
     module.entry.index_users()
     inside: set[Instruction] = set()
@@ -178,7 +179,7 @@ def test_what_is_known_of_a_producer_goes_on_in_a_consumer_of_which_nothing_was_
     text: str, random: object
 ) -> None:
     module = hlo_opt.parse(text)
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     state = engine.state
     module.entry.index_users()
     with patch("hlo_opt.analysis.cluster.WORTH_KEEPING", 1):
@@ -207,7 +208,7 @@ def test_what_is_known_of_a_producer_goes_on_in_a_consumer_of_which_nothing_was_
 def test_a_large_producer_is_not_gone_over_again_in_a_small_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 200
     module = hlo_opt.parse(chain(size))
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     module.entry.index_users()
     *chained, producer, consumer = [i for i in module.entry.instructions if i.opcode != "parameter"]
     for above in reversed(chained):
@@ -243,7 +244,7 @@ ENTRY e {{
 }}
 """
     module = hlo_opt.parse(text)
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     module.entry.index_users()
     negate, two = (i for i in module.entry.instructions if i.opcode != "parameter")
     fusion = engine.fuse(negate, two)

@@ -7,6 +7,7 @@ from small_modules import H100, module_of
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import horizontal
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import (
     Joiner,
@@ -94,7 +95,7 @@ def test_sizes_of_kernels():
         f"n = {ROW} fusion(p, q), kind=kLoop, calls=nested",
         f'r = {ROW} custom-call(p, q, p), custom_call_target="f"',
     )
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     assert {name: buffer_count(of[name]) for name in "fanr"} == {"f": 3, "a": 2, "n": 3, "r": 3}
     assert {name: size_of(engine, of[name]) for name in "fanr"} == {"f": 3, "a": 1, "n": 4, "r": 1}
 
@@ -113,28 +114,32 @@ def test_what_keeps_two_apart_whatever_the_policy():
         f"c = {ROW} abs(q), control-predecessors={{b}}",
         f"r = {ROW} add(a, c)",
     )
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     assert list(impossible(engine, of["a"], of["a"])) == []
     assert [r.code for r in impossible(engine, of["a"], of["b"])] == ["FUS103"]
-    engine = Engine(module, H100, {}, disabled=frozenset({"FUS103"}))
+    engine = Engine(module, PassContext(FuseOptions(H100, disabled=frozenset({"FUS103"}))))
     assert list(impossible(engine, of["a"], of["b"])) == [Reason.of("FUS110", rule="FUS103")]
     unplanned = Reason.of("FUS303", elements=2, limit=1)
     for name, count in (("a", 1), ("c", 0)):
-        engine = Engine(module, H100, {}, forbidden={(name, ""): unplanned, ("a", "c"): unplanned})
+        engine = Engine(
+            module, PassContext(FuseOptions(H100), forbidden={(name, ""): unplanned, ("a", "c"): unplanned})
+        )
         assert list(impossible(engine, of["a"], of["b"]))[1:] == [unplanned] * count
-    engine = Engine(module, H100, {}, forbidden={("b", ""): unplanned}, disabled=frozenset({"FUS303"}))
+    engine = Engine(
+        module, PassContext(FuseOptions(H100, disabled=frozenset({"FUS303"})), forbidden={("b", ""): unplanned})
+    )
     assert list(impossible(engine, of["a"], of["b"]))[1:] == [Reason.of("FUS110", rule="FUS303")]
     other = Reason.of("FUS303", elements=3, limit=1)
-    engine = Engine(module, H100, {}, forbidden={("a", ""): unplanned, ("b", ""): other})
+    engine = Engine(module, PassContext(FuseOptions(H100), forbidden={("a", ""): unplanned, ("b", ""): other}))
     assert list(impossible(engine, of["a"], of["b"]))[1:] == [unplanned, other]
-    engine = Engine(module, H100, {}, choices=(Choice(),))  # type: ignore[arg-type]
+    engine = Engine(module, PassContext(FuseOptions(H100, choices=(Choice(),))))  # type: ignore[arg-type]
     assert [r.code for r in impossible(engine, of["a"], of["b"])] == ["FUS103", "FUS501"]
 
 
 @pytest.mark.parametrize(("pair", "forced"), [((), False), (("a", "b"), True), (("b", "a"), True), (("a", "r"), False)])
 def test_two_are_forced_by_their_names_in_any_order(pair: tuple[str, ...], forced: bool):
     module, of = read(f"a = {ROW} negate(p)", f"b = {ROW} tanh(q)", f"r = {ROW} add(a, b)")
-    engine = Engine(module, H100, {}, forced=frozenset({pair} if pair else ()))  # type: ignore[arg-type]
+    engine = Engine(module, PassContext(FuseOptions(H100, forced=frozenset({pair} if pair else ()))))  # type: ignore[arg-type]
     assert is_forced(engine, of["a"], of["b"]) == forced
 
 
@@ -160,7 +165,7 @@ def joiner(*lines: str, disabled: frozenset[str] = CAREFUL, steps: int = 100) ->
         left[0] -= 1
         return left[0] >= 0
 
-    return Joiner(Engine(module, H100, {}, disabled=disabled), module.entry, step), of
+    return Joiner(Engine(module, PassContext(FuseOptions(H100, disabled=disabled))), module.entry, step), of
 
 
 def kernels(found: Joiner) -> list[int]:

@@ -7,9 +7,8 @@ import pytest
 import hlo_opt
 import hlo_opt.fusion.state as state
 from hlo_opt.analysis.targets import target
-from hlo_opt.fusion.engine import Memory
+from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
 from hlo_opt.fusion.known import Known
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.cse import CommonSubexpressionElimination
 from hlo_opt.passes.run import run
 
@@ -132,7 +131,7 @@ ENTRY e {
 
 def test_kernels_that_hold_no_equal_values_stay_known():
     module = hlo_opt.parse(DUPLICATES)
-    context = PassContext(H100)
+    context = PassContext(FuseOptions(H100))
     found = context.memory.state(module, H100)
     f, g = (next(i for i in module.entry.instructions if i.name == name) for name in ("f", "g"))
     known = {i: (found.cluster(i), found.structure(i)) for i in (f, g)}
@@ -154,7 +153,7 @@ def test_kernels_that_hold_no_equal_values_stay_known():
 def test_nothing_stays_known_where_more_changed_than_what_kernels_hold(before: str, after: str):
     text = DUPLICATES.replace(before, after.replace("ARRAY", "f32[64,128]{1,0}"))
     module = hlo_opt.parse(text)
-    context = PassContext(H100)
+    context = PassContext(FuseOptions(H100))
     found = context.memory.state(module, H100)
     assert CommonSubexpressionElimination().run(module, context)
     assert context.memory.state(module, H100) is not found

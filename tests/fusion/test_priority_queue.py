@@ -9,6 +9,7 @@ from small_modules import module_of
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.priority_choices import PriorityChoices
 from hlo_opt.fusion.priority_queue import PriorityQueue, _Standing, saved_quarters
@@ -54,12 +55,12 @@ def graph(seed: int) -> str:
 @pytest.mark.parametrize("seed", range(6))
 def test_what_the_queue_remembers_is_true(seed: int):
     module = hlo_opt.parse(graph(seed))
-    engine = Engine(module, target("h100_sxm"), {})
+    engine = Engine(module, PassContext(FuseOptions(target("h100_sxm"))))
     choices = PriorityChoices()
     module.entry.index_users()
 
     def accepts(producer: Instruction, consumer: Instruction) -> bool:
-        return engine.allows(engine.edge(producer, consumer), choices, any_form=True)
+        return engine.allows(engine.edge(producer, consumer), choices)
 
     queue = PriorityQueue(module.entry, engine.state, accepts)
     steps = 0
@@ -69,7 +70,7 @@ def test_what_the_queue_remembers_is_true(seed: int):
             queue.fused(producer, user, engine.fuse(producer, user))
             steps += 1
         queue.update()
-        fresh = PriorityQueue(module.entry, Engine(module, target("h100_sxm"), {}).state, accepts)
+        fresh = PriorityQueue(module.entry, Engine(module, PassContext(FuseOptions(target("h100_sxm")))).state, accepts)
         for instruction in module.entry.instructions:
             if instruction in fresh._standings and instruction.opcode != "bitcast":
                 assert queue.priority(instruction) == fresh.priority(instruction), (steps, instruction.name)
@@ -89,7 +90,7 @@ ENTRY e {
 }
 """
     module = hlo_opt.parse(text)
-    engine = Engine(module, target("h100_sxm"), {})
+    engine = Engine(module, PassContext(FuseOptions(target("h100_sxm"))))
     queue = PriorityQueue(module.entry, engine.state, lambda p, c: c.opcode != "tuple")
     order = []
     while (found := queue.pop()) is not None:
@@ -104,7 +105,7 @@ def test_a_user_is_asked_once_whether_it_is_wanted():
         lines += [f"user{n} = f32[64]{{0}} abs(v)", f"total{n} = f32[64]{{0}} add(total{n - 1}, user{n})"]
     lines.append(f"ROOT r = f32[64]{{0}} negate(total{users - 1})")
     module = hlo_opt.parse("HloModule m\n\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
-    engine = Engine(module, target("h100_sxm"), {})
+    engine = Engine(module, PassContext(FuseOptions(target("h100_sxm"))))
     asked = {"accepts": 0, "wanted": 0}
 
     def ask(name: str, answer: bool) -> bool:
@@ -258,7 +259,7 @@ def test_what_was_found_out_is_forgotten_with_what_it_was_about():
     queue, of = queue_of(f"x = {ROW} exponential(p)", f"a = {ROW} negate(x)", *FORK[1:], prices=prices)
     module = of["a"].computation.module
     assert module is not None
-    engine = Engine(module, target("h100_sxm"), {})
+    engine = Engine(module, PassContext(FuseOptions(target("h100_sxm"))))
     assert queue.priority(of["x"]) == 4000 * 6 and len(queue._standings[of["x"]].accepting) == 1
     found = queue.pop()
     assert found is not None and found[0] is of["a"]

@@ -14,6 +14,7 @@ from hlo_opt.analysis.tiled_model import TileSizes
 from hlo_opt.analysis.timing import KernelEstimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import state as states
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.known import Known, Outlook
 from hlo_opt.fusion.state import FusionState, Traits
@@ -399,7 +400,7 @@ def test_the_plan_of_a_fusion_that_was_made(monkeypatch: pytest.MonkeyPatch):
 
 def grown(*lines: str, **kernels: tuple[str, ...]) -> tuple[Engine, dict[str, Instruction]]:
     module = module_of(*INPUTS, *lines, **KERNELS, **kernels)
-    return Engine(module, H100, {}), {i.name: i for i in module.entry.instructions}
+    return Engine(module, PassContext(FuseOptions(H100))), {i.name: i for i in module.entry.instructions}
 
 
 def test_a_grown_kernel_is_known_before_anybody_asks():
@@ -449,7 +450,7 @@ def test_how_often_code_is_emitted_is_kept_up_when_two_kernels_become_one(body: 
     lower = (f"u = {WIDE} parameter(0)", f"v0 = {WIDE} parameter(1)", f"n = {WIDE} negate(v0)", f"w = {WIDE} add(u, n)")
     lower = (*lower, "e0 = f32[6144]{0} reshape(w)", "d0 = f32[6144]{0} exponential(e0)")
     module = module_of(*INPUTS, f"f = {WIDE} fusion(p, q), kind=kLoop, calls=upper", "g = f32[6144]{0} fusion(f, p), kind=kLoop, calls=lower", upper=upper, lower=lower)  # fmt: skip
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     f, g = named(module, "f"), module.entry.root
     for fusion in (f, g):  # what was asked before is kept up
         engine.state.emissions(fusion)

@@ -8,11 +8,11 @@ from small_modules import H100, module_of
 import hlo_opt
 from hlo_opt.analysis.cost import estimate_fusion
 from hlo_opt.analysis.performance import Priced, joint_estimate
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes import costs, run
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.copy_fusion import CopyFusion
 from hlo_opt.passes.costs import MemberCosts, edge_cost, joint_cost
 
@@ -49,7 +49,7 @@ INPUTS = (
 
 def copied(*lines: str, steps: int | None = None) -> tuple[bool, Module]:
     module = module_of(*INPUTS, *lines, **KERNELS)
-    changed = CopyFusion().run(module, PassContext(H100, stop_after_step=steps))
+    changed = CopyFusion().run(module, PassContext(FuseOptions(H100, stop_after_step=steps)))
     hlo_opt.verify(hlo_opt.parse(str(module)))
     return changed, module
 
@@ -146,7 +146,7 @@ def test_there_is_room_for_so_many_outputs(operands: int, copies: int, outputs: 
     lines += [f"c{n} = {ROW} copy(f)" for n in range(copies)]
     lines.append(f"r = ({', '.join([ROW] * copies)}) tuple({', '.join(f'c{n}' for n in range(copies))})")
     module = module_of(*lines, held=held)
-    CopyFusion().run(module, PassContext(H100))
+    CopyFusion().run(module, PassContext(FuseOptions(H100)))
     fusion = next(i for i in module.entry.instructions if i.opcode == "fusion")
     assert sum(1 for _ in fusion.shape.leaves()) == (outputs or 1)
     assert operands + outputs <= 96
@@ -163,7 +163,7 @@ def test_each_kernel_is_a_step_and_copies_keep_their_names():
     second = (f"x = {ROW} parameter(0)", f"y = {ROW} abs(x)")
     for steps, copies in ((0, 2), (1, 1), (2, 0)):
         module = module_of(*INPUTS, *lines, **KERNELS, plain2=second)
-        context = PassContext(H100, stop_after_step=steps)
+        context = PassContext(FuseOptions(H100, stop_after_step=steps))
         assert CopyFusion().run(module, context) == (steps > 0)
         assert sum(i.opcode == "copy" for i in module.entry.instructions) == copies
     assert sorted(context.origins.values()) == ["c", "d"]
@@ -177,7 +177,7 @@ WIDE = "f32[4096]{0}"
 def ends(*lines: str, producer: str = "a", consumer: str = "b") -> tuple[Engine, Instruction, Instruction, Module]:
     module = module_of(f"p = {WIDE} parameter(0)", f"q = {WIDE} parameter(1)", *lines)
     of = {i.name: i for i in module.entry.instructions}
-    return Engine(module, H100, {}), of[producer], of[consumer], module
+    return Engine(module, PassContext(FuseOptions(H100))), of[producer], of[consumer], module
 
 
 def test_a_producer_that_others_read_is_launched_for_them_either_way():

@@ -6,8 +6,9 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import Computation, Module
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import Pass
 from hlo_opt.passes.cse import CommonSubexpressionElimination
 from hlo_opt.passes.dce import DeadCodeElimination
 
@@ -31,7 +32,7 @@ def run(one: Pass, lines: str, *, stop: int | None = None, bodies: str = BODIES)
         f"HloModule m\n\n{bodies}ENTRY e {{\n  p = {V} parameter(0)\n  b = pred[] parameter(1)\n{entry}}}\n"
     )
     hlo_opt.verify(module)
-    said = one.run(module, PassContext(H100, stop_after_step=stop))
+    said = one.run(module, PassContext(FuseOptions(H100, stop_after_step=stop)))
     hlo_opt.verify(hlo_opt.parse(str(module)))
     return module, said
 
@@ -116,7 +117,7 @@ def test_parameters_without_a_value_stay():
     module = hlo_opt.parse(
         "HloModule m\n\nENTRY e {\n  a = () parameter(0)\n  b = () parameter(1)\n  ROOT r = ((), ()) tuple(a, b)\n}\n"
     )
-    assert not CommonSubexpressionElimination().run(module, PassContext(H100))
+    assert not CommonSubexpressionElimination().run(module, PassContext(FuseOptions(H100)))
     assert len(module.entry.parameters) == 2
 
 
@@ -135,7 +136,7 @@ def test_cse_takes_as_many_steps_as_it_may(stop: int, left: list[str], expected:
 def test_both_find_nothing_to_do_right_after_themselves(one: Pass):
     module, said = run(one, f"x = {V} abs(p)\ny = {V} abs(p)\nd = {V} negate(p)\nROOT r = ({V}, {V}) tuple(x, y)")
     assert said is True and one.idempotent
-    assert one.run(module, PassContext(H100)) is False
+    assert one.run(module, PassContext(FuseOptions(H100))) is False
 
 
 def test_cse_tells_what_it_changed(monkeypatch: pytest.MonkeyPatch):
@@ -147,7 +148,7 @@ def test_cse_tells_what_it_changed(monkeypatch: pytest.MonkeyPatch):
     module = hlo_opt.parse(
         f"HloModule m\n\ncalm {{ a = {V} parameter(0) ROOT r = {V} negate(a) }}\n\nENTRY e {{\n  p = {V} parameter(0)\n  {EQUAL}\n}}\n"
     )
-    context = PassContext(H100)
+    context = PassContext(FuseOptions(H100))
     monkeypatch.setattr(context.memory, "changed_inside", changed_inside)
     assert CommonSubexpressionElimination().run(module, context)
     assert told == [(["e"], module)] and CommonSubexpressionElimination.keeps_memory

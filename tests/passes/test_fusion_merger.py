@@ -3,11 +3,11 @@ from small_modules import H100, module_of
 
 import hlo_opt
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes import fusion_merger
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.fusion_merger import FusionMerger
 
 FIRST = "instruction-fusion{may-duplicate=false}"
@@ -74,7 +74,7 @@ FUSED = (f"p = {ROW} parameter(0)", f"f = {ROW} fusion(p), kind=kLoop, calls=hel
 
 def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]]:
     module = module_of(*FUSED, *lines, **KERNELS)
-    return Engine(module, H100, {}, **options), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
 
 
 def no(code: str, **numbers: object) -> Reason:
@@ -210,7 +210,7 @@ def test_the_form_of_a_kernel_counts_where_row_kernels_are_known(row_kernels: bo
 @pytest.mark.parametrize(("steps", "kernels"), [(0, 4), (1, 4), (2, 4), (3, 3), (None, 3)])
 def test_each_user_is_a_step(steps: int | None, kernels: int):
     module = module_of(*FUSED, *THREE, **KERNELS)
-    context = PassContext(H100, stop_after_step=steps)
+    context = PassContext(FuseOptions(H100, stop_after_step=steps))
     assert FusionMerger().run(module, context) == (steps != 0)
     launched = [i for i in module.entry.instructions if i.opcode not in ("parameter", "tuple")]
     assert len(launched) == kernels and sum(i.opcode == "fusion" for i in launched) == (

@@ -6,9 +6,9 @@ import pytest
 from small_modules import H100, module_of, named
 
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.horizontal_input_fusion import HorizontalInputFusion
 from hlo_opt.passes.horizontal_loop_fusion import HorizontalLoopFusion
 
@@ -38,7 +38,7 @@ def no(code: str, **numbers: object) -> Reason:
 def read(*lines: str) -> tuple[Engine, dict[str, Instruction]]:
     """`r` reads them all."""
     module = module_of(*INPUTS, *lines, **KERNELS)
-    return Engine(module, H100, {}), {i.name: i for i in module.entry.instructions}
+    return Engine(module, PassContext(FuseOptions(H100))), {i.name: i for i in module.entry.instructions}
 
 
 def consumed(*lines: str) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ def test_what_keeps_neighbouring_reductions_apart():
 def run(
     fuser: HorizontalInputFusion | HorizontalLoopFusion, module: Module, steps: int | None = None
 ) -> tuple[bool, list[str]]:
-    context = PassContext(H100, stop_after_step=steps)
+    context = PassContext(FuseOptions(H100, stop_after_step=steps))
     changed = fuser.run(module, context)
     launched = [i for i in module.entry.instructions if i.opcode in ("fusion", "reduce", "negate", "abs", "tanh")]
     return changed, sorted(f"{i.opcode} {sum(1 for _ in i.shape.leaves())}" for i in launched)
@@ -301,7 +301,7 @@ def test_a_kernel_is_as_large_as_its_first_output():
         f"t9 = ({ROW}, f32[32]{{0}}) tuple(y9, w9)",
     )
     module = module_of(*INPUTS, f"f = ({ROW}, f32[32]{{0}}) fusion(p), kind=kLoop, calls=held9", held9=held)
-    engine, kernel = Engine(module, H100, {}), module.entry.root
+    engine, kernel = Engine(module, PassContext(FuseOptions(H100))), module.entry.root
     for limit, codes in ((64, []), (63, ["FUS441"])):
         found = HorizontalLoopFusion(max_elements=limit)._against(engine, kernel, kernel)
         assert [r.code for r in found if r.code != "FUS142"] == codes

@@ -8,12 +8,12 @@ from small_modules import H100, module_of
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.compatibility import Beside, Kept
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.order import Order
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.passes import multi_output_fusion
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.multi_output_fusion import MultiOutputFusion
 
 ROW, WIDE = "f32[64]{0}", "f32[64,64]{1,0}"
@@ -31,7 +31,7 @@ def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]
     module = module_of(
         f"p = {ROW} parameter(0)", f"q = {ROW} parameter(1)", "w = f32[32]{0} parameter(2)", *lines, **KERNELS
     )
-    return Engine(module, H100, {}, **options), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
 
 
 def no(code: str, **numbers: object) -> Reason:
@@ -226,7 +226,7 @@ def test_readers_of_a_librarys_kernel_are_not_tried():
     assert told(PLAIN, engine) == [("a", "b", [])]
     for disabled, joined in (((), False), (("FUS137",), True)):
         engine, _ = read(*lines)
-        assert PLAIN.run(engine.module, PassContext(H100, disabled_reasons=frozenset(disabled))) == joined
+        assert PLAIN.run(engine.module, PassContext(FuseOptions(H100, disabled=frozenset(disabled)))) == joined
     # where they read something else together, that is what they have in common
     engine, _ = read(lines[0], f"a = {ROW} add(l, q)", f"b = {ROW} subtract(l, q)", lines[3])
     assert told(PLAIN, engine) == [("a", "b", [])]
@@ -252,7 +252,9 @@ def test_a_kernel_looks_at_so_many_others(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(compatibility, "BESIDE", (refuse,))
     engine, _ = read(*kernels(4))
-    MultiOutputFusion(plain_siblings=True, max_tries=2, producer_consumer=False).run(engine.module, PassContext(H100))
+    MultiOutputFusion(plain_siblings=True, max_tries=2, producer_consumer=False).run(
+        engine.module, PassContext(FuseOptions(H100))
+    )
     assert tries == [("a0", "a1"), ("a0", "a2"), ("a1", "a2"), ("a1", "a3"), ("a2", "a3")]
 
 
@@ -263,7 +265,7 @@ def test_siblings_that_one_refuses_find_each_other(monkeypatch: pytest.MonkeyPat
         (lambda pair: no("FUS135", first="a", second="b") if pair.producer_name == "a0" else None,),
     )
     engine, _ = read(*kernels(4))
-    context = PassContext(H100)
+    context = PassContext(FuseOptions(H100))
     assert PLAIN.run(engine.module, context)
     assert sorted(launched(engine)) == [1, 3] and context.steps == 2
 
@@ -276,7 +278,7 @@ def test_a_kernel_that_writes_as_much_as_it_may_is_full(outputs: int):
     module = module_of(
         f"p = {ROW} parameter(0)", f"f = ({shape}) fusion(p), kind=kLoop, calls=big", f"r = {ROW} abs(p)", big=big
     )
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     pair = Beside(
         next(i for i in module.entry.instructions if i.name == "f"), module.entry.root, engine.state, engine.origins
     )
@@ -288,7 +290,7 @@ def test_a_kernel_that_writes_as_much_as_it_may_is_full(outputs: int):
 @pytest.mark.parametrize(("steps", "left"), [(0, [1, 1, 1]), (1, [2, 1]), (2, [3]), (None, [3])])
 def test_each_join_is_a_step(steps: int | None, left: list[int]):
     engine, _ = read(*CHAIN, f"r = ({ROW}, {ROW}, {ROW}) tuple(a, b, c)")
-    context = PassContext(H100, stop_after_step=steps)
+    context = PassContext(FuseOptions(H100, stop_after_step=steps))
     assert PASS.run(engine.module, context) == (steps != 0)
     assert sorted(launched(engine), reverse=True) == left
     assert context.steps == (2 if steps is None else steps)
@@ -302,9 +304,9 @@ def test_constants_have_no_siblings_and_options_switch_halves_off():
         f"r = ({ROW}, {ROW}) tuple(a, b)",
     )
     engine, _ = read(*lines)
-    assert not PASS.run(engine.module, PassContext(H100)) and told(PASS, engine) == []
+    assert not PASS.run(engine.module, PassContext(FuseOptions(H100))) and told(PASS, engine) == []
     for options in ({"siblings": False}, {"producer_consumer": False}):
         engine, _ = read(*CHAIN, f"r = ({ROW}, {ROW}, {ROW}) tuple(a, b, c)")
-        assert MultiOutputFusion(**options).run(engine.module, PassContext(H100))
+        assert MultiOutputFusion(**options).run(engine.module, PassContext(FuseOptions(H100)))
         assert sorted(launched(engine)) == [1, 2]
     assert (PASS.max_tries, PASS.siblings, PASS.producer_consumer, PASS.any_form) == (100, True, True, False)

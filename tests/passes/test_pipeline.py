@@ -6,9 +6,10 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import UsageError
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import Module
 from hlo_opt.passes import parse_pipeline, pass_names, pass_options, preset, preset_names, register_pass, run
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import Pass
 from hlo_opt.passes.instruction_fusion import InstructionFusion
 from hlo_opt.passes.pipeline import MOST_ROUNDS, Fixpoint
 from hlo_opt.passes.table import unregister_pass
@@ -118,7 +119,7 @@ def test_a_fixpoint_ends():
         found = parse_pipeline("fixpoint(dce)")
         pipeline = type(found)((Fixpoint((Restless(),)),))
         assert not pipeline.preserves_graph
-        pipeline.run(hlo_opt.parse(TEXT), PassContext(None), observer=lambda p, m, c: seen.append(p.name))
+        pipeline.run(hlo_opt.parse(TEXT), PassContext(FuseOptions(None)), observer=lambda p, m, c: seen.append(p.name))
         assert len(seen) == MOST_ROUNDS
     finally:
         unregister_pass("restless")

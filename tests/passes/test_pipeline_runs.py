@@ -14,11 +14,11 @@ from small_modules import H100, module_of, text_of
 import hlo_opt
 import hlo_opt.passes.run
 from hlo_opt.diag import HloOptError, Reason, UsageError
-from hlo_opt.fusion.engine import Memory
+from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
 from hlo_opt.fusion.known import Known
 from hlo_opt.ir import Module
 from hlo_opt.passes import parse_pipeline, pipeline, register_pass, run, table
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import Pass
 from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline
 from hlo_opt.passes.presets import SIMPLIFY, preset
 from hlo_opt.passes.table import pass_class, unregister_pass
@@ -66,7 +66,7 @@ class Meaning(Counts):
 
 
 def done(*steps: Any, context: PassContext | None = None) -> bool:
-    return Pipeline(steps).run(hlo_opt.parse(TEXT), context or PassContext(H100))
+    return Pipeline(steps).run(hlo_opt.parse(TEXT), context or PassContext(FuseOptions(H100)))
 
 
 # ---- groups
@@ -81,7 +81,7 @@ def test_a_group_ends_when_each_of_its_passes_found_nothing_more():
     assert not done(Fixpoint(idle)) and [len(i.done) for i in idle] == [1, 1]
     told: list[str] = []
     Pipeline((Fixpoint(idle),)).run(
-        hlo_opt.parse(TEXT), PassContext(H100), observer=lambda p, m, changed: told.append(p.of)
+        hlo_opt.parse(TEXT), PassContext(FuseOptions(H100)), observer=lambda p, m, changed: told.append(p.of)
     )  # type: ignore[attr-defined]
     assert told == ["a", "b"]
     inner, outer = Counts("a", 1), Counts("b", 2)
@@ -90,7 +90,7 @@ def test_a_group_ends_when_each_of_its_passes_found_nothing_more():
 
 
 def test_a_group_ends_with_the_steps():
-    limit = PassContext(H100, stop_after_step=0)
+    limit = PassContext(FuseOptions(H100, stop_after_step=0))
     restless = Counts("a", 1000)
     assert done(Fixpoint((restless,)), context=limit) and len(restless.done) == 1
     assert done(Fixpoint((again := Counts("a", 1000),))) and len(again.done) == pipeline.MOST_ROUNDS == 25
@@ -100,7 +100,7 @@ def test_what_found_nothing_is_not_asked_before_something_changes():
     idle, changing, last = Counts("a"), Counts("b", 1), Once("c", 5)
     told: list[tuple[str, bool]] = []
     Pipeline((idle, idle, changing, idle, last, last)).run(
-        hlo_opt.parse(TEXT), PassContext(H100), observer=lambda p, m, changed: told.append((p.of, changed))
+        hlo_opt.parse(TEXT), PassContext(FuseOptions(H100)), observer=lambda p, m, changed: told.append((p.of, changed))
     )
     assert told == [("a", False), ("a", False), ("b", True), ("a", False), ("c", True), ("c", False)]
     assert (len(idle.done), len(changing.done), len(last.done)) == (2, 1, 1)
@@ -109,7 +109,7 @@ def test_what_found_nothing_is_not_asked_before_something_changes():
 def test_only_passes_that_keep_up_what_is_known_keep_it():
     for step, kept in ((Counts("a", 1), False), (Keeping("a", 1), True), (Counts("a", 0), True)):
         module = hlo_opt.parse(TEXT)
-        context = PassContext(H100)
+        context = PassContext(FuseOptions(H100))
         state = context.memory.state(module, H100)
         Pipeline((step,)).run(module, context)
         assert (context.memory.state(module, H100) is state) == kept
@@ -123,7 +123,7 @@ def test_times_and_runs_add_up_and_only_changes_are_verified(monkeypatch: pytest
     verified: list[Module] = []
     module = hlo_opt.parse(TEXT)
     steps = Pipeline((Counts("a", 1), Counts("b", 0), Counts("c", 1)))
-    assert steps.run(module, PassContext(H100), seconds=seconds, runs=counted, verify=verified.append)
+    assert steps.run(module, PassContext(FuseOptions(H100)), seconds=seconds, runs=counted, verify=verified.append)
     assert seconds == {"counts": 3.0} and counted == {"counts": 3} and verified == [module, module]
 
 
@@ -324,7 +324,7 @@ def test_with_an_observer_or_a_limit_the_choice_is_made_first(limit: int | None,
         observer=(lambda p, m, c: seen.append(p.name)) if told else None,
     )
     assert [p.name for p in outcome.pipeline.passes()] == ["instruction-fusion", "cse"]
-    assert seen == (["instruction-fusion", "cse"] if told else []) and outcome.context.stop_after_step == limit
+    assert seen == (["instruction-fusion", "cse"] if told else []) and outcome.context.options.stop_after_step == limit
     assert outcome.steps == 1
 
 
@@ -395,7 +395,7 @@ def test_presets_by_name():
     ("limit", "steps", "asked", "exhausted"), [(None, 5, 3, False), (3, 0, 3, True), (2, 0, 2, True), (0, 0, 0, True)]
 )
 def test_steps_are_counted_up_to_the_limit(limit: int | None, steps: int, asked: int, exhausted: bool):
-    context = PassContext(None, stop_after_step=limit, steps=steps)
+    context = PassContext(FuseOptions(None, stop_after_step=limit), steps=steps)
     assert [context.step() for _ in range(3)] == [n < asked for n in range(3)]
     assert context.exhausted == exhausted and context.steps == steps + asked
 

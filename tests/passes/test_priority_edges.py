@@ -7,10 +7,10 @@ from small_modules import H100, module_of
 
 from hlo_opt.analysis.cost import estimate_fusion
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction
 from hlo_opt.passes import priority_fusion
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.priority_fusion import PriorityFusion
 
 ROW = "f32[64]{0}"
@@ -22,7 +22,7 @@ KERNELS = {"held": (f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)")}
 
 def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]]:
     module = module_of(f"p = {ROW} parameter(0)", *lines, **KERNELS)
-    return Engine(module, H100, {}, **options), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
 
 
 def no(code: str, **numbers: object) -> Reason:
@@ -43,7 +43,7 @@ BOTH = f"r = ({ROW}, {ROW}) tuple(b, c)"
 )
 def test_the_user_that_refuses_keeps_a_producer_out_of_all(lines: tuple[str, ...], user: str, opcode: str, why: str):
     engine, of = read(*lines)
-    own = next(iter(engine.reasons(engine.edge(of["a"], of[user]), PASS.choices(), any_form=True)))
+    own = next(iter(engine.reasons(engine.edge(of["a"], of[user]), PASS.choices())))
     why = why if why.startswith("it is") else f"{own.code} {own.slug}"
     reason = no("FUS108", producer="a", user=user, opcode=opcode, why=why)
     assert list(PASS._against_all(engine, of["a"])) == [(of[user], reason)]
@@ -145,7 +145,7 @@ CONSTANTS = (
 @pytest.mark.parametrize(("steps", "fusions"), [(0, 0), (1, 1), (2, 2), (None, 2)])
 def test_constants_of_one_element_go_into_what_takes_them(steps: int | None, fusions: int):
     engine, of = read(*CONSTANTS)
-    context = PassContext(H100, stop_after_step=steps)
+    context = PassContext(FuseOptions(H100, stop_after_step=steps))
     computation = engine.module.entry
     assert PASS._fuse_constants(computation, engine, context) == (steps != 0)
     found = [i for i in computation.instructions if i.opcode == "fusion"]
@@ -158,7 +158,7 @@ def test_constants_of_one_element_go_into_what_takes_them(steps: int | None, fus
 @pytest.mark.parametrize(("steps", "left"), [(0, 3), (1, 3), (2, 2), (None, 2)])
 def test_each_user_is_a_step(steps: int | None, left: int):
     module = module_of(f"p = {ROW} parameter(0)", A, B, C, BOTH)
-    context = PassContext(H100, stop_after_step=steps)
+    context = PassContext(FuseOptions(H100, stop_after_step=steps))
     assert PASS.run(module, context) == (steps != 0)
     assert sum(i.opcode not in ("parameter", "tuple") for i in module.entry.instructions) == left
     assert context.steps == (2 if steps is None else steps)
@@ -167,7 +167,7 @@ def test_each_user_is_a_step(steps: int | None, left: int):
 def test_what_did_not_pay_is_noted_down(monkeypatch: pytest.MonkeyPatch):
     """The tanh is computed for each element that `b` reads of it."""
     module = module_of("p = f32[4096]{0} parameter(0)", "a = f32[4096]{0} tanh(p)", "b = f32[4096,4096]{1,0} broadcast(a), dimensions={0}", "r = f32[4096,4096]{1,0} abs(b)")  # fmt: skip
-    context = PassContext(H100)
+    context = PassContext(FuseOptions(H100))
     PASS.run(module, context)
     (key,) = context.left
     assert key == ("priority-fusion", "a") and context.left[key].code == "FUS408"

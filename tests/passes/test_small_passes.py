@@ -7,10 +7,10 @@ from small_modules import H100, module_of, text_of
 
 import hlo_opt
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes import explain, explain_module, instruction_fusion
-from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.boundaries import edges_across, member_named
 from hlo_opt.passes.inline import Inline
 from hlo_opt.passes.instruction_fusion import InstructionFusion
@@ -47,7 +47,7 @@ def parts(module: Module) -> list[list[int]]:
 )
 def test_long_concatenates_are_split(most: int, sizes: list[int], left: list[list[int]]):
     module = joined(sizes)
-    assert VariadicOpSplitter(most_operands=most).run(module, PassContext(H100)) == (left != [sizes])
+    assert VariadicOpSplitter(most_operands=most).run(module, PassContext(FuseOptions(H100))) == (left != [sizes])
     assert parts(module) == left
     hlo_opt.verify(hlo_opt.parse(str(module)))
 
@@ -55,7 +55,9 @@ def test_long_concatenates_are_split(most: int, sizes: list[int], left: list[lis
 @pytest.mark.parametrize(("steps", "split"), [(0, 0), (1, 1), (2, 2), (None, 2)])
 def test_each_split_is_a_step(steps: int | None, split: int):
     module = joined([1, 2, 3], count=2)
-    assert VariadicOpSplitter(most_operands=2).run(module, PassContext(H100, stop_after_step=steps)) == (split > 0)
+    assert VariadicOpSplitter(most_operands=2).run(module, PassContext(FuseOptions(H100, stop_after_step=steps))) == (
+        split > 0
+    )
     assert len(parts(module)) == 2 + split and VariadicOpSplitter().most_operands == 128
 
 
@@ -93,7 +95,7 @@ def sort(*, attributes: str = "", along: int = 1, iota: str = IOTA, more: tuple[
 )
 def test_which_iotas_a_sort_takes(module: dict[str, object], taken: bool):
     made = sort(**module)  # type: ignore[arg-type]
-    assert SortIotaFusion().run(made, PassContext(H100)) == taken
+    assert SortIotaFusion().run(made, PassContext(FuseOptions(H100))) == taken
     fusions = [i for i in made.entry.instructions if i.opcode == "fusion"]
     assert len(fusions) == taken and all(
         f.word("kind") == "kCustom" and [o.name for o in f.operands] == ["p"] for f in fusions
@@ -102,10 +104,10 @@ def test_which_iotas_a_sort_takes(module: dict[str, object], taken: bool):
 
 def test_an_iota_that_others_wait_for_stays():
     lines = ("p = f32[4,16]{1,0} parameter(0)", IOTA, f"s = {SORTED} sort(p, i), dimensions={{1}}, is_stable=true, to_apply=less", "w = f32[4,16]{1,0} abs(p), control-predecessors={i}", "g = f32[4,16]{1,0} get-tuple-element(s), index=0", "r = f32[4,16]{1,0} add(g, w)")  # fmt: skip
-    assert not SortIotaFusion().run(module_of(*lines, less=LESS), PassContext(H100))
+    assert not SortIotaFusion().run(module_of(*lines, less=LESS), PassContext(FuseOptions(H100)))
     one = lines[:3] + lines[4:5]
-    assert SortIotaFusion().run(module_of(*one, less=LESS), PassContext(H100))
-    assert not SortIotaFusion().run(module_of(*one, less=LESS), PassContext(H100, stop_after_step=0))
+    assert SortIotaFusion().run(module_of(*one, less=LESS), PassContext(FuseOptions(H100)))
+    assert not SortIotaFusion().run(module_of(*one, less=LESS), PassContext(FuseOptions(H100, stop_after_step=0)))
 
 
 def test_vectors_are_sorted_along_their_only_dimension():
@@ -115,7 +117,7 @@ def test_vectors_are_sorted_along_their_only_dimension():
         "s = (f32[16]{0}, s32[16]{0}) sort(p, i), dimensions={0}, to_apply=less",
         "g = f32[16]{0} get-tuple-element(s), index=0",
     )
-    assert SortIotaFusion().run(module_of(*lines, less=LESS), PassContext(H100))
+    assert SortIotaFusion().run(module_of(*lines, less=LESS), PassContext(FuseOptions(H100)))
 
 
 # ---- instruction fusion
@@ -125,7 +127,7 @@ FUSER = InstructionFusion()
 
 def read(*lines: str, **options: object) -> tuple[Engine, dict[str, Instruction]]:
     module = module_of(f"p = {ROW} parameter(0)", *lines, held=(f"x0 = {ROW} parameter(0)", f"y0 = {ROW} negate(x0)"))
-    return Engine(module, H100, {}, **options), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
+    return Engine(module, PassContext(FuseOptions(H100, **options))), {i.name: i for i in module.entry.instructions}  # type: ignore[arg-type]
 
 
 def test_what_is_a_producer():
@@ -140,7 +142,7 @@ def test_what_is_a_producer():
 @pytest.mark.parametrize(("steps", "kernels"), [(0, 4), (1, 3), (2, 2), (3, 1), (None, 1)])
 def test_kernels_grow_from_their_end_the_latest_operand_first(steps: int | None, kernels: int):
     engine, _ = read(f"a = {ROW} negate(p)", f"b = {ROW} abs(p)", f"c = {ROW} cosine(b)", f"r = {ROW} add(a, c)")
-    context = PassContext(H100, stop_after_step=steps)
+    context = PassContext(FuseOptions(H100, stop_after_step=steps))
     assert FUSER.run(engine.module, context) == (steps != 0)
     launched = [i for i in engine.module.entry.instructions if i.opcode != "parameter"]
     assert len(launched) == kernels
@@ -178,10 +180,11 @@ def test_what_would_read_more_is_not_copied_where_a_reader_refuses():
 @pytest.mark.parametrize(("fusions", "calls", "changed"), [(False, ["fusion"], False), (True, [], True)])
 def test_fusions_are_inlined_where_asked_for(fusions: bool, calls: list[str], changed: bool):
     engine, _ = read(f"f = {ROW} fusion(p), kind=kLoop, calls=held")
-    assert Inline(fusions=fusions).run(engine.module, PassContext(H100)) == changed
+    assert Inline(fusions=fusions).run(engine.module, PassContext(FuseOptions(H100))) == changed
     assert [i.opcode for i in engine.module.entry.instructions if i.opcode == "fusion"] == calls
     assert not Inline(fusions=True).run(
-        read(f"f = {ROW} fusion(p), kind=kLoop, calls=held")[0].module, PassContext(H100, stop_after_step=0)
+        read(f"f = {ROW} fusion(p), kind=kLoop, calls=held")[0].module,
+        PassContext(FuseOptions(H100, stop_after_step=0)),
     )
 
 

@@ -1,0 +1,127 @@
+"""What fusing goes by: the options of a run, and what the passes of the run know and note down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
+from hlo_opt.analysis.targets import target as find_target
+from hlo_opt.diag import Reason, UsageError, reason_spec
+from hlo_opt.fusion.known import Known
+from hlo_opt.fusion.plugin_choices import Choice
+from hlo_opt.fusion.plugin_choices import choices as find_choices
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.walk import executed_computations
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """What the user may set besides the passes.
+
+    target           the device whose costs and limits count
+    disabled         codes of reasons that are switched off
+    forced           edges (producer, consumer) that are fused wherever that is legal, by the names that decisions give them
+    choices          rules of plugins that may refuse edges besides the passes' own
+    stop_after_step  rewrites that may happen; None for any number
+    """
+
+    target: DeviceTarget
+    disabled: frozenset[str] = frozenset()
+    forced: frozenset[tuple[str, str]] = frozenset()
+    choices: tuple[Choice, ...] = ()
+    stop_after_step: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        target: str | DeviceTarget = DEFAULT_TARGET,
+        *,
+        what_if: Iterable[str] = (),
+        force: Iterable[tuple[str, str]] = (),
+        choices: Iterable[str] = (),
+        stop_after_step: int | None = None,
+    ) -> FuseOptions:
+        """The options as users give them, by names. Raises UsageError for unknown targets, codes and choices, and for a negative number of steps."""
+        if stop_after_step is not None and stop_after_step < 0:
+            raise UsageError(f"stop-after-step must not be negative, but is {stop_after_step}")
+        return cls(
+            find_target(target) if isinstance(target, str) else target,
+            frozenset(reason_spec(code).code for code in what_if),
+            frozenset((p.lstrip("%"), c.lstrip("%")) for p, c in force),
+            find_choices(choices),
+            stop_after_step,
+        )
+
+
+class Memory:
+    """The state that passes over one module hand on to each other, as long as only fusion passes change the module."""
+
+    def __init__(self, known: Known | None = None) -> None:
+        self.known = Known() if known is None else known
+        self._state: FusionState | None = None
+
+    def state(self, module: Module, target: DeviceTarget) -> FusionState:
+        found = self._state
+        if found is None or found.module is not module or found.target is not target:
+            found = self._state = FusionState(module, target, self.known)
+        return found
+
+    def clear(self) -> None:
+        self._state = None
+
+    def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
+        """These computations compute the same in another way. What is known of kernels that hold none of them stays right."""
+        changed = set(computations)
+        if self._state is None or not changed:
+            return
+        kernels: list[Instruction] = []
+        executed = set(executed_computations(module))
+        for computation in module.computations:
+            for caller in computation.instructions:
+                if caller.attributes and not changed.isdisjoint(caller.called()):
+                    if caller.opcode != "fusion" or computation not in executed:
+                        self.clear()
+                        return
+                    kernels.append(caller)
+        if not executed.isdisjoint(changed):
+            self.clear()
+            return
+        for kernel in kernels:
+            self._state.forget(kernel)
+
+
+@dataclass
+class PassContext:
+    """What a pass is given besides the module: the options, and what passes note down for each other.
+
+    options    what the user set
+    steps      rewrites that have happened
+    origins    what instructions that were copied under other names were called in the input
+    forbidden  edges (by those names) that a plan refused after they had been fused
+    left       what a pass had against a producer (both by name) when it was done with it, for what comes later may change the answer
+    fused_by   which pass moved a producer
+    memory     what fusion passes know about the module, until another pass changes it
+    """
+
+    options: FuseOptions
+    steps: int = 0
+    origins: dict[Instruction, str] = field(default_factory=dict)
+    forbidden: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    left: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    fused_by: dict[str, str] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+
+    def step(self) -> bool:
+        """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and the rewrite must not happen."""
+        if self.exhausted:
+            return False
+        self.steps += 1
+        return True
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no rewrite may happen any more."""
+        limit = self.options.stop_after_step
+        return limit is not None and self.steps >= limit
