@@ -218,6 +218,7 @@ _LOWERINGS: dict[str, Lowering] = {
 _ACCEPTS = {"after-all": (), "partition-id": ("u32",), "replica-id": ("u32",)}
 _LAUNCHES = frozenset({"fusion", "async-start", "copy-start", "copy-done"})
 """The rest launches nothing by itself."""
+_DECIDES = frozenset({"while", "conditional"})
 _CALLS = frozenset({"while", "conditional", "call", "fusion", "async-start"})
 _INDICES: dict[str, Callable[[Instruction, int], IndexMap | None]] = {
     "tuple": index_tuple,
@@ -242,5 +243,6 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             tolerance=bit_exact,
             expensive=None if _opcode in _CALLS else cheap,
             is_free=_opcode not in _LAUNCHES,
+            hands_on=_opcode not in _DECIDES,
         )
     )

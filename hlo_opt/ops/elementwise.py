@@ -16,6 +16,7 @@ from hlo_opt.ir.index_map import identity
 from hlo_opt.ops.lowering import Elementwise, Lowering
 from hlo_opt.ops.numeric import Call, narrow, widen
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spreading import UNKNOWN, Spreading
 
 Meaning = Callable[..., Any]
 """(call, *operands) -> array. Operands are arrays in a type that NumPy computes in; the result is rounded to the op's type afterwards."""
@@ -45,6 +46,8 @@ def elementwise(
     commutative: bool = False,
     precision: Precision = "f32",
     attributes: Mapping[str, bool] | None = None,
+    spread: Spreading = UNKNOWN,
+    slow: bool = False,
 ) -> OpSpec:
     """Declare an elementwise opcode and put it into the table.
 
@@ -59,6 +62,8 @@ def elementwise(
     ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
     complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
+    spread     how bounds go through it
+    slow       as in OpSpec
     Raises ValueError when the opcode is in the table already.
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
@@ -77,6 +82,8 @@ def elementwise(
             tolerance=_tolerance(ulp, complex_ulp),
             commutative=commutative,
             expensive=_expensive(expensive),
+            spread=spread,
+            is_slow=slow,
         )
     )
 

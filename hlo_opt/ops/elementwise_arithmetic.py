@@ -21,6 +21,19 @@ from hlo_opt.ops.elementwise import (
 )
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import EVERYTHING, ShapeError
+from hlo_opt.ops.spreading import (
+    BY_PARTS,
+    FALLING,
+    ORDERED,
+    RISING,
+    STEPS,
+    UNKNOWN,
+    Spreading,
+    always,
+    any_type,
+    interval,
+    one,
+)
 
 
 def wrapping(operator: str) -> dict[str, str]:
@@ -55,6 +68,7 @@ elementwise(
     "add",
     2,
     lambda call, x, y: x | y if call.type.kind == "pred" else x + y,
+    spread=BY_PARTS.but(integer=interval("add_integers"), rounds=True),
     accepts=EVERYTHING,
     cuda={**wrapping("+"), "pred": "{0} | {1}"},
     commutative=True,
@@ -63,6 +77,7 @@ elementwise(
     "subtract",
     2,
     lambda call, x, y: x - y,
+    spread=any_type("subtract", rounds=True).but(integer=interval("subtract_integers")),
     accepts=NUMBERS,
     cuda=wrapping("-"),
 )
@@ -70,6 +85,7 @@ elementwise(
     "multiply",
     2,
     lambda call, x, y: x & y if call.type.kind == "pred" else x * y,
+    spread=Spreading(interval("multiply"), interval("multiply_integers"), interval("complex_multiply"), rounds=True),
     complex_ulp=4,
     accepts=EVERYTHING,
     cuda={**wrapping("*"), "pred": "{0} & {1}"},
@@ -79,6 +95,7 @@ elementwise(
     "divide",
     2,
     numeric.divide,
+    spread=one("divide", rounds=True),
     complex_ulp=4,
     accepts=NUMBERS,
     cuda={
@@ -92,6 +109,8 @@ elementwise(
     "remainder",
     2,
     numeric.remainder,
+    spread=one("remainder", rounds=True),
+    slow=True,
     accepts=("signed", "unsigned", "float"),
     cuda={"float": "fmod{F}({0}, {1})", **every("hlo_remainder<{T}>({0}, {1})", *INTEGERS)},
     expensive=_division_is_expensive,
@@ -100,6 +119,7 @@ elementwise(
     "maximum",
     2,
     numeric.maximum,
+    spread=ORDERED,
     accepts=EVERYTHING,
     cuda={"pred": "{0} | {1}", **every("hlo_maximum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
@@ -108,6 +128,7 @@ elementwise(
     "minimum",
     2,
     numeric.minimum,
+    spread=ORDERED,
     accepts=EVERYTHING,
     cuda={"pred": "{0} & {1}", **every("hlo_minimum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
@@ -116,6 +137,7 @@ elementwise(
     "negate",
     1,
     lambda call, x: -x,
+    spread=FALLING.but(complex=FALLING.real, keeps=True),
     accepts=NUMBERS,
     cuda={
         **every("-({0})", "float", "complex", *INTEGERS),
@@ -127,6 +149,7 @@ elementwise(
     "abs",
     1,
     numeric.absolute,
+    spread=one("magnitude", keeps=True),
     accepts=NUMBERS,
     result="real",
     by=0,
@@ -144,6 +167,7 @@ elementwise(
     "sign",
     1,
     numeric.sign,
+    spread=STEPS,
     complex_ulp=4,
     accepts=("signed", "float", "complex"),
     # the last branch keeps NaN and the sign of zero
@@ -167,6 +191,7 @@ for _opcode, _operator in (("and", "&"), ("or", "|"), ("xor", "^")):
         _opcode,
         2,
         {"and": lambda call, x, y: x & y, "or": lambda call, x, y: x | y, "xor": lambda call, x, y: x ^ y}[_opcode],
+        spread=UNKNOWN if _opcode == "xor" else RISING,
         accepts=("pred", *INTEGERS),
         cuda=every(f"{{0}} {_operator} {{1}}", "pred", *INTEGERS),
         commutative=True,
@@ -175,6 +200,7 @@ elementwise(
     "not",
     1,
     lambda call, x: ~x,
+    spread=FALLING,
     accepts=("pred", *INTEGERS),
     cuda={"pred": "!{0}", **every("~({0})", *INTEGERS)},
 )
@@ -256,6 +282,7 @@ elementwise(
     "compare",
     2,
     numeric.compare,
+    spread=any_type("compare", decides=always),
     accepts=EVERYTHING,
     infer=_infer_compare,
     cuda=Elementwise(_compare_texts, by=0),
@@ -277,6 +304,7 @@ elementwise(
     "select",
     3,
     lambda call, predicate, x, y: call.np.where(predicate, x, y),
+    spread=any_type("select", keeps=True),
     accepts=EVERYTHING,
     infer=_infer_select,
     precision="own",
@@ -301,6 +329,7 @@ elementwise(
     "clamp",
     3,
     numeric.clamp,
+    spread=ORDERED,
     accepts=_ORDERED,
     infer=_infer_clamp,
     cuda=every("hlo_minimum<{T}>(hlo_maximum<{T}>({1}, {0}), {2})", "pred", "float", *INTEGERS),

@@ -20,6 +20,7 @@ from hlo_opt.ops.elementwise import (
 from hlo_opt.ops.elementwise_arithmetic import every
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
 from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spreading import BY_PARTS, ORDERED, RISING, Spreading, interval, one
 
 
 def _declared(instruction: Instruction) -> ElementType:
@@ -49,6 +50,14 @@ elementwise(
     "convert",
     1,
     convert_numeric.convert,
+    spread=Spreading(
+        interval("convert"),
+        interval("convert_integer"),
+        rounds=True,
+        keeps=True,
+        decides=lambda instruction: not instruction.shape.type.is_float,
+    ),
+    slow=True,
     accepts=EVERYTHING,
     infer=_infer_convert,
     cuda=Elementwise(_convert_texts),
@@ -102,6 +111,7 @@ elementwise(
     "reduce-precision",
     1,
     convert_numeric.reduce_precision,
+    spread=RISING.but(rounds=True),
     accepts=("float",),
     infer=_infer_reduce_precision,
     precision="own",
@@ -153,6 +163,7 @@ elementwise(
     "complex",
     2,
     convert_numeric.make_complex,
+    spread=BY_PARTS,
     accepts=_PARTS,
     infer=_infer_complex,
     cuda={"complex": "{T}({0}, {1})"},
@@ -161,6 +172,7 @@ elementwise(
     "real",
     1,
     lambda call, x: call.np.real(x),
+    spread=BY_PARTS,
     accepts=("float", "complex"),
     result="real",
     by=0,
@@ -170,6 +182,7 @@ elementwise(
     "imag",
     1,
     lambda call, x: call.np.imag(x),
+    spread=BY_PARTS,
     accepts=("float", "complex"),
     result="real",
     by=0,
@@ -187,6 +200,7 @@ elementwise(
     "copy",
     1,
     lambda call, x: x,
+    spread=ORDERED.but(complex=ORDERED.real),
     accepts=EVERYTHING,
     infer=_infer_copy,
     precision="own",
@@ -244,6 +258,7 @@ elementwise(
     "bitcast-convert",
     1,
     convert_numeric.bitcast_convert,
+    spread=one("reinterpreted", integer=interval("reinterpreted")),
     accepts=EVERYTHING,
     infer=_infer_bitcast_convert,
     index=_bitcast_convert_index,

@@ -10,6 +10,7 @@ from hlo_opt.ops import numeric
 from hlo_opt.ops.complex_cuda import in_double
 from hlo_opt.ops.elementwise import INTEGERS, REALS, elementwise
 from hlo_opt.ops.elementwise_arithmetic import every
+from hlo_opt.ops.spreading import FALLING, RISING, STEPS, Spreading, always, interval, one
 
 _ACCURACY = {"result_accuracy": False}
 
@@ -22,12 +23,16 @@ def _function(
     *,
     cost: str = "",
     complex_name: str = "",
+    spread: Spreading = RISING,
+    slow: bool = True,
 ) -> None:
     """A function of one real or complex number that NumPy and C both have; `complex_name` is the kernels' helper for complex numbers, where there is one."""
     elementwise(
         opcode,
         1,
         lambda call, x: getattr(call.np, numpy_name)(x),
+        spread=spread,
+        slow=slow,
         accepts=REALS,
         cuda={"float": f"{c_name}{{F}}({{0}})", **({"complex": in_double(complex_name)} if complex_name else {})},
         ulp=ulp,
@@ -37,25 +42,27 @@ def _function(
     )
 
 
-_function("acos", "arccos", "acos", 3)
-_function("acosh", "arccosh", "acosh", 5)
+_function("acos", "arccos", "acos", 3, spread=FALLING)
+_function("acosh", "arccosh", "acosh", 5, slow=False)
 _function("asin", "arcsin", "asin", 3)
-_function("asinh", "arcsinh", "asinh", 4)
-_function("atanh", "arctanh", "atanh", 4)
-_function("cosine", "cos", "cos", 3, cost="cheap", complex_name="hlo_cosine")
-_function("cosh", "cosh", "cosh", 3, complex_name="hlo_hyperbolic_cosine")
+_function("asinh", "arcsinh", "asinh", 4, slow=False)
+_function("atanh", "arctanh", "atanh", 4, slow=False)
+_function("cosine", "cos", "cos", 3, cost="cheap", complex_name="hlo_cosine", spread=one("cosine"))
+_function("cosh", "cosh", "cosh", 3, complex_name="hlo_hyperbolic_cosine", spread=one("cosh"), slow=False)
 _function("exponential", "exp", "exp", 3, complex_name="hlo_exponential")
 _function("exponential-minus-one", "expm1", "expm1", 3, complex_name="hlo_exponential_minus_one")
 _function("log", "log", "log", 3, complex_name="hlo_logarithm")
-_function("sine", "sin", "sin", 3, cost="cheap", complex_name="hlo_sine")
-_function("sinh", "sinh", "sinh", 4, cost="cheap", complex_name="hlo_hyperbolic_sine")
-_function("tan", "tan", "tan", 5, cost="cheap", complex_name="hlo_tangent")
+_function("sine", "sin", "sin", 3, cost="cheap", complex_name="hlo_sine", spread=one("sine"))
+_function("sinh", "sinh", "sinh", 4, cost="cheap", complex_name="hlo_hyperbolic_sine", slow=False)
+_function("tan", "tan", "tan", 5, cost="cheap", complex_name="hlo_tangent", spread=one("tangent"))
 _function("tanh", "tanh", "tanh", 4, complex_name="hlo_hyperbolic_tangent")
 
 elementwise(
     "log-plus-one",
     1,
     numeric.log_plus_one,
+    spread=RISING,
+    slow=True,
     accepts=REALS,
     cuda={"float": "log1p{F}({0})", "complex": in_double("hlo_logarithm_plus_one")},
     ulp=3,
@@ -67,6 +74,8 @@ elementwise(
     "cbrt",
     1,
     lambda call, x: call.np.cbrt(x),
+    spread=RISING,
+    slow=True,
     accepts=("float",),
     cuda={"float": "cbrt{F}({0})"},
     ulp=3,
@@ -78,6 +87,8 @@ elementwise(
     "erf",
     1,
     numeric.error_function,
+    spread=RISING,
+    slow=True,
     accepts=("float",),
     cuda={"float": "erf{F}({0})"},
     ulp=4,
@@ -89,6 +100,8 @@ elementwise(
     "logistic",
     1,
     numeric.logistic,
+    spread=RISING,
+    slow=True,
     accepts=REALS,
     cuda={"float": "({T})1 / (({T})1 + exp{F}(-({0})))", "complex": in_double("hlo_logistic")},
     ulp=5,
@@ -100,6 +113,7 @@ elementwise(
     "sqrt",
     1,
     numeric.square_root,
+    spread=RISING,
     accepts=REALS,
     cuda={"float": "sqrt{F}({0})", "complex": in_double("hlo_positive_square_root")},
     ulp=1,
@@ -111,6 +125,8 @@ elementwise(
     "rsqrt",
     1,
     numeric.reciprocal_square_root,
+    spread=FALLING,
+    slow=True,
     accepts=REALS,
     cuda={"float": "({T})1 / sqrt{F}({0})", "complex": in_double("hlo_reciprocal_square_root")},
     ulp=3,
@@ -122,6 +138,8 @@ elementwise(
     "atan2",
     2,
     numeric.atan2,
+    spread=one("atan2", complex=interval("complex_atan2")),
+    slow=True,
     accepts=REALS,
     cuda={"float": "atan2{F}({0}, {1})", "complex": in_double("hlo_complex_atan2", 2)},
     ulp=4,
@@ -132,6 +150,8 @@ elementwise(
     "power",
     2,
     numeric.power,
+    spread=one("power", complex=interval("complex_power")),
+    slow=True,
     accepts=(*INTEGERS, *REALS),
     cuda={
         "float": "pow{F}({0}, {1})",
@@ -152,6 +172,7 @@ for _opcode, _name, _c in (
         _opcode,
         1,
         lambda call, x, name=_name: getattr(call.np, name)(x),
+        spread=STEPS,
         accepts=("float",),
         cuda={"float": f"{_c}{{F}}({{0}})"},
     )
@@ -159,6 +180,7 @@ elementwise(
     "round-nearest-afz",
     1,
     numeric.round_away,
+    spread=STEPS,
     accepts=("float",),
     cuda={"float": "round{F}({0})"},
 )
@@ -166,6 +188,7 @@ elementwise(
     "is-finite",
     1,
     lambda call, x: call.np.isfinite(x),
+    spread=one("is_finite", decides=always),
     accepts=("float",),
     result="pred",
     by=0,

@@ -337,6 +337,7 @@ def _register() -> None:
                 tolerance=bit_exact,
                 expensive=cheap,
                 is_free=opcode == "bitcast",
+                hands_on=opcode == "iota",
             )
         )
 

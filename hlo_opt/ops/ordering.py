@@ -122,6 +122,7 @@ register(
         tolerance=bit_exact,
         is_library=True,
         own_kernel=True,
+        is_slow=True,
     )
 )
 register(

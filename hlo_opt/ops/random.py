@@ -111,6 +111,7 @@ register(
         flops=_element_flops,
         tolerance=lambda element_type: 0.0,
         expensive=lambda instruction: True,
+        is_slow=True,
     )
 )
 

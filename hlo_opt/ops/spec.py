@@ -17,6 +17,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.lowering import Lowering
+from hlo_opt.ops.spreading import UNKNOWN, Spreading
 from hlo_opt.ops.wishes import RULES, Rule
 
 if TYPE_CHECKING:
@@ -117,6 +118,9 @@ class OpSpec:
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
     own_kernel  a library operation that a kernel of ours computes, by itself, where a plan covers it
     hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
+    spread      how bounds of an elementwise operation go through it
+    is_slow     its NumPy meaning takes some six times as long for an element as an addition
+    hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
     samples     what it likes its operands to hold, where inputs are drawn: the rule of `hlo_opt.ops.wishes`, if none is given; None: any numbers
     """
 
@@ -134,6 +138,7 @@ class OpSpec:
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
     samples: Rule | None = None
+    spread: Spreading = UNKNOWN
     commutative: bool = False
     side_effects: bool = False
     expensive: Callable[[Instruction], bool] | None = None
@@ -142,6 +147,8 @@ class OpSpec:
     hides_state: bool = False
     is_planned: bool = False
     own_kernel: bool = False
+    is_slow: bool = False
+    hands_on: bool = False
 
     @property
     def runs_as(self) -> str:

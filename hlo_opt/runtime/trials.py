@@ -210,33 +210,8 @@ def _work(instruction: Instruction, operands: Sequence[Value], value: Value) -> 
         return size + int(math.sqrt(float(operands[0].size) * operands[1].size * size) / 8)
     size = max([size, *(getattr(o, "size", 1) for o in operands)])
     narrow = instruction.shape.is_array and instruction.shape.type.is_narrow_float
-    return size * (6 if instruction.opcode in _SLOW else 5 if narrow else 1)
-
-
-_SLOW = frozenset(
-    [
-        "acos",
-        "asin",
-        "atan2",
-        "cbrt",
-        "convert",
-        "cosine",
-        "erf",
-        "exponential",
-        "exponential-minus-one",
-        "log",
-        "log-plus-one",
-        "logistic",
-        "power",
-        "remainder",
-        "rng-bit-generator",
-        "rsqrt",
-        "sine",
-        "sort",
-        "tan",
-        "tanh",
-    ]
-)
+    spec = find(instruction.opcode)
+    return size * (6 if spec is not None and spec.is_slow else 5 if narrow else 1)
 
 
 def _is_far(want: Array, got: Array) -> bool:

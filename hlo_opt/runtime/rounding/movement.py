@@ -10,7 +10,7 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.movement import slice_dimensions
-from hlo_opt.runtime.rounding.spread import ROWS, Spread, by_rows, full, rows_of
+from hlo_opt.ops.spread_numpy import ROWS, Spread, by_rows, full, rows_of
 
 Array = Any
 Value = Any

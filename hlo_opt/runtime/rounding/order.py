@@ -20,9 +20,7 @@ from hlo_opt.ops.ordering_numpy import comparisons
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.ops.reduction import reduced
 from hlo_opt.ops.spec import OpKind
-from hlo_opt.runtime.rounding.calibration import MOST
-from hlo_opt.runtime.rounding.elementwise import force
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     MOVED,
@@ -42,6 +40,8 @@ from hlo_opt.runtime.rounding.spread import (
     set_aside,
     settled,
 )
+from hlo_opt.runtime.rounding.calibration import MOST
+from hlo_opt.runtime.rounding.elementwise import force
 from hlo_opt.runtime.rounding.sums import unit
 
 Array = Any
@@ -289,8 +289,9 @@ def _rounds(reducer: Computation) -> bool:
     """Whether the order of a fold shows in its result."""
     for i in reducer.instructions:
         spec = find(i.opcode)
-        rounding = spec is not None and spec.kind is OpKind.ELEMENTWISE and i.shape.is_array and i.shape.type.is_float
-        if rounding and i.opcode not in ("maximum", "minimum", "select", "clamp", "negate", "abs", "copy", "convert"):
+        if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.spread.keeps:
+            continue
+        if i.shape.is_array and i.shape.type.is_float:
             return True
     return False
 

@@ -26,9 +26,7 @@ from hlo_opt.ops.accumulation import is_wide
 from hlo_opt.ops.folding import combine, ufunc_of
 from hlo_opt.ops.reducers import monoid, picks
 from hlo_opt.ops.reduction import reduced
-from hlo_opt.runtime.rounding.calibration import calibrated
-from hlo_opt.runtime.rounding.elementwise import Analyst, force
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     MOVED,
@@ -46,6 +44,8 @@ from hlo_opt.runtime.rounding.spread import (
     set_aside,
     settled,
 )
+from hlo_opt.runtime.rounding.calibration import calibrated
+from hlo_opt.runtime.rounding.elementwise import Analyst, force
 
 Array = Any
 Value = Any
