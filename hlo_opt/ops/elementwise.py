@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import identity
+from hlo_opt.ops import omitted as omitted_shapes
 from hlo_opt.ops.lowering import Elementwise, Lowering
 from hlo_opt.ops.numeric import Call, narrow, widen
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
@@ -48,6 +49,7 @@ def elementwise(
     attributes: Mapping[str, bool] | None = None,
     spread: Spreading = UNKNOWN,
     slow: bool = False,
+    omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
 ) -> OpSpec:
     """Declare an elementwise opcode and put it into the table.
 
@@ -63,7 +65,7 @@ def elementwise(
     complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
     spread     how bounds go through it
-    slow       as in OpSpec
+    slow, omitted  as in OpSpec
     Raises ValueError when the opcode is in the table already.
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
@@ -84,6 +86,7 @@ def elementwise(
             expensive=_expensive(expensive),
             spread=spread,
             is_slow=slow,
+            omitted=omitted,
         )
     )
 

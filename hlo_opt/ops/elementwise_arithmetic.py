@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
-from hlo_opt.ops import numeric
+from hlo_opt.ops import numeric, omitted
 from hlo_opt.ops.elementwise import (
     INTEGERS,
     NUMBERS,
@@ -304,6 +304,7 @@ elementwise(
     "select",
     3,
     lambda call, predicate, x, y: call.np.where(predicate, x, y),
+    omitted=omitted.select,
     spread=any_type("select", keeps=True),
     accepts=EVERYTHING,
     infer=_infer_select,
@@ -329,6 +330,7 @@ elementwise(
     "clamp",
     3,
     numeric.clamp,
+    omitted=omitted.as_operand(1),
     spread=ORDERED,
     accepts=_ORDERED,
     infer=_infer_clamp,

@@ -19,6 +19,7 @@ from hlo_opt.ops.elementwise import (
 )
 from hlo_opt.ops.elementwise_arithmetic import every
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
+from hlo_opt.ops.omitted import as_operand
 from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
 from hlo_opt.ops.spreading import BY_PARTS, ORDERED, RISING, Spreading, interval, one
 
@@ -50,6 +51,7 @@ elementwise(
     "convert",
     1,
     convert_numeric.convert,
+    omitted=None,
     spread=Spreading(
         interval("convert"),
         interval("convert_integer"),
@@ -143,6 +145,7 @@ elementwise(
     "stochastic-convert",
     2,
     convert_numeric.stochastic_convert,
+    omitted=None,
     accepts=_AS_WIDE_AS_BITS,
     infer=_infer_stochastic_convert,
     cuda=Elementwise(_stochastic_convert_texts),
@@ -200,6 +203,7 @@ elementwise(
     "copy",
     1,
     lambda call, x: x,
+    omitted=as_operand(),
     spread=ORDERED.but(complex=ORDERED.real),
     accepts=EVERYTHING,
     infer=_infer_copy,
@@ -258,6 +262,7 @@ elementwise(
     "bitcast-convert",
     1,
     convert_numeric.bitcast_convert,
+    omitted=None,
     spread=one("reinterpreted", integer=interval("reinterpreted")),
     accepts=EVERYTHING,
     infer=_infer_bitcast_convert,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
+from hlo_opt.ops import omitted
 from hlo_opt.ops.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.guards import difference, guard, never, zero
 from hlo_opt.ops.lazy import lazy
@@ -320,6 +321,7 @@ def _register() -> None:
                 flops=no_flops,
                 tolerance=bit_exact,
                 expensive=cheap,
+                omitted=omitted.set_dimension_size if opcode == "set-dimension-size" else omitted.anew,
                 is_free=opcode == "get-dimension-size",
             )
         )
@@ -370,5 +372,6 @@ register(
         flops=flops_scatter,
         tolerance=rounded(64),
         is_planned=True,
+        omitted=omitted.as_operand(every=True),
     )
 )

@@ -10,6 +10,7 @@ import functools
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
+from hlo_opt.ops import omitted
 from hlo_opt.ops.elementwise import NUMBERS, check_kind
 from hlo_opt.ops.elementwise_convert import bits_text, value_text
 from hlo_opt.ops.guards import guard, never, zero
@@ -321,6 +322,11 @@ def _register() -> None:
         "iota": (infer_iota, index_none, lower_iota, {"iota_dimension": True}),
     }
     arity = {"pad": Arity(2, 2), "concatenate": Arity(1, None), "iota": Arity(0, 0)}
+    lying: dict[str, omitted.Omitted | None] = {
+        **dict.fromkeys(("broadcast", "reshape", "bitcast", "iota")),
+        "transpose": omitted.transpose,
+        "reverse": omitted.as_operand(),
+    }
     for opcode, (infer, index, cuda, attributes) in rows.items():
         register(
             OpSpec(
@@ -338,6 +344,7 @@ def _register() -> None:
                 expensive=cheap,
                 is_free=opcode == "bitcast",
                 hands_on=opcode == "iota",
+                omitted=lying.get(opcode, omitted.anew),
             )
         )
 

@@ -112,6 +112,7 @@ register(
         tolerance=lambda element_type: 0.0,
         expensive=lambda instruction: True,
         is_slow=True,
+        omitted=None,
     )
 )
 
@@ -154,6 +155,7 @@ register(
         flops=_element_flops,
         side_effects=True,
         expensive=lambda instruction: True,
+        omitted=None,
     )
 )
 
@@ -178,5 +180,6 @@ register(
         flops=lambda instruction: 0.0,
         side_effects=True,
         expensive=lambda instruction: True,
+        omitted=None,
     )
 )

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
+from hlo_opt.ops import omitted
 from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.guards import guard, never
 from hlo_opt.ops.lazy import lazy
@@ -234,6 +235,7 @@ register(
         cuda=lower_reduce_window,
         flops=flops_reduce_window,
         tolerance=rounded(64),
+        omitted=omitted.of_initial_value,
     )
 )
 register(

@@ -17,6 +17,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.lowering import Lowering
+from hlo_opt.ops.omitted import Omitted, anew
 from hlo_opt.ops.spreading import UNKNOWN, Spreading
 from hlo_opt.ops.wishes import RULES, Rule
 
@@ -118,6 +119,8 @@ class OpSpec:
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
     own_kernel  a library operation that a kernel of ours computes, by itself, where a plan covers it
     hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
+    omitted     (instruction, inferred shape) -> the shape where text leaves it out, with its layout; None: operands and attributes do not imply it
+    given       the shape that the operands give, whatever the text says
     spread      how bounds of an elementwise operation go through it
     is_slow     its NumPy meaning takes some six times as long for an element as an addition
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
@@ -139,6 +142,8 @@ class OpSpec:
     tolerance: Callable[[ElementType], float] | None = None
     samples: Rule | None = None
     spread: Spreading = UNKNOWN
+    omitted: Omitted | None = anew
+    given: Callable[[Instruction], Shape] | None = None
     commutative: bool = False
     side_effects: bool = False
     expensive: Callable[[Instruction], bool] | None = None
