@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hlo_opt.ir import Called, IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import PRED, S32, TOKEN, U32
 from hlo_opt.ir.index_map import identity
-from hlo_opt.ops import omitted
+from hlo_opt.ops import calling, omitted
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, Lowering
 from hlo_opt.ops.shapes import (
@@ -233,7 +233,13 @@ _GIVEN = {"add-dependency": omitted.first_given, "after-all": omitted.token_give
 _LAUNCHES = frozenset({"fusion", "async-start", "copy-start", "copy-done"})
 """The rest launches nothing by itself."""
 _DECIDES = frozenset({"while", "conditional"})
-_CALLS = frozenset({"while", "conditional", "call", "fusion", "async-start"})
+_CALLS = {
+    "while": calling.loop,
+    "conditional": calling.branches,
+    "call": calling.whole,
+    "fusion": calling.whole,
+    "async-start": calling.started,
+}
 _INDICES: dict[str, Callable[[Instruction, int], IndexMap | None]] = {
     "tuple": index_tuple,
     "add-dependency": index_identity,
@@ -258,6 +264,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             expensive=None if _opcode in _CALLS else cheap,
             omitted=_OMITTED.get(_opcode, omitted.anew),
             given=_GIVEN.get(_opcode),
+            calls=_CALLS.get(_opcode),
             is_free=_opcode not in _LAUNCHES,
             hands_on=_opcode not in _DECIDES,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import constant, dimensions, identity, variable
-from hlo_opt.ops import convert_numeric
+from hlo_opt.ops import calling, convert_numeric
 from hlo_opt.ops.elementwise import (
     INTEGERS,
     array_operands,
@@ -310,6 +310,7 @@ register(
         flops=lambda instruction: float(
             instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
         ),
+        calls=calling.scalars,
         # what its computation does has tolerances of its own
         tolerance=lambda element_type: 0.0,
     )

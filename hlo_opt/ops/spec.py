@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     ArrayValue = np.ndarray[Any, np.dtype[Any]] | tuple["ArrayValue", ...]
+
+
+Calling = tuple[Computation, Sequence[Shape | None], Shape | None]
 
 
 class OpKind(enum.Enum):
@@ -121,6 +124,8 @@ class OpSpec:
     hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
     omitted     (instruction, inferred shape) -> the shape where text leaves it out, with its layout; None: operands and attributes do not imply it
     given       the shape that the operands give, whatever the text says
+    calls       the computations that it calls, with the shapes that each one is given (None: any) and the one that it must give (None: any);
+                raises ShapeError where there are not as many operands as computations. None: nothing is known of them
     spread      how bounds of an elementwise operation go through it
     is_slow     its NumPy meaning takes some six times as long for an element as an addition
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
@@ -144,6 +149,7 @@ class OpSpec:
     spread: Spreading = UNKNOWN
     omitted: Omitted | None = anew
     given: Callable[[Instruction], Shape] | None = None
+    calls: Callable[[Instruction], Iterable[Calling]] | None = None
     commutative: bool = False
     side_effects: bool = False
     expensive: Callable[[Instruction], bool] | None = None
