@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from hlo_opt.evaluate.program import Program, Step
 from hlo_opt.evaluate.scratch import scratch_bytes
-from hlo_opt.evaluate.strides import VIEWS, Strides, row_major, viewed
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ops import find
 from hlo_opt.ops.control import branches
 from hlo_opt.ops.dynamic import takes_dynamic
+from hlo_opt.ops.strides import Strides, row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +137,9 @@ class _Run:
             return self.returned(inner, [leaf for value in operands for leaf in value])
         if takes_dynamic(instruction):
             return self.fresh(instruction, bytes_of(shape))
-        if opcode in VIEWS and shape.is_array:
-            is_view, strides = viewed(instruction, operands[0][0].strides)
+        spec = find(opcode)
+        if spec is not None and spec.view is not None and shape.is_array:
+            is_view, strides = spec.view(instruction, operands[0][0].strides)
             if is_view:
                 return (Leaf(operands[0][0].buffers, strides),)
             return self.fresh(instruction, 0)

@@ -140,6 +140,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             index=lambda instruction, number: None,
             flops=no_flops,
             tolerance=rounded(64) if "reduce" in _opcode else bit_exact,
+            scratch=lazy("scratch_numpy", "applied") if _opcode in ("all-reduce", "reduce-scatter") else None,
             calls=calling.pairs if "to_apply" in _attributes else None,
             side_effects=True,
             is_library=True,

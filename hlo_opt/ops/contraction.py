@@ -151,6 +151,7 @@ register(
         flops=flops_dot,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "product"),
     )
 )
 register(
@@ -164,6 +165,7 @@ register(
         flops=flops_dot,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "grouped"),
     )
 )
 register(
@@ -177,6 +179,7 @@ register(
         flops=flops_dot,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "grouped"),
     )
 )
 register(
@@ -199,5 +202,6 @@ register(
         flops=flops_convolution,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "convolution"),
     )
 )

@@ -265,6 +265,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             omitted=_OMITTED.get(_opcode, omitted.anew),
             given=_GIVEN.get(_opcode),
             calls=_CALLS.get(_opcode),
+            ways=lazy("ways_numpy", _opcode.upper()) if _opcode in _DECIDES else None,
             is_free=_opcode not in _LAUNCHES,
             hands_on=_opcode not in _DECIDES,
         )

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import identity
 from hlo_opt.ops import omitted as omitted_shapes
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Lowering
 from hlo_opt.ops.numeric import Call, narrow, widen
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
@@ -49,6 +50,8 @@ def elementwise(
     attributes: Mapping[str, bool] | None = None,
     spread: Spreading = UNKNOWN,
     slow: bool = False,
+    one_step: bool = False,
+    ways: str = "",
     omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
 ) -> OpSpec:
     """Declare an elementwise opcode and put it into the table.
@@ -65,6 +68,8 @@ def elementwise(
     complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
     spread     how bounds go through it
+    one_step   whether the meaning is one NumPy function; others make some arrays on the way
+    ways       the name of its ways in `ways_numpy`, if it has any
     slow, omitted  as in OpSpec
     Raises ValueError when the opcode is in the table already.
     """
@@ -77,7 +82,7 @@ def elementwise(
             attributes or {},
             accepts,
             infer=infer or _infer(opcode, accepts, result),
-            evaluate=Evaluation(meaning, precision),
+            evaluate=Evaluation(meaning, precision, one_step),
             index=index or elementwise_index,
             cuda=lowering,
             flops=lambda instruction: float(instruction.shape.element_count),
@@ -87,6 +92,7 @@ def elementwise(
             spread=spread,
             is_slow=slow,
             omitted=omitted,
+            ways=lazy("ways_numpy", ways) if ways else None,
         )
     )
 
@@ -97,6 +103,7 @@ class Evaluation:
 
     meaning: Meaning
     precision: Precision = "f32"
+    one_step: bool = False
 
     def __call__(self, evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
         import numpy as np

@@ -18,6 +18,7 @@ from hlo_opt.ops.elementwise import (
     same_type,
 )
 from hlo_opt.ops.elementwise_arithmetic import every
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
 from hlo_opt.ops.omitted import as_operand
 from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
@@ -51,6 +52,7 @@ elementwise(
     "convert",
     1,
     convert_numeric.convert,
+    one_step=True,
     omitted=None,
     spread=Spreading(
         interval("convert"),
@@ -175,6 +177,7 @@ elementwise(
     "real",
     1,
     lambda call, x: call.np.real(x),
+    one_step=True,
     spread=BY_PARTS,
     accepts=("float", "complex"),
     result="real",
@@ -185,6 +188,7 @@ elementwise(
     "imag",
     1,
     lambda call, x: call.np.imag(x),
+    one_step=True,
     spread=BY_PARTS,
     accepts=("float", "complex"),
     result="real",
@@ -313,5 +317,6 @@ register(
         calls=calling.scalars,
         # what its computation does has tolerances of its own
         tolerance=lambda element_type: 0.0,
+        scratch=lazy("scratch_numpy", "applied"),
     )
 )

@@ -25,6 +25,7 @@ def _function(
     complex_name: str = "",
     spread: Spreading = RISING,
     slow: bool = True,
+    one_step: bool = True,
 ) -> None:
     """A function of one real or complex number that NumPy and C both have; `complex_name` is the kernels' helper for complex numbers, where there is one."""
     elementwise(
@@ -33,6 +34,7 @@ def _function(
         lambda call, x: getattr(call.np, numpy_name)(x),
         spread=spread,
         slow=slow,
+        one_step=one_step,
         accepts=REALS,
         cuda={"float": f"{c_name}{{F}}({{0}})", **({"complex": in_double(complex_name)} if complex_name else {})},
         ulp=ulp,
@@ -42,11 +44,11 @@ def _function(
     )
 
 
-_function("acos", "arccos", "acos", 3, spread=FALLING)
-_function("acosh", "arccosh", "acosh", 5, slow=False)
-_function("asin", "arcsin", "asin", 3)
-_function("asinh", "arcsinh", "asinh", 4, slow=False)
-_function("atanh", "arctanh", "atanh", 4, slow=False)
+_function("acos", "arccos", "acos", 3, spread=FALLING, one_step=False)
+_function("acosh", "arccosh", "acosh", 5, slow=False, one_step=False)
+_function("asin", "arcsin", "asin", 3, one_step=False)
+_function("asinh", "arcsinh", "asinh", 4, slow=False, one_step=False)
+_function("atanh", "arctanh", "atanh", 4, slow=False, one_step=False)
 _function("cosine", "cos", "cos", 3, cost="cheap", complex_name="hlo_cosine", spread=one("cosine"))
 _function("cosh", "cosh", "cosh", 3, complex_name="hlo_hyperbolic_cosine", spread=one("cosh"), slow=False)
 _function("exponential", "exp", "exp", 3, complex_name="hlo_exponential")
@@ -61,6 +63,7 @@ elementwise(
     "log-plus-one",
     1,
     numeric.log_plus_one,
+    one_step=True,
     spread=RISING,
     slow=True,
     accepts=REALS,
@@ -173,6 +176,8 @@ for _opcode, _name, _c in (
         1,
         lambda call, x, name=_name: getattr(call.np, name)(x),
         spread=STEPS,
+        ways="ROUNDING",
+        one_step=True,
         accepts=("float",),
         cuda={"float": f"{_c}{{F}}({{0}})"},
     )
@@ -180,6 +185,7 @@ elementwise(
     "round-nearest-afz",
     1,
     numeric.round_away,
+    ways="ROUNDING",
     spread=STEPS,
     accepts=("float",),
     cuda={"float": "round{F}({0})"},
@@ -188,6 +194,8 @@ elementwise(
     "is-finite",
     1,
     lambda call, x: call.np.isfinite(x),
+    one_step=True,
+    ways="TRUTH",
     spread=one("is_finite", decides=always),
     accepts=("float",),
     result="pred",

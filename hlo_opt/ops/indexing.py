@@ -32,6 +32,7 @@ from hlo_opt.ops.shapes import (
     similar,
 )
 from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+from hlo_opt.ops.strides import dynamic_slice
 
 
 def _check_starts(instruction: Instruction, first: int, rank: int) -> None:
@@ -321,6 +322,8 @@ def _register() -> None:
                 flops=no_flops,
                 tolerance=bit_exact,
                 expensive=cheap,
+                view=dynamic_slice if opcode == "dynamic-slice" else None,
+                ways=lazy("ways_numpy", "INDICES") if opcode in ("dynamic-slice", "dynamic-update-slice") else None,
                 omitted=omitted.set_dimension_size if opcode == "set-dimension-size" else omitted.anew,
                 is_free=opcode == "get-dimension-size",
             )
@@ -349,6 +352,8 @@ register(
         cuda=lower_gather,
         flops=no_flops,
         tolerance=bit_exact,
+        scratch=lazy("scratch_numpy", "gather"),
+        ways=lazy("ways_numpy", "INDICES"),
     )
 )
 register(
@@ -373,5 +378,7 @@ register(
         tolerance=rounded(64),
         is_planned=True,
         omitted=omitted.as_operand(every=True),
+        scratch=lazy("scratch_numpy", "scatter"),
+        ways=lazy("ways_numpy", "INDICES"),
     )
 )

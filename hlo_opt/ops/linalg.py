@@ -146,6 +146,7 @@ for _opcode, _arity, _accepts, _attributes, _infer, _flops in (
             flops=_flops,
             # factorizations magnify errors by the condition of their matrix; the others add up
             tolerance=rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
+            scratch=lazy("scratch_numpy", "wide_copies"),
             omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),
             is_library=True,
         )

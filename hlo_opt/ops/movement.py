@@ -10,7 +10,7 @@ import functools
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
-from hlo_opt.ops import omitted
+from hlo_opt.ops import omitted, strides
 from hlo_opt.ops.elementwise import NUMBERS, check_kind
 from hlo_opt.ops.elementwise_convert import bits_text, value_text
 from hlo_opt.ops.guards import guard, never, zero
@@ -327,6 +327,14 @@ def _register() -> None:
         "transpose": omitted.transpose,
         "reverse": omitted.as_operand(),
     }
+    views = {
+        "broadcast": strides.broadcast,
+        "reshape": strides.reshape,
+        "bitcast": strides.bitcast,
+        "transpose": strides.transpose,
+        "slice": strides.slice_,
+        "reverse": strides.reverse,
+    }
     for opcode, (infer, index, cuda, attributes) in rows.items():
         register(
             OpSpec(
@@ -344,6 +352,7 @@ def _register() -> None:
                 expensive=cheap,
                 is_free=opcode == "bitcast",
                 hands_on=opcode == "iota",
+                view=views.get(opcode),
                 omitted=lying.get(opcode, omitted.anew),
             )
         )

@@ -125,6 +125,7 @@ register(
         own_kernel=True,
         is_slow=True,
         omitted=omitted.as_operand(every=True),
+        scratch=lazy("scratch_numpy", "sort"),
     )
 )
 register(
@@ -141,6 +142,7 @@ register(
         tolerance=bit_exact,
         is_library=True,
         own_kernel=True,
+        scratch=lazy("scratch_numpy", "sort"),
     )
 )
 register(
@@ -158,5 +160,6 @@ register(
         is_library=True,
         own_kernel=True,
         omitted=omitted.as_operand(),
+        scratch=lazy("scratch_numpy", "scatter"),
     )
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
 
 ALGORITHMS = {"rng_default": "philox", "rng_philox": "philox", "rng_three_fry": "threefry"}
@@ -113,6 +114,7 @@ register(
         expensive=lambda instruction: True,
         is_slow=True,
         omitted=None,
+        scratch=lazy("scratch_numpy", "random"),
     )
 )
 

@@ -221,6 +221,7 @@ register(
         cuda=lower_reduce,
         flops=flops_reduce,
         tolerance=rounded(64),
+        scratch=lazy("scratch_numpy", "reduce"),
     )
 )
 register(
@@ -236,6 +237,7 @@ register(
         flops=flops_reduce_window,
         tolerance=rounded(64),
         omitted=omitted.of_initial_value,
+        scratch=lazy("scratch_numpy", "reduce_window"),
     )
 )
 register(

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
 from hlo_opt.ops.device import Device
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Lowering
 from hlo_opt.ops.omitted import Omitted, anew
 from hlo_opt.ops.spreading import UNKNOWN, Spreading
+from hlo_opt.ops.strides import Strides
 from hlo_opt.ops.wishes import RULES, Rule
 
 if TYPE_CHECKING:
@@ -126,6 +128,9 @@ class OpSpec:
     given       the shape that the operands give, whatever the text says
     calls       the computations that it calls, with the shapes that each one is given (None: any) and the one that it must give (None: any);
                 raises ShapeError where there are not as many operands as computations. None: nothing is known of them
+    scratch     bytes that `evaluate` takes besides operands and result (`scratch_numpy`); None: none
+    ways        the ways that a run can go there (`ways_numpy`)
+    view        for a result that NumPy makes without copying, from the strides of its first operand: see `hlo_opt.ops.strides`
     spread      how bounds of an elementwise operation go through it
     is_slow     its NumPy meaning takes some six times as long for an element as an addition
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
@@ -146,6 +151,9 @@ class OpSpec:
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
     samples: Rule | None = None
+    scratch: Callable[[Instruction, int], int] | None = None
+    ways: lazy | None = None
+    view: Callable[[Instruction, Strides], tuple[bool, Strides]] | None = None
     spread: Spreading = UNKNOWN
     omitted: Omitted | None = anew
     given: Callable[[Instruction], Shape] | None = None
