@@ -23,6 +23,12 @@ def is_free(opcode: str) -> bool:
     return spec is not None and spec.is_free
 
 
+def is_identity(opcode: str) -> bool:
+    """Whether operations of an opcode are their first operand as it is, such as a barrier."""
+    spec = find(opcode)
+    return spec is not None and spec.is_identity
+
+
 def launches(instruction: Instruction) -> bool:
     """Whether the instruction launches work: a kernel or a library call."""
     return not is_free(instruction.opcode) and not instruction.opcode.endswith("-done")

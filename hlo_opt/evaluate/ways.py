@@ -11,6 +11,7 @@ from hlo_opt.evaluate.wanted import DEEPEST, first_leaf, known_bounds, leaves
 from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
+from hlo_opt.ops.sets import APPLIED
 from hlo_opt.ops.ways_numpy import ENDS, RUNS, Ways
 from hlo_opt.ops.wishes import Bounds, is_special
 
@@ -97,7 +98,7 @@ class _Taint:
             return frozenset(place - start for place in operands[0] if 0 <= place - start < len(everything))
         if depth > DEEPEST:
             return everything
-        if instruction.opcode in ("call", "fusion", "map"):
+        if instruction.opcode in APPLIED or instruction.opcode == "map":
             return self.visit(next(instruction.called()), operands, depth + 1)
         if instruction.opcode == "while":
             return self._loop(instruction, operands[0], everything, depth)

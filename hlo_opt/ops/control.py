@@ -268,5 +268,6 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             ways=lazy("ways_numpy", _opcode.upper()) if _opcode in _DECIDES else None,
             is_free=_opcode not in _LAUNCHES,
             hands_on=_opcode not in _DECIDES,
+            is_identity=_infer is infer_operand,
         )
     )

@@ -326,6 +326,7 @@ def _register() -> None:
                 ways=lazy("ways_numpy", "INDICES") if opcode in ("dynamic-slice", "dynamic-update-slice") else None,
                 omitted=omitted.set_dimension_size if opcode == "set-dimension-size" else omitted.anew,
                 is_free=opcode == "get-dimension-size",
+                moves_data=opcode != "get-dimension-size",
             )
         )
 
@@ -354,6 +355,7 @@ register(
         tolerance=bit_exact,
         scratch=lazy("scratch_numpy", "gather"),
         ways=lazy("ways_numpy", "INDICES"),
+        moves_data=True,
     )
 )
 register(

@@ -352,6 +352,7 @@ def _register() -> None:
                 expensive=cheap,
                 is_free=opcode == "bitcast",
                 hands_on=opcode == "iota",
+                moves_data=opcode != "iota",
                 view=views.get(opcode),
                 omitted=lying.get(opcode, omitted.anew),
             )

@@ -134,6 +134,8 @@ class OpSpec:
     spread      how bounds of an elementwise operation go through it
     is_slow     its NumPy meaning takes some six times as long for an element as an addition
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
+    is_identity  its value is its first operand, in the same memory
+    moves_data  its result holds elements of its operands as they are, moved by fixed places or by indices
     samples     what it likes its operands to hold, where inputs are drawn: the rule of `hlo_opt.ops.wishes`, if none is given; None: any numbers
     """
 
@@ -168,6 +170,8 @@ class OpSpec:
     own_kernel: bool = False
     is_slow: bool = False
     hands_on: bool = False
+    is_identity: bool = False
+    moves_data: bool = False
 
     @property
     def runs_as(self) -> str:

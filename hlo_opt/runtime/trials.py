@@ -250,27 +250,8 @@ _FOLDING = frozenset(
     ["all-reduce", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter", "sort"]
 )
 
-_SKIPPED = frozenset(
-    [
-        "after-all",
-        "bitcast",
-        "broadcast",
-        "call",
-        "conditional",
-        "convert",
-        "copy",
-        "fusion",
-        "get-tuple-element",
-        "opt-barrier",
-        "parameter",
-        "partition-id",
-        "replica-id",
-        "reshape",
-        "tuple",
-        "while",
-    ]
-)
-"""What only hands on values, or whose computations are looked into."""
+_SKIPPED = frozenset({"bitcast", "broadcast", "convert", "copy", "reshape"})
+"""What hands on values besides control flow, whose computations are looked into."""
 
 
 def trials(instruction: Instruction) -> Iterator[Trial]:
@@ -283,7 +264,9 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
     spec = find(i.opcode)
     if i.opcode in _SKIPPED or spec is None or not all(leaf.is_array for leaf in i.shape.leaves()):
         return
-    if i.opcode == "constant":
+    if spec.kind is OpKind.CONTROL and i.literal is None:
+        return
+    if i.literal is not None:
         yield from _constants(i)
     elif i.opcode == "compare":
         if i.operands[0] is i.operands[1]:

@@ -31,6 +31,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.sets import IDEMPOTENT
 from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
@@ -298,7 +299,7 @@ _SPECIAL: dict[str, Callable[[Instruction, Evaluate], Evaluate | None]] = {
 def _together(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     """A collective: every device brings all rows, certain or not, as another one may not be certain of them. Sums have an open order."""
     called = next(instruction.called(), None)
-    adds = called is not None and monoid(called) not in ("maximum", "minimum", "and", "or")
+    adds = called is not None and monoid(called) not in IDEMPOTENT
     adds = adds and any(leaf.is_array and leaf.type.is_float for leaf in instruction.shape.leaves())
     target = sums.retyped(instruction, F64) if adds else instruction
     run_wide = face(target) if adds else evaluate

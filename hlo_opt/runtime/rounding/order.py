@@ -17,7 +17,7 @@ from hlo_opt.ops import find
 from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.ordering_numpy import comparisons
-from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.reducers import MONOIDS, monoid
 from hlo_opt.ops.reduction import reduced
 from hlo_opt.ops.spec import OpKind
 from hlo_opt.ops.spread_numpy import (
@@ -242,7 +242,7 @@ def _sums(reducer: Computation) -> Any:
     half = len(root.operands)
     for k, leaf in enumerate(root.operands):
         numbers = {o.parameter_number for o in leaf.operands}
-        if leaf.opcode not in ("add", "maximum", "minimum", "multiply", "and", "or") or numbers != {k, half + k}:
+        if leaf.opcode not in MONOIDS or leaf.opcode == "xor" or numbers != {k, half + k}:
             return None
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> list[Value]:

@@ -26,6 +26,7 @@ from hlo_opt.ops.accumulation import is_wide
 from hlo_opt.ops.folding import combine, ufunc_of
 from hlo_opt.ops.reducers import monoid, picks
 from hlo_opt.ops.reduction import reduced
+from hlo_opt.ops.sets import EXTREMES
 from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
@@ -366,7 +367,7 @@ def reduction(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     if name == "multiply" and leaf.type.is_float:
         return _product_of(instruction, evaluate, terms)
     ufunc = ufunc_of(reducer, leaf.type)
-    rising = name in ("maximum", "minimum") or (leaf.type.kind == "pred" and name in ("and", "or", "add", "multiply"))
+    rising = name in EXTREMES or (leaf.type.kind == "pred" and name != "xor")
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
@@ -464,7 +465,7 @@ def windows(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     if name == "add" and leaf.type.kind != "pred":
         terms = math.prod(w.size for w in window(instruction, leaf.rank))
         return added(instruction, evaluate, lambda arrays: float(terms))
-    if name in ("maximum", "minimum") or leaf.type.kind == "pred":
+    if name in EXTREMES or leaf.type.kind == "pred":
         return rising(instruction, evaluate)
     return None
 
@@ -505,7 +506,7 @@ def scatter(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
         return None
     element_type = instruction.shape.type
     exact = rising(instruction, evaluate)
-    if picks(combiner) is not None or monoid(combiner) in ("maximum", "minimum"):
+    if picks(combiner) is not None or monoid(combiner) in EXTREMES:
         chosen = exact
     elif monoid(combiner) == "add" and element_type.is_complex:
         return by_parts(instruction, scatter)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops.sets import results_of
 from hlo_opt.ops.spread_numpy import HIGH, LOW, Spread
 from hlo_opt.runtime.differences import LOOSE_SHARE, Enclosure, OutputReport, compare_output
 from hlo_opt.runtime.rounding.analysis import Analysis
@@ -83,8 +84,7 @@ def unread(module: Module) -> frozenset[int]:
     entry = module.entry
     if not any(leaf.is_array and leaf.element_count for p in entry.parameters for leaf in p.shape.leaves()):
         return frozenset()
-    root = entry.root
-    parts = list(root.operands) if root.opcode == "tuple" else [root]
+    parts = results_of(entry)
     found: set[int] = set()
     number = 0
     for part in parts:
