@@ -5,15 +5,14 @@ Source of the config: xla/service/while_loop_trip_count_annotator.cc; of the pat
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from hlo_opt.analysis.facts import is_identity
 from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops.call_config import field
 from hlo_opt.ops.sets import body_of
 
-_KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)"?')
 _SAME_SCALAR = frozenset({"bitcast", "reshape"})
 
 
@@ -29,9 +28,8 @@ class Traced:
 
 def known_trip_count(loop: Instruction) -> int | None:
     """The count that a while's backend config states."""
-    config = loop.attributes.get("backend_config")
-    found = _KNOWN.search(config.text.replace('\\"', '"')) if config is not None else None
-    return int(found[1]) if found else None
+    found = field(loop, "known_trip_count", "n")
+    return int(found) if found is not None and found.isdecimal() else None
 
 
 def trip_count(loop: Instruction) -> int | None:

@@ -52,6 +52,7 @@ def elementwise(
     slow: bool = False,
     one_step: bool = False,
     ways: str = "",
+    aligned: Callable[[Instruction, int | None], bool] | None = None,
     omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
 ) -> OpSpec:
     """Declare an elementwise opcode and put it into the table.
@@ -70,7 +71,7 @@ def elementwise(
     spread     how bounds go through it
     one_step   whether the meaning is one NumPy function; others make some arrays on the way
     ways       the name of its ways in `ways_numpy`, if it has any
-    slow, omitted  as in OpSpec
+    slow, omitted, aligned  as in OpSpec
     Raises ValueError when the opcode is in the table already.
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
@@ -92,6 +93,7 @@ def elementwise(
             spread=spread,
             is_slow=slow,
             omitted=omitted,
+            aligned=aligned,
             ways=lazy("ways_numpy", ways) if ways else None,
         )
     )

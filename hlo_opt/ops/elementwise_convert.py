@@ -7,7 +7,7 @@ from typing import Any
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import constant, dimensions, identity, variable
-from hlo_opt.ops import calling, convert_numeric
+from hlo_opt.ops import calling, convert_numeric, element_use
 from hlo_opt.ops.elementwise import (
     INTEGERS,
     array_operands,
@@ -266,6 +266,7 @@ elementwise(
     "bitcast-convert",
     1,
     convert_numeric.bitcast_convert,
+    aligned=element_use.same_width,
     omitted=None,
     spread=one("reinterpreted", integer=interval("reinterpreted")),
     accepts=EVERYTHING,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
-from hlo_opt.ops import omitted
+from hlo_opt.ops import element_use, omitted
 from hlo_opt.ops.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.guards import difference, guard, never, zero
 from hlo_opt.ops.lazy import lazy
@@ -307,6 +307,7 @@ def _register() -> None:
         "get-dimension-size": (infer_get_dimension_size, lambda instruction, number: None, lower_get_dimension_size),
         "dynamic-reshape": (infer_dynamic_reshape, index_dynamic_reshape, lower_dynamic_reshape),
     }
+    reuses = {"dynamic-slice": element_use.behind_first, "dynamic-update-slice": element_use.behind_second}
     for opcode, (arity, attributes) in rows.items():
         infer, index, cuda = faces[opcode]
         register(
@@ -327,6 +328,8 @@ def _register() -> None:
                 omitted=omitted.set_dimension_size if opcode == "set-dimension-size" else omitted.anew,
                 is_free=opcode == "get-dimension-size",
                 moves_data=opcode != "get-dimension-size",
+                aligned=element_use.first if opcode == "dynamic-update-slice" else None,
+                reuses=reuses.get(opcode),
             )
         )
 
@@ -356,6 +359,7 @@ register(
         scratch=lazy("scratch_numpy", "gather"),
         ways=lazy("ways_numpy", "INDICES"),
         moves_data=True,
+        reuses=element_use.behind_first,
     )
 )
 register(
@@ -382,5 +386,6 @@ register(
         omitted=omitted.as_operand(every=True),
         scratch=lazy("scratch_numpy", "scatter"),
         ways=lazy("ways_numpy", "INDICES"),
+        reuses=element_use.never,
     )
 )

@@ -10,7 +10,7 @@ import functools
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
-from hlo_opt.ops import omitted, strides
+from hlo_opt.ops import element_use, omitted, strides
 from hlo_opt.ops.elementwise import NUMBERS, check_kind
 from hlo_opt.ops.elementwise_convert import bits_text, value_text
 from hlo_opt.ops.guards import guard, never, zero
@@ -335,6 +335,7 @@ def _register() -> None:
         "slice": strides.slice_,
         "reverse": strides.reverse,
     }
+    reuses = {"broadcast": None, "iota": None, "pad": element_use.behind_first}
     for opcode, (infer, index, cuda, attributes) in rows.items():
         register(
             OpSpec(
@@ -353,6 +354,7 @@ def _register() -> None:
                 is_free=opcode == "bitcast",
                 hands_on=opcode == "iota",
                 moves_data=opcode != "iota",
+                reuses=reuses.get(opcode, element_use.never),
                 view=views.get(opcode),
                 omitted=lying.get(opcode, omitted.anew),
             )

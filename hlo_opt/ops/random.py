@@ -12,6 +12,7 @@ from typing import Any
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
+from hlo_opt.ops import element_use
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
 
@@ -158,6 +159,7 @@ register(
         side_effects=True,
         expensive=lambda instruction: True,
         omitted=None,
+        aligned=element_use.always,
     )
 )
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
-from hlo_opt.ops import omitted
+from hlo_opt.ops import element_use, omitted
 from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.guards import guard, never
 from hlo_opt.ops.lazy import lazy
@@ -222,6 +222,7 @@ register(
         flops=flops_reduce,
         tolerance=rounded(64),
         scratch=lazy("scratch_numpy", "reduce"),
+        reuses=element_use.second_half,
     )
 )
 register(

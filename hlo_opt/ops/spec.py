@@ -136,6 +136,9 @@ class OpSpec:
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
     is_identity  its value is its first operand, in the same memory
     moves_data  its result holds elements of its operands as they are, moved by fixed places or by indices
+    aligned     whether an element of the result reads the elements at its own index only, of an operand by number or of all of them; None: as the
+                kind says
+    reuses      whether an element of an operand may be read for several of the result; None: unless it is aligned
     samples     what it likes its operands to hold, where inputs are drawn: the rule of `hlo_opt.ops.wishes`, if none is given; None: any numbers
     """
 
@@ -171,6 +174,8 @@ class OpSpec:
     is_slow: bool = False
     hands_on: bool = False
     is_identity: bool = False
+    aligned: Callable[[Instruction, int | None], bool] | None = None
+    reuses: Callable[[Instruction, int], bool] | None = None
     moves_data: bool = False
 
     @property
