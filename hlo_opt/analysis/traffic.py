@@ -10,9 +10,9 @@ from hlo_opt.analysis.facts import is_boundary_fusion, is_free, launches
 from hlo_opt.analysis.transposes import moves_data
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
+from hlo_opt.ops import find
 from hlo_opt.ops.sets import results_of
 
-_PART = frozenset({"slice", "dynamic-slice", "gather"})
 _FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 POINTER = 8
 """Bytes of an element in a tuple's index table, as XLA's cost analysis counts them (HandleTuple)."""
@@ -32,7 +32,8 @@ def _read(instruction: Instruction, number: int) -> float:
     """Bytes read of one operand by a plain instruction."""
     operand = instruction.operands[number].shape
     opcode = instruction.opcode
-    if number == 0 and opcode in _PART:
+    spec = find(opcode)
+    if number == 0 and spec is not None and spec.reads_part:
         return float(byte_size(instruction.shape))
     if number == 0 and opcode == "dynamic-update-slice":
         return 0.0

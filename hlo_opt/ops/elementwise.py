@@ -52,6 +52,7 @@ def elementwise(
     slow: bool = False,
     one_step: bool = False,
     ways: str = "",
+    plain: str = "",
     aligned: Callable[[Instruction, int | None], bool] | None = None,
     omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
 ) -> OpSpec:
@@ -71,6 +72,7 @@ def elementwise(
     spread     how bounds go through it
     one_step   whether the meaning is one NumPy function; others make some arrays on the way
     ways       the name of its ways in `ways_numpy`, if it has any
+    plain      the name of its function in `plain_numpy`, if it has one
     slow, omitted, aligned  as in OpSpec
     Raises ValueError when the opcode is in the table already.
     """
@@ -95,6 +97,7 @@ def elementwise(
             omitted=omitted,
             aligned=aligned,
             ways=lazy("ways_numpy", ways) if ways else None,
+            plain=lazy("plain_numpy", plain) if plain else None,
         )
     )
 

@@ -329,6 +329,7 @@ def _register() -> None:
                 is_free=opcode == "get-dimension-size",
                 moves_data=opcode != "get-dimension-size",
                 aligned=element_use.first if opcode == "dynamic-update-slice" else None,
+                reads_part=opcode == "dynamic-slice",
                 reuses=reuses.get(opcode),
             )
         )
@@ -359,6 +360,7 @@ register(
         scratch=lazy("scratch_numpy", "gather"),
         ways=lazy("ways_numpy", "INDICES"),
         moves_data=True,
+        reads_part=True,
         reuses=element_use.behind_first,
     )
 )

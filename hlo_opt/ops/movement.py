@@ -335,6 +335,7 @@ def _register() -> None:
         "slice": strides.slice_,
         "reverse": strides.reverse,
     }
+    at_once = {"broadcast", "concatenate", "reshape", "reverse", "slice", "transpose"}
     reuses = {"broadcast": None, "iota": None, "pad": element_use.behind_first}
     for opcode, (infer, index, cuda, attributes) in rows.items():
         register(
@@ -354,6 +355,8 @@ def _register() -> None:
                 is_free=opcode == "bitcast",
                 hands_on=opcode == "iota",
                 moves_data=opcode != "iota",
+                rows=lazy("rows_numpy", "slice_" if opcode == "slice" else opcode) if opcode in at_once else None,
+                reads_part=opcode == "slice",
                 reuses=reuses.get(opcode, element_use.never),
                 view=views.get(opcode),
                 omitted=lying.get(opcode, omitted.anew),

@@ -21,6 +21,11 @@ def monoid(computation: Computation) -> str | None:
     return root.opcode if same else None
 
 
+def adds(computation: Computation) -> bool:
+    """Whether the computation adds two numbers, or two truth values."""
+    return monoid(computation) == "add"
+
+
 def picks(computation: Computation) -> int | None:
     """The number of the parameter that the computation returns as it is (1 for a scatter that overwrites), or None."""
     return computation.root.parameter_number

@@ -128,14 +128,17 @@ class OpSpec:
     given       the shape that the operands give, whatever the text says
     calls       the computations that it calls, with the shapes that each one is given (None: any) and the one that it must give (None: any);
                 raises ShapeError where there are not as many operands as computations. None: nothing is known of them
+    plain       the NumPy function of two operands of one type that does the same as `evaluate`, where there is one (`plain_numpy`)
     scratch     bytes that `evaluate` takes besides operands and result (`scratch_numpy`); None: none
     ways        the ways that a run can go there (`ways_numpy`)
     view        for a result that NumPy makes without copying, from the strides of its first operand: see `hlo_opt.ops.strides`
+    rows        moves all rows of spreads at once (`rows_numpy`); None: one after another
     spread      how bounds of an elementwise operation go through it
     is_slow     its NumPy meaning takes some six times as long for an element as an addition
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
     is_identity  its value is its first operand, in the same memory
     moves_data  its result holds elements of its operands as they are, moved by fixed places or by indices
+    reads_part  of its first operand it reads as many elements as it gives
     aligned     whether an element of the result reads the elements at its own index only, of an operand by number or of all of them; None: as the
                 kind says
     reuses      whether an element of an operand may be read for several of the result; None: unless it is aligned
@@ -156,9 +159,11 @@ class OpSpec:
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
     samples: Rule | None = None
+    plain: Callable[[Instruction], Callable[..., Any] | None] | None = None
     scratch: Callable[[Instruction, int], int] | None = None
     ways: lazy | None = None
     view: Callable[[Instruction, Strides], tuple[bool, Strides]] | None = None
+    rows: Callable[[Instruction, list[Any]], Any] | None = None
     spread: Spreading = UNKNOWN
     omitted: Omitted | None = anew
     given: Callable[[Instruction], Shape] | None = None
@@ -174,6 +179,7 @@ class OpSpec:
     is_slow: bool = False
     hands_on: bool = False
     is_identity: bool = False
+    reads_part: bool = False
     aligned: Callable[[Instruction, int | None], bool] | None = None
     reuses: Callable[[Instruction, int], bool] | None = None
     moves_data: bool = False
