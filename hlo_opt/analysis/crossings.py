@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hlo_opt.analysis.facts import launches
+from hlo_opt.analysis.facts import is_identity, launches
 from hlo_opt.ir import Computation, Instruction, Module, Shape
-from hlo_opt.ir.walk import executed_computations
-
-HANDED_ON = frozenset({"bitcast", "opt-barrier", "add-dependency"})
-"""Opcodes that hand on their first operand as it is."""
+from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
 
 INTO, BETWEEN, OUT = "into the first round", "from one round to the next", "out of the last round"
 
@@ -49,7 +46,7 @@ class Crossings:
         self._callers: dict[Computation, list[Instruction]] = {}
         for computation in executed_computations(module):
             for instruction in computation.instructions:
-                if instruction.opcode in ("while", "conditional", "call"):
+                if instruction.opcode in CONTROL_FLOW:
                     for called in dict.fromkeys(instruction.called()):
                         self._callers.setdefault(called, []).append(instruction)
 
@@ -79,14 +76,14 @@ class Crossings:
             operands = [value.operands[path[0]]] if path else value.operands
             for operand in operands:
                 yield operand, path[1:], None, ""
-        elif opcode in HANDED_ON and value.operands:
+        elif is_identity(opcode) or opcode == "bitcast":
             yield value.operands[0], path, None, ""
         elif opcode == "while":
             yield value.called_by("body").root, path, value, OUT
-        elif opcode in ("conditional", "call"):
+        elif opcode in CONTROL_FLOW:
             for called in value.called():
                 yield called.root, path, value, ""
-        elif opcode == "parameter":
+        elif value.parameter_number is not None:
             for caller in self._callers.get(value.computation, ()):
                 if caller.opcode == "while":
                     yield caller.operands[0], path, caller, INTO

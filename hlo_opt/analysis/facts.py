@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.call_config import field
 from hlo_opt.ops.opaque import says_side_effect
 from hlo_opt.text.chains import base_opcode
-
-_NO_SHAPE_CHANGE = frozenset({"copy", "rng"})
-
-_SINGLE_USE = frozenset(
-    {"bitcast", "concatenate", "reshape", "reverse", "slice", "transpose", "gather", "dynamic-slice"}
-)
-"""Each operand element is read at most once (xla/hlo/ir/hlo_instruction.cc, OperandElementUse)."""
 
 GENERIC_TRITON = "__triton"
 
@@ -21,6 +15,12 @@ def is_free(opcode: str) -> bool:
     """Whether operations of an opcode launch no work of their own."""
     spec = find(opcode)
     return spec is not None and spec.is_free
+
+
+def is_identity(opcode: str) -> bool:
+    """Whether operations of an opcode are their first operand as it is, such as a barrier."""
+    spec = find(opcode)
+    return spec is not None and spec.is_identity
 
 
 def launches(instruction: Instruction) -> bool:
@@ -72,34 +72,25 @@ def is_elementwise(instruction: Instruction, operand: int | None = None) -> bool
     Source: xla/hlo/ir/hlo_instruction.cc. A dynamic-update-slice is elementwise in its first operand, a bitcast-convert when widths match, a
     fusion when all that it holds is.
     """
-    opcode = instruction.opcode
-    if opcode == "dynamic-update-slice":
-        return operand == 0
-    if opcode == "bitcast-convert":
-        given = instruction.operands[0].shape
-        return given.is_array and instruction.shape.is_array and given.type.bits == instruction.shape.type.bits
-    if opcode == "map":
-        return instruction.shape.is_array
-    if opcode == "fusion":
-        return all(i.opcode == "parameter" or is_elementwise(i) for i in instruction.called_by("calls").instructions)
-    if opcode in _NO_SHAPE_CHANGE:
-        return True
-    spec = find(opcode)
-    return spec is not None and spec.kind is OpKind.ELEMENTWISE and bool(instruction.operands)
+    spec = find(instruction.opcode)
+    if spec is None:
+        return False
+    if spec.aligned is not None:
+        return spec.aligned(instruction, operand)
+    if spec.kind is OpKind.ELEMENTWISE:
+        return bool(instruction.operands)
+    if instruction.opcode == "fusion":
+        members = instruction.called_by("calls").instructions
+        return all(i.parameter_number is not None or is_elementwise(i) for i in members)
+    return False
 
 
 def reuses_elements(instruction: Instruction, operand: int) -> bool:
     """Whether an element of the operand may be read for more than one output element (OperandElementUse::kReuse)."""
-    opcode = instruction.opcode
-    if opcode in _SINGLE_USE:
-        return opcode in ("gather", "dynamic-slice") and operand > 0
-    if opcode == "pad":
-        return operand > 0
-    if opcode in ("reduce", "scatter"):
-        return opcode == "reduce" and operand >= len(instruction.operands) // 2
-    if opcode == "dynamic-update-slice":
-        return operand > 1
-    if opcode == "fusion":
+    spec = find(instruction.opcode)
+    if spec is not None and spec.reuses is not None:
+        return spec.reuses(instruction, operand)
+    if instruction.opcode == "fusion":
         return fusion_reuses_elements(instruction, operand)
     return not is_elementwise(instruction)
 
@@ -136,23 +127,7 @@ def true_rank(shape: Shape) -> int:
 
 def fusion_backend_kind(instruction: Instruction) -> str:
     """The kind in a fusion's backend config (`__triton`, `__triton_gemm`, `__cudnn$fusion`, ...); empty when there is none."""
-    found = instruction.attributes.get("backend_config")
-    if found is None:
-        return ""
-    text = found.text.replace('\\"', '"')
-    at = text.find('"fusion_backend_config"')
-    if at < 0:
-        return ""
-    at = text.find('"kind"', at)
-    if at < 0:
-        at = text.find("kind:", text.find('"fusion_backend_config"'))
-        if at < 0:
-            return ""
-        first = text.find('"', at)
-    else:
-        first = text.find('"', at + len('"kind"'))
-    last = text.find('"', first + 1)
-    return text[first + 1 : last] if 0 <= first < last else ""
+    return field(instruction, "fusion_backend_config", "kind") or ""
 
 
 def is_generic_triton(instruction: Instruction) -> bool:

@@ -10,6 +10,7 @@ from hlo_opt.analysis.facts import effectful_computations, elsewhere, is_boundar
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.sets import body_of
 
 GROWTH_LIMIT = 200_000
 """Instructions that inlining may add to a module before it stops: calls nested n deep, each twice, grow as 2^n."""
@@ -105,7 +106,9 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
 
 
 def _body(instruction: Instruction) -> Computation:
-    return instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
+    body = body_of(instruction)
+    assert body is not None
+    return body
 
 
 def _caller_counts(module: Module) -> Counter[Computation]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from hlo_opt.analysis.cluster import Cluster, Node
+from hlo_opt.analysis.cluster import NOTABLE, Cluster, Node
 from hlo_opt.analysis.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
 from hlo_opt.analysis.heroes import Emitter, emitter_of, heroes_of
 from hlo_opt.analysis.launch_reduction import reduction_dimensions
@@ -29,7 +29,6 @@ MAX_VECTOR_BYTES = 4
 SCATTER_WARPS = 4
 """Warps of a block that walks sorted scatter indices."""
 SCATTER_VECTOR_BITS = 128
-_MAY_DROP = frozenset({"sort", "dot", "concatenate", "reduce", "reduce-window"})
 
 
 def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
@@ -123,7 +122,7 @@ def _minor_size(transpose: Node) -> int:
 
 def _slower_unrolled(cluster: Cluster) -> bool:
     """MayCausePerformanceDropIfUnrolled."""
-    if _MAY_DROP.isdisjoint(cluster.opcodes):
+    if NOTABLE.isdisjoint(cluster.opcodes):
         return False
     for node in cluster.notable:
         if node.opcode in ("sort", "dot"):

@@ -5,14 +5,14 @@ Source of the config: xla/service/while_loop_trip_count_annotator.cc; of the pat
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_opt.analysis.facts import is_identity
 from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops.call_config import field
+from hlo_opt.ops.sets import body_of
 
-_KNOWN = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d+)"?')
-_UNCHANGED = frozenset({"copy", "opt-barrier"})
 _SAME_SCALAR = frozenset({"bitcast", "reshape"})
 
 
@@ -28,9 +28,8 @@ class Traced:
 
 def known_trip_count(loop: Instruction) -> int | None:
     """The count that a while's backend config states."""
-    config = loop.attributes.get("backend_config")
-    found = _KNOWN.search(config.text.replace('\\"', '"')) if config is not None else None
-    return int(found[1]) if found else None
+    found = field(loop, "known_trip_count", "n")
+    return int(found) if found is not None and found.isdecimal() else None
 
 
 def trip_count(loop: Instruction) -> int | None:
@@ -76,17 +75,16 @@ def trace(value: Traced) -> Traced:
     """Follow a value through copies, tuples, fusions and calls to the instruction that makes it."""
     while True:
         i, arguments, elements = value.instruction, value.arguments, value.elements
-        if i.opcode == "parameter" and arguments is not None:
-            argument = arguments[i.parameter_number or 0]
+        if i.parameter_number is not None and arguments is not None:
+            argument = arguments[i.parameter_number]
             value = Traced(argument.instruction, argument.arguments, argument.elements + elements)
         elif i.opcode == "get-tuple-element":
             value = Traced(i.operands[0], arguments, (*elements, i.attribute("index", int)))
         elif i.opcode == "tuple" and elements:
             value = Traced(i.operands[elements[-1]], arguments, elements[:-1])
-        elif i.opcode in _UNCHANGED or (i.opcode in _SAME_SCALAR and i.shape.element_count == 1):
+        elif i.opcode == "copy" or is_identity(i.opcode) or (i.opcode in _SAME_SCALAR and i.shape.element_count == 1):
             value = Traced(i.operands[0], arguments, elements)
-        elif i.opcode in ("fusion", "call"):
-            body = i.called_by("calls" if i.opcode == "fusion" else "to_apply")
+        elif (body := body_of(i)) is not None:
             value = Traced(body.root, tuple(Traced(o, arguments) for o in i.operands), elements)
         else:
             return value
@@ -100,7 +98,7 @@ def _operands(value: Traced) -> tuple[Traced, Traced]:
 def _loop_element(value: Traced, computation: Computation) -> tuple[int, ...] | None:
     """Which element of a loop's state a value is."""
     i = value.instruction
-    return value.elements if i.opcode == "parameter" and i.parent is computation else None
+    return value.elements if i.parameter_number is not None and i.parent is computation else None
 
 
 def _integer(value: Traced, loop: Instruction | None = None, computation: Computation | None = None) -> int | None:
@@ -113,7 +111,7 @@ def _integer(value: Traced, loop: Instruction | None = None, computation: Comput
                 return None
             value = trace(Traced(loop.operands[0], None, element))
     constant = value.instruction
-    if constant.opcode != "constant" or constant.literal is None or constant.literal.is_elided:
+    if constant.literal is None or constant.literal.is_elided:
         return None
     if not constant.shape.is_array or not constant.shape.type.is_integer or constant.shape.element_count != 1:
         return None

@@ -21,6 +21,7 @@ from hlo_opt.analysis.occurrences import Budget, Matching, Part, match
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, Shape
 from hlo_opt.ops import find
+from hlo_opt.ops.sets import APPLIED
 
 Value = int | tuple["Value", ...]
 """The number of an array (or token), or the numbers of a tuple's elements."""
@@ -70,7 +71,7 @@ def _role(instruction: Instruction) -> _Role:
     opcode = instruction.opcode
     if opcode in _ELSEWHERE:
         return _Role.ELSEWHERE
-    if opcode == "constant":
+    if instruction.literal is not None:
         return _Role.CONSTANT
     if opcode == "bitcast":
         return _Role.BITCAST
@@ -305,7 +306,7 @@ class Numbering:
             elif role is not _Role.OPAQUE:
                 value = self._computed(instruction, role, operands)
             if value is None:
-                inlined = opcode in ("fusion", "call") and is_looked_through(instruction)
+                inlined = opcode in APPLIED and is_looked_through(instruction)
                 called: list[Numbered] = []
                 for callee in instruction.called():
                     arguments = operands if inlined else None
@@ -368,8 +369,8 @@ class Numbering:
         """The value of any other instruction."""
         table = self.table
         opcode = i.opcode
-        if opcode == "parameter":
-            key = ("parameter", i.parameter_number, table.bare.number(i.shape))
+        if i.parameter_number is not None:
+            key = (opcode, i.parameter_number, table.bare.number(i.shape))
             return table.taken_apart(table.number(key, i), i.shape)
         if inlined:
             (body,) = called
@@ -408,7 +409,7 @@ class Numbering:
             assert isinstance(value, int)
             parts.extend(table.parts.get((value, dimension), (value,)))
         flat = tuple(parts)
-        number = table.number(("concatenate", dimension, *flat), i, flat)
+        number = table.number((i.opcode, dimension, *flat), i, flat)
         table.parts[number, dimension] = flat
         return number
 

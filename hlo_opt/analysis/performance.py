@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlo_opt.analysis.accesses import byte_size
-from hlo_opt.analysis.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
+from hlo_opt.analysis.cluster import NOTABLE, Cluster, Follower, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.facts import is_elementwise
 from hlo_opt.analysis.geometry import LaunchDimensions
 from hlo_opt.analysis.heroes import emitter_of, merged_view, writes_reduction
@@ -26,20 +26,7 @@ from hlo_opt.analysis.transposes import moves_minor
 from hlo_opt.analysis.utilization import ClusterUsage, Usage, Use, plain_usage
 from hlo_opt.ir import Instruction
 
-_SHAPES_KERNELS = frozenset(
-    {
-        "reduce",
-        "reduce-window",
-        "transpose",
-        "copy",
-        "concatenate",
-        "scatter",
-        "dynamic-update-slice",
-        "sort",
-        "dot",
-        "convolution",
-    }
-)
+_SHAPES_KERNELS = NOTABLE - {"pad"}
 """Operations that may decide how a kernel that holds them is launched, or whether it reads memory in order."""
 
 _MOVES = frozenset({"transpose", "copy"})

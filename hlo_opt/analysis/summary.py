@@ -14,6 +14,7 @@ from hlo_opt.analysis.performance import Priced
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.traffic import module_bytes
 from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.walk import CONTROL_FLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def executions(module: Module) -> tuple[dict[Computation, int], int]:
     while todo:
         computation = todo.pop()
         for instruction in computation.instructions:
-            if instruction.opcode not in ("while", "conditional", "call"):
+            if instruction.opcode not in CONTROL_FLOW:
                 continue
             factor = 1
             if instruction.opcode == "while":

@@ -17,6 +17,8 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
 from hlo_opt.analysis.timing import KernelEstimate, compute_ns, overlapped, read_ns, write_ns
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.call_config import field
 
 REGISTER_SHARE = 0.4
 """The share of a block's registers that a tile may fill."""
@@ -24,23 +26,6 @@ MAX_TILINGS = 20000
 """More tilings than this are not tried: no real kernel comes near, and the search must end."""
 _WARPS = ((256, 1), (1024, 2), (4096, 4))
 MOST_WARPS = 8
-_INDEXING_ONLY = frozenset(
-    {
-        "bitcast",
-        "broadcast",
-        "constant",
-        "dynamic-slice",
-        "dynamic-update-slice",
-        "gather",
-        "iota",
-        "pad",
-        "parameter",
-        "reshape",
-        "slice",
-        "transpose",
-        "tuple",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +40,15 @@ def configured_tiles(fusion: Instruction) -> TileSizes | None:
     """The tile and the warps in the backend config of a Triton fusion; None for other fusions, and where the config does not say."""
     if fusion.word("kind") != "kCustom" or fusion_backend_kind(fusion) != GENERIC_TRITON:
         return None
-    text = fusion.attributes["backend_config"].text.replace('\\"', '"')
-    sizes = re.search(r'"?output_tiles"?\s*:?\s*\[?\s*\{\s*"?sizes"?\s*:\s*\[([^\]]*)\]', text)
-    warps = re.search(r'"?num_warps"?\s*:\s*"?(\d{1,3})\b', text)
+    sizes, warps = field(fusion, "output_tiles", "sizes"), field(fusion, "num_warps") or ""
     if sizes is None:
         return None
-    written = [n.strip(' "') for n in sizes.group(1).split(",")] if sizes.group(1).strip() else []
+    written = [n.strip(' "') for n in sizes.split(",")] if sizes.strip() else []
     shape = fusion.shape
     if not shape.is_array or len(written) != shape.rank or not all(re.fullmatch(r"[1-9]\d{0,17}", n) for n in written):
         return None
     numbers = tuple(map(int, written))
-    return TileSizes(numbers, max(1, int(warps.group(1))) if warps else MOST_WARPS)
+    return TileSizes(numbers, max(1, int(warps)) if re.fullmatch(r"\d{1,3}", warps) else MOST_WARPS)
 
 
 _IMPOSSIBLE = KernelEstimate(math.inf, 0.0, 0.0, 0.0)
@@ -174,7 +157,8 @@ def _warps(largest: int) -> int:
 
 def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
     """Operations for one element of a tile (FlopsPerElement)."""
-    if instruction.opcode in _INDEXING_ONLY:
+    spec = find(instruction.opcode)
+    if spec is not None and (spec.moves_data or spec.kind in (OpKind.MOVEMENT, OpKind.CONTROL)):
         return 0.0
     if is_elementwise(instruction):
         return float(per_element(instruction, capability))

@@ -9,8 +9,10 @@ from hlo_opt.analysis.accesses import byte_size
 from hlo_opt.analysis.facts import is_boundary_fusion, is_free, launches
 from hlo_opt.analysis.transposes import moves_data
 from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.walk import CONTROL_FLOW
+from hlo_opt.ops import find
+from hlo_opt.ops.sets import results_of
 
-_PART = frozenset({"slice", "dynamic-slice", "gather"})
 _FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 POINTER = 8
 """Bytes of an element in a tuple's index table, as XLA's cost analysis counts them (HandleTuple)."""
@@ -30,7 +32,8 @@ def _read(instruction: Instruction, number: int) -> float:
     """Bytes read of one operand by a plain instruction."""
     operand = instruction.operands[number].shape
     opcode = instruction.opcode
-    if number == 0 and opcode in _PART:
+    spec = find(opcode)
+    if number == 0 and spec is not None and spec.reads_part:
         return float(byte_size(instruction.shape))
     if number == 0 and opcode == "dynamic-update-slice":
         return 0.0
@@ -67,8 +70,7 @@ def _of_fusion(fusion: Instruction) -> float:
             else:
                 whole = True
         total += byte_size(parameter.shape) if whole else 0
-    roots = list(body.root.operands) if body.root.opcode == "tuple" else [body.root]
-    return total + sum(_written_root(r) for r in roots)
+    return total + sum(_written_root(r) for r in results_of(body))
 
 
 def _written_root(root: Instruction) -> float:
@@ -89,7 +91,7 @@ def module_bytes(module: Module) -> float:
         for instruction in computation.instructions:
             if instruction.opcode == "conditional":
                 total += max((totals[c] for c in instruction.called()), default=0.0)
-            elif instruction.opcode in ("while", "call"):
+            elif instruction.opcode in CONTROL_FLOW:
                 total += sum(totals[c] for c in instruction.called())
             elif instruction.opcode == "tuple":
                 total += POINTER * len(instruction.operands)
@@ -112,6 +114,6 @@ def callees_first(module: Module) -> list[Computation]:
             done.add(computation)
             stack.append((computation, True))
             for instruction in computation.instructions:
-                if instruction.opcode in ("while", "conditional", "call"):
+                if instruction.opcode in CONTROL_FLOW:
                     stack.extend((c, False) for c in instruction.called())
     return found

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 from hlo_opt.evaluate.program import Program, Step
 from hlo_opt.evaluate.scratch import scratch_bytes
-from hlo_opt.evaluate.strides import VIEWS, Strides, row_major, viewed
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ops import find
 from hlo_opt.ops.control import branches
 from hlo_opt.ops.dynamic import takes_dynamic
+from hlo_opt.ops.sets import body_of
+from hlo_opt.ops.strides import Strides, row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,6 @@ def bytes_of(shape: Shape) -> int:
     return sum(max(0, leaf.byte_size) for leaf in shape.leaves() if leaf.is_array)
 
 
-_HANDED_ON = frozenset({"copy", "opt-barrier", "optimization-barrier", "domain", "add-dependency", "async-update"})
-"""Their value is that of the first operand, the same memory."""
-
-
 @dataclass
 class _Run:
     """Follows a program step by step."""
@@ -116,7 +114,8 @@ class _Run:
         """The value of a step; its own memory and what it takes on the way count for the peak."""
         instruction = step.instruction
         opcode, shape = instruction.opcode, instruction.shape
-        if step.is_taken or opcode in _HANDED_ON:
+        spec = find(opcode)
+        if step.is_taken or opcode == "copy" or (spec is not None and spec.is_identity):
             return operands[0]
         if opcode == "get-tuple-element":
             index = instruction.value("index", 0)
@@ -129,15 +128,15 @@ class _Run:
             return self.loop(instruction, operands[0])
         if opcode == "conditional":
             return self.choice(instruction, operands)
-        if opcode in ("call", "fusion"):
-            called = next(instruction.called())
+        called = body_of(instruction)
+        if called is not None:
             inner = self.known[called]
             self.mark(inner.peak, inner.at or instruction)
             return self.returned(inner, [leaf for value in operands for leaf in value])
         if takes_dynamic(instruction):
             return self.fresh(instruction, bytes_of(shape))
-        if opcode in VIEWS and shape.is_array:
-            is_view, strides = viewed(instruction, operands[0][0].strides)
+        if spec is not None and spec.view is not None and shape.is_array:
+            is_view, strides = spec.view(instruction, operands[0][0].strides)
             if is_view:
                 return (Leaf(operands[0][0].buffers, strides),)
             return self.fresh(instruction, 0)

@@ -24,8 +24,8 @@ from hlo_opt.text.frames import source_location
 Array = np.ndarray[Any, np.dtype[Any]]
 
 CODE = "HLO720"
-_MOVES = frozenset({"convert", "copy", "dynamic-slice", "gather", "dynamic-update-slice", "dynamic-reshape"})
-"""What hands numbers on besides the movement operations."""
+_MOVES = frozenset({"convert", "copy"})
+"""What hands numbers on besides the operations that only move them."""
 
 
 class NanCheck:
@@ -42,15 +42,20 @@ class NanCheck:
     def __call__(self, event: Event) -> None:
         instruction = event.instruction
         spec = find(instruction.opcode)
-        if spec is not None and spec.kind is OpKind.CONTROL and instruction.opcode not in ("constant", "parameter"):
+        if (
+            spec is not None
+            and spec.kind is OpKind.CONTROL
+            and instruction.literal is None
+            and instruction.parameter_number is None
+        ):
             return  # what it hands on has been looked at where it was made
-        if instruction.opcode == "parameter" and not _is_input(instruction):
+        if instruction.parameter_number is not None and not _is_input(instruction):
             return
         for leaf in _leaves(event.value):
             if not has_nan(leaf):
                 continue
-            if instruction.opcode == "constant" or (
-                ((spec is not None and spec.kind is OpKind.MOVEMENT) or instruction.opcode in _MOVES)
+            if instruction.literal is not None or (
+                ((spec is not None and spec.moves_data) or instruction.opcode in _MOVES)
                 and all(self._is_constant(v) for value in event.operands for v in _leaves(value) if has_nan(v))
             ):
                 self._remember(leaf)
@@ -135,7 +140,7 @@ def _born(event: Event, leaf: Value) -> CheckError:
     parent = instruction.parent
     module = None if parent is None else parent.module
     line = "" if module is None else source_location(module, instruction)
-    if instruction.opcode == "parameter":
+    if instruction.parameter_number is not None:
         said = f"input {instruction.name} holds NaN"
     else:
         said = f"the first NaN is born in {instruction.opcode} {instruction.name}"

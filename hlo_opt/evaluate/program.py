@@ -14,6 +14,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.sets import APPLIED
 from hlo_opt.ops.started import started
 
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
@@ -121,14 +122,12 @@ def face(instruction: Instruction) -> Evaluate:
 LARGEST = 1 << 36
 """Bytes (64 GiB) above which no value is made: some systems promise memory that they do not have, and end the process when it is used."""
 
-_VIEWS = frozenset({"broadcast", "bitcast", "reshape", "transpose", "slice", "tuple", "get-tuple-element", "reverse"})
-"""NumPy makes these without copying, most of the time."""
-
 
 def own_bytes(instruction: Instruction) -> int:
     """Bytes that NumPy takes for the instruction's value."""
-    if instruction.opcode in _VIEWS:
-        return 0
+    spec = find(instruction.opcode)
+    if (spec is not None and spec.view is not None) or instruction.opcode in ("tuple", "get-tuple-element"):
+        return 0  # most of the time
     return sum(leaf.byte_size for leaf in instruction.shape.leaves() if leaf.is_array)
 
 
@@ -204,10 +203,12 @@ def compile_elementwise(computation: Computation) -> Program | None:
         spec = find(instruction.opcode)
         if instruction.opcode in _SAME:
             step.evaluate = _same
-        elif instruction.opcode in ("call", "fusion", "map"):
+        elif instruction.opcode in APPLIED or instruction.opcode == "map":
             step.evaluate = _mapped
         elif spec is None or (
-            spec.kind is not OpKind.ELEMENTWISE and instruction.opcode not in ("constant", "tuple", "get-tuple-element")
+            spec.kind is not OpKind.ELEMENTWISE
+            and instruction.literal is None
+            and instruction.opcode not in ("tuple", "get-tuple-element")
         ):
             return None
     if any(not leaf.is_array or leaf.rank for p in computation.parameters for leaf in p.shape.leaves()):

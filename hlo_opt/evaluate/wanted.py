@@ -12,6 +12,7 @@ from dataclasses import replace
 from hlo_opt.ir import Called, Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.bounds import bounds_of, type_bounds
+from hlo_opt.ops.sets import APPLIED
 from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish, is_special
 
 MOST_VISITED = 100_000
@@ -108,7 +109,7 @@ class _Frame:
             return
         called = self._called(instruction) if self.budget.left > 0 and self.depth < DEEPEST else []
         for computation, first in called:
-            known = instruction.opcode in ("call", "fusion", "conditional", "async-start")
+            known = instruction.opcode in APPLIED or instruction.opcode in ("conditional", "async-start")
             given = operands[first : first + len(computation.parameters)]
             frame = _Frame(
                 computation,
@@ -119,7 +120,7 @@ class _Frame:
                 [o in self._weights for o in given],
             )
             self.within.setdefault(instruction, []).append((frame, first))
-        if instruction.opcode in ("call", "fusion") and called:
+        if instruction.opcode in APPLIED and called:
             frame = self.within[instruction][0][0]
             self._bounds[instruction] = list(frame._bounds[frame.computation.root])
         elif count == 1 and instruction.shape.is_array:
@@ -135,7 +136,7 @@ class _Frame:
             branches = instruction.attributes.get("branch_computations")
             listed = branches.computations if isinstance(branches, Called) else instruction.called()
             return [(computation, number) for number, computation in enumerate(listed, 1)]
-        if instruction.opcode in ("call", "fusion", "while", "map", "async-start"):
+        if instruction.opcode in APPLIED or instruction.opcode in ("while", "map", "async-start"):
             found = [(computation, 0) for computation in instruction.called()]
         return found
 

@@ -29,6 +29,10 @@ def post_order(computation: Computation) -> list[Instruction]:
     return order
 
 
+CONTROL_FLOW = frozenset({"while", "conditional", "call"})
+"""Operations that run computations of a program: these launch work of their own. Bodies of fusions, reducers and comparators do not."""
+
+
 def executed_computations(module: Module) -> Iterator[Computation]:
     """The entry and every computation that control flow (while, conditional, call) reaches from it, each once, callers first.
 
@@ -43,7 +47,7 @@ def executed_computations(module: Module) -> Iterator[Computation]:
         seen.add(computation)
         yield computation
         for instruction in computation.instructions:
-            if instruction.opcode in ("while", "conditional", "call"):
+            if instruction.opcode in CONTROL_FLOW:
                 todo.extend(instruction.called())
 
 

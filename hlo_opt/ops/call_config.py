@@ -1,7 +1,11 @@
-"""The `backend_config` of library calls."""
+"""The `backend_config` of fusions, loops and library calls: the one place that reads it.
+
+It is JSON, bare or in quotes, or the attributes of a foreign-function call (`uplo = 76 : ui8`), or a protobuf's text; `configuration` wants JSON, `field` takes all.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -9,7 +13,7 @@ from typing import Any
 
 from hlo_opt.ir import Instruction
 
-_OPTION = r"\b{name}\\?\"?\s*[=:]\s*([\w.+\-]+)"
+_VALUE = re.compile(r'"([^"]*)"|\[([^\]]*)\]|([\w.+\-]+)')
 
 
 def configuration(instruction: Instruction, name: str = "") -> dict[str, Any]:
@@ -37,11 +41,33 @@ def number(config: dict[str, Any], name: str, default: float) -> float:
     return found
 
 
+def field(instruction: Instruction, *path: str) -> str | None:
+    """The text of a field's value, in whatever form it is written: of a string what is in its quotes, of a list what is in its brackets, else the word.
+
+    path  names, each of which is looked for behind the one before: the first field of the last name counts. None where one of them is missing or has no such value
+    """
+    written = instruction.attributes.get("backend_config")
+    if written is None or path[0] not in written.text:
+        return None
+    text, position = written.text.replace('\\"', '"'), 0
+    for name in path:
+        found = _name(name).search(text, position)
+        if found is None:
+            return None
+        position = found.end()
+    value = _VALUE.match(text, position)
+    return None if value is None else next(v for v in value.groups() if v is not None)
+
+
+@functools.cache
+def _name(name: str) -> re.Pattern[str]:
+    return re.compile(rf'(?<!\w){re.escape(name)}"?\s*(?:[=:]\s*|(?=[\[{{]))')
+
+
 def option(instruction: Instruction, name: str, default: str) -> str:
     """An attribute of a call through XLA's foreign-function interface: `uplo = 76 : ui8`, `lower = true`. JSON (`"top_k": 3`) will do."""
-    written = instruction.attributes.get("backend_config")
-    found = None if written is None else re.search(_OPTION.format(name=re.escape(name)), written.text)
-    return default if found is None else found[1]
+    found = field(instruction, name)
+    return default if found is None else found
 
 
 def letter(instruction: Instruction, name: str, default: str) -> str:

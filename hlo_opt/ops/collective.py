@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import U32
+from hlo_opt.ops import calling
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.shapes import bit_exact, distinct, need, no_flops, operand, rounded
 from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, register
@@ -139,6 +140,8 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             index=lambda instruction, number: None,
             flops=no_flops,
             tolerance=rounded(64) if "reduce" in _opcode else bit_exact,
+            scratch=lazy("scratch_numpy", "applied") if _opcode in ("all-reduce", "reduce-scatter") else None,
+            calls=calling.pairs if "to_apply" in _attributes else None,
             side_effects=True,
             is_library=True,
         )

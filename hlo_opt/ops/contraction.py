@@ -152,6 +152,7 @@ register(
         flops=flops_dot,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "product"),
     )
 )
 register(
@@ -165,6 +166,7 @@ register(
         flops=flops_dot,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "grouped"),
     )
 )
 register(
@@ -178,6 +180,7 @@ register(
         flops=flops_dot,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "grouped"),
     )
 )
 register(
@@ -200,5 +203,6 @@ register(
         flops=flops_convolution,
         tolerance=rounded(256),
         is_library=True,
+        scratch=lazy("scratch_numpy", "convolution"),
     )
 )

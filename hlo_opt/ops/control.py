@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hlo_opt.ir import Called, IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import PRED, S32, TOKEN, U32
 from hlo_opt.ir.index_map import identity
+from hlo_opt.ops import calling, omitted
 from hlo_opt.ops.code import Code, atom
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, Lowering
@@ -217,9 +218,29 @@ _LOWERINGS: dict[str, Lowering] = {
     "replica-id": lower_zero,
 }
 _ACCEPTS = {"after-all": (), "partition-id": ("u32",), "replica-id": ("u32",)}
+_OMITTED: dict[str, omitted.Omitted | None] = {
+    "parameter": None,
+    "constant": None,
+    "tuple": omitted.of_operands,
+    "get-tuple-element": omitted.of_element,
+    "while": omitted.of_state,
+    "conditional": omitted.of_root,
+    "call": omitted.of_root,
+    "fusion": None,
+    "add-dependency": omitted.as_operand(),
+    "domain": omitted.as_operand(),
+}
+_GIVEN = {"add-dependency": omitted.first_given, "after-all": omitted.token_given}
 _LAUNCHES = frozenset({"fusion", "async-start", "copy-start", "copy-done"})
 """The rest launches nothing by itself."""
-_CALLS = frozenset({"while", "conditional", "call", "fusion", "async-start"})
+_DECIDES = frozenset({"while", "conditional"})
+_CALLS = {
+    "while": calling.loop,
+    "conditional": calling.branches,
+    "call": calling.whole,
+    "fusion": calling.whole,
+    "async-start": calling.started,
+}
 _INDICES: dict[str, Callable[[Instruction, int], IndexMap | None]] = {
     "tuple": index_tuple,
     "add-dependency": index_identity,
@@ -242,6 +263,12 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             flops=flops_call if _opcode in _CALLS else no_flops,
             tolerance=bit_exact,
             expensive=None if _opcode in _CALLS else cheap,
+            omitted=_OMITTED.get(_opcode, omitted.anew),
+            given=_GIVEN.get(_opcode),
+            calls=_CALLS.get(_opcode),
+            ways=lazy("ways_numpy", _opcode.upper()) if _opcode in _DECIDES else None,
             is_free=_opcode not in _LAUNCHES,
+            hands_on=_opcode not in _DECIDES,
+            is_identity=_infer is infer_operand,
         )
     )

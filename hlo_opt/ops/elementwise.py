@@ -13,9 +13,12 @@ from typing import Any, Literal
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import identity
+from hlo_opt.ops import omitted as omitted_shapes
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Lowering
 from hlo_opt.ops.numeric import Call, narrow, widen
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spreading import UNKNOWN, Spreading
 
 Meaning = Callable[..., Any]
 """(call, *operands) -> array. Operands are arrays in a type that NumPy computes in; the result is rounded to the op's type afterwards."""
@@ -45,6 +48,13 @@ def elementwise(
     commutative: bool = False,
     precision: Precision = "f32",
     attributes: Mapping[str, bool] | None = None,
+    spread: Spreading = UNKNOWN,
+    slow: bool = False,
+    one_step: bool = False,
+    ways: str = "",
+    plain: str = "",
+    aligned: Callable[[Instruction, int | None], bool] | None = None,
+    omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
 ) -> OpSpec:
     """Declare an elementwise opcode and put it into the table.
 
@@ -59,6 +69,11 @@ def elementwise(
     ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
     complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
+    spread     how bounds go through it
+    one_step   whether the meaning is one NumPy function; others make some arrays on the way
+    ways       the name of its ways in `ways_numpy`, if it has any
+    plain      the name of its function in `plain_numpy`, if it has one
+    slow, omitted, aligned  as in OpSpec
     Raises ValueError when the opcode is in the table already.
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
@@ -70,13 +85,19 @@ def elementwise(
             attributes or {},
             accepts,
             infer=infer or _infer(opcode, accepts, result),
-            evaluate=Evaluation(meaning, precision),
+            evaluate=Evaluation(meaning, precision, one_step),
             index=index or elementwise_index,
             cuda=lowering,
             flops=lambda instruction: float(instruction.shape.element_count),
             tolerance=_tolerance(ulp, complex_ulp),
             commutative=commutative,
             expensive=_expensive(expensive),
+            spread=spread,
+            is_slow=slow,
+            omitted=omitted,
+            aligned=aligned,
+            ways=lazy("ways_numpy", ways) if ways else None,
+            plain=lazy("plain_numpy", plain) if plain else None,
         )
     )
 
@@ -87,6 +108,7 @@ class Evaluation:
 
     meaning: Meaning
     precision: Precision = "f32"
+    one_step: bool = False
 
     def __call__(self, evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
         import numpy as np

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
-from hlo_opt.ops import numeric
+from hlo_opt.ops import numeric, omitted
 from hlo_opt.ops.elementwise import (
     INTEGERS,
     NUMBERS,
@@ -21,6 +21,19 @@ from hlo_opt.ops.elementwise import (
 )
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import EVERYTHING, ShapeError
+from hlo_opt.ops.spreading import (
+    BY_PARTS,
+    FALLING,
+    ORDERED,
+    RISING,
+    STEPS,
+    UNKNOWN,
+    Spreading,
+    always,
+    any_type,
+    interval,
+    one,
+)
 
 
 def wrapping(operator: str) -> dict[str, str]:
@@ -55,6 +68,10 @@ elementwise(
     "add",
     2,
     lambda call, x, y: x | y if call.type.kind == "pred" else x + y,
+    plain="add",
+    one_step=True,
+    ways="ADDITION",
+    spread=BY_PARTS.but(integer=interval("add_integers"), rounds=True),
     accepts=EVERYTHING,
     cuda={**wrapping("+"), "pred": "{0} | {1}"},
     commutative=True,
@@ -63,6 +80,10 @@ elementwise(
     "subtract",
     2,
     lambda call, x, y: x - y,
+    plain="subtract",
+    one_step=True,
+    ways="ADDITION",
+    spread=any_type("subtract", rounds=True).but(integer=interval("subtract_integers")),
     accepts=NUMBERS,
     cuda=wrapping("-"),
 )
@@ -70,6 +91,9 @@ elementwise(
     "multiply",
     2,
     lambda call, x, y: x & y if call.type.kind == "pred" else x * y,
+    plain="multiply",
+    one_step=True,
+    spread=Spreading(interval("multiply"), interval("multiply_integers"), interval("complex_multiply"), rounds=True),
     complex_ulp=4,
     accepts=EVERYTHING,
     cuda={**wrapping("*"), "pred": "{0} & {1}"},
@@ -79,6 +103,7 @@ elementwise(
     "divide",
     2,
     numeric.divide,
+    spread=one("divide", rounds=True),
     complex_ulp=4,
     accepts=NUMBERS,
     cuda={
@@ -92,6 +117,8 @@ elementwise(
     "remainder",
     2,
     numeric.remainder,
+    spread=one("remainder", rounds=True),
+    slow=True,
     accepts=("signed", "unsigned", "float"),
     cuda={"float": "fmod{F}({0}, {1})", **every("hlo_remainder<{T}>({0}, {1})", *INTEGERS)},
     expensive=_division_is_expensive,
@@ -100,6 +127,10 @@ elementwise(
     "maximum",
     2,
     numeric.maximum,
+    plain="maximum",
+    one_step=True,
+    ways="EXTREME",
+    spread=ORDERED,
     accepts=EVERYTHING,
     cuda={"pred": "{0} | {1}", **every("hlo_maximum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
@@ -108,6 +139,10 @@ elementwise(
     "minimum",
     2,
     numeric.minimum,
+    plain="minimum",
+    one_step=True,
+    ways="EXTREME",
+    spread=ORDERED,
     accepts=EVERYTHING,
     cuda={"pred": "{0} & {1}", **every("hlo_minimum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
@@ -116,6 +151,8 @@ elementwise(
     "negate",
     1,
     lambda call, x: -x,
+    one_step=True,
+    spread=FALLING.but(complex=FALLING.real, keeps=True),
     accepts=NUMBERS,
     cuda={
         **every("-({0})", "float", "complex", *INTEGERS),
@@ -127,6 +164,8 @@ elementwise(
     "abs",
     1,
     numeric.absolute,
+    one_step=True,
+    spread=one("magnitude", keeps=True),
     accepts=NUMBERS,
     result="real",
     by=0,
@@ -144,6 +183,7 @@ elementwise(
     "sign",
     1,
     numeric.sign,
+    spread=STEPS,
     complex_ulp=4,
     accepts=("signed", "float", "complex"),
     # the last branch keeps NaN and the sign of zero
@@ -167,6 +207,10 @@ for _opcode, _operator in (("and", "&"), ("or", "|"), ("xor", "^")):
         _opcode,
         2,
         {"and": lambda call, x, y: x & y, "or": lambda call, x, y: x | y, "xor": lambda call, x, y: x ^ y}[_opcode],
+        plain={"and": "and_", "or": "or_", "xor": "xor"}[_opcode],
+        spread=UNKNOWN if _opcode == "xor" else RISING,
+        ways="" if _opcode == "xor" else "TRUTH",
+        one_step=True,
         accepts=("pred", *INTEGERS),
         cuda=every(f"{{0}} {_operator} {{1}}", "pred", *INTEGERS),
         commutative=True,
@@ -175,6 +219,8 @@ elementwise(
     "not",
     1,
     lambda call, x: ~x,
+    one_step=True,
+    spread=FALLING,
     accepts=("pred", *INTEGERS),
     cuda={"pred": "!{0}", **every("~({0})", *INTEGERS)},
 )
@@ -227,7 +273,7 @@ for _opcode, _meaning, _texts in (
     ("shift-right-logical", numeric.shift_right_logical, _shift_right_logical_texts),
     ("shift-right-arithmetic", numeric.shift_right_arithmetic, _shift_right_arithmetic_texts),
 ):
-    elementwise(_opcode, 2, _meaning, accepts=INTEGERS, cuda=Elementwise(_texts))
+    elementwise(_opcode, 2, _meaning, ways="SHIFT", accepts=INTEGERS, cuda=Elementwise(_texts))
 
 _DIRECTIONS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 
@@ -256,6 +302,10 @@ elementwise(
     "compare",
     2,
     numeric.compare,
+    plain="compare",
+    one_step=True,
+    ways="COMPARE",
+    spread=any_type("compare", decides=always),
     accepts=EVERYTHING,
     infer=_infer_compare,
     cuda=Elementwise(_compare_texts, by=0),
@@ -277,6 +327,9 @@ elementwise(
     "select",
     3,
     lambda call, predicate, x, y: call.np.where(predicate, x, y),
+    ways="SELECT",
+    omitted=omitted.select,
+    spread=any_type("select", keeps=True),
     accepts=EVERYTHING,
     infer=_infer_select,
     precision="own",
@@ -301,6 +354,9 @@ elementwise(
     "clamp",
     3,
     numeric.clamp,
+    ways="CLAMP",
+    omitted=omitted.as_operand(1),
+    spread=ORDERED,
     accepts=_ORDERED,
     infer=_infer_clamp,
     cuda=every("hlo_minimum<{T}>(hlo_maximum<{T}>({1}, {0}), {2})", "pred", "float", *INTEGERS),

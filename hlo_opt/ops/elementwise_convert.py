@@ -7,7 +7,7 @@ from typing import Any
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import constant, dimensions, identity, variable
-from hlo_opt.ops import convert_numeric
+from hlo_opt.ops import calling, convert_numeric, element_use
 from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.elementwise import (
     INTEGERS,
@@ -19,8 +19,11 @@ from hlo_opt.ops.elementwise import (
     same_type,
 )
 from hlo_opt.ops.elementwise_arithmetic import every
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
+from hlo_opt.ops.omitted import as_operand
 from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spreading import BY_PARTS, ORDERED, RISING, Spreading, interval, one
 
 
 def _declared(instruction: Instruction) -> ElementType:
@@ -50,6 +53,16 @@ elementwise(
     "convert",
     1,
     convert_numeric.convert,
+    one_step=True,
+    omitted=None,
+    spread=Spreading(
+        interval("convert"),
+        interval("convert_integer"),
+        rounds=True,
+        keeps=True,
+        decides=lambda instruction: not instruction.shape.type.is_float,
+    ),
+    slow=True,
     accepts=EVERYTHING,
     infer=_infer_convert,
     cuda=Elementwise(_convert_texts),
@@ -103,6 +116,7 @@ elementwise(
     "reduce-precision",
     1,
     convert_numeric.reduce_precision,
+    spread=RISING.but(rounds=True),
     accepts=("float",),
     infer=_infer_reduce_precision,
     precision="own",
@@ -134,6 +148,7 @@ elementwise(
     "stochastic-convert",
     2,
     convert_numeric.stochastic_convert,
+    omitted=None,
     accepts=_AS_WIDE_AS_BITS,
     infer=_infer_stochastic_convert,
     cuda=Elementwise(_stochastic_convert_texts),
@@ -154,6 +169,7 @@ elementwise(
     "complex",
     2,
     convert_numeric.make_complex,
+    spread=BY_PARTS,
     accepts=_PARTS,
     infer=_infer_complex,
     cuda={"complex": "{T}({0}, {1})"},
@@ -162,6 +178,8 @@ elementwise(
     "real",
     1,
     lambda call, x: call.np.real(x),
+    one_step=True,
+    spread=BY_PARTS,
     accepts=("float", "complex"),
     result="real",
     by=0,
@@ -171,6 +189,8 @@ elementwise(
     "imag",
     1,
     lambda call, x: call.np.imag(x),
+    one_step=True,
+    spread=BY_PARTS,
     accepts=("float", "complex"),
     result="real",
     by=0,
@@ -188,6 +208,8 @@ elementwise(
     "copy",
     1,
     lambda call, x: x,
+    omitted=as_operand(),
+    spread=ORDERED.but(complex=ORDERED.real),
     accepts=EVERYTHING,
     infer=_infer_copy,
     precision="own",
@@ -246,6 +268,9 @@ elementwise(
     "bitcast-convert",
     1,
     convert_numeric.bitcast_convert,
+    aligned=element_use.same_width,
+    omitted=None,
+    spread=one("reinterpreted", integer=interval("reinterpreted")),
     accepts=EVERYTHING,
     infer=_infer_bitcast_convert,
     index=_bitcast_convert_index,
@@ -292,7 +317,9 @@ register(
         flops=lambda instruction: float(
             instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
         ),
+        calls=calling.scalars,
         # what its computation does has tolerances of its own
         tolerance=lambda element_type: 0.0,
+        scratch=lazy("scratch_numpy", "applied"),
     )
 )

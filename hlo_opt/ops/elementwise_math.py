@@ -9,6 +9,7 @@ from __future__ import annotations
 from hlo_opt.ops import numeric
 from hlo_opt.ops.elementwise import INTEGERS, REALS, elementwise
 from hlo_opt.ops.elementwise_arithmetic import every
+from hlo_opt.ops.spreading import FALLING, RISING, STEPS, Spreading, always, interval, one
 
 
 def in_double(function: str, operands: int = 1) -> str:
@@ -28,12 +29,18 @@ def _function(
     *,
     cost: str = "",
     complex_name: str = "",
+    spread: Spreading = RISING,
+    slow: bool = True,
+    one_step: bool = True,
 ) -> None:
     """A function of one real or complex number that NumPy and C both have; `complex_name` is the kernels' helper for complex numbers, where there is one."""
     elementwise(
         opcode,
         1,
         lambda call, x: getattr(call.np, numpy_name)(x),
+        spread=spread,
+        slow=slow,
+        one_step=one_step,
         accepts=REALS,
         cuda={"float": f"{c_name}{{F}}({{0}})", **({"complex": in_double(complex_name)} if complex_name else {})},
         ulp=ulp,
@@ -43,25 +50,28 @@ def _function(
     )
 
 
-_function("acos", "arccos", "acos", 3)
-_function("acosh", "arccosh", "acosh", 5)
-_function("asin", "arcsin", "asin", 3)
-_function("asinh", "arcsinh", "asinh", 4)
-_function("atanh", "arctanh", "atanh", 4)
-_function("cosine", "cos", "cos", 3, cost="cheap", complex_name="hlo_cosine")
-_function("cosh", "cosh", "cosh", 3, complex_name="hlo_hyperbolic_cosine")
+_function("acos", "arccos", "acos", 3, spread=FALLING, one_step=False)
+_function("acosh", "arccosh", "acosh", 5, slow=False, one_step=False)
+_function("asin", "arcsin", "asin", 3, one_step=False)
+_function("asinh", "arcsinh", "asinh", 4, slow=False, one_step=False)
+_function("atanh", "arctanh", "atanh", 4, slow=False, one_step=False)
+_function("cosine", "cos", "cos", 3, cost="cheap", complex_name="hlo_cosine", spread=one("cosine"))
+_function("cosh", "cosh", "cosh", 3, complex_name="hlo_hyperbolic_cosine", spread=one("cosh"), slow=False)
 _function("exponential", "exp", "exp", 3, complex_name="hlo_exponential")
 _function("exponential-minus-one", "expm1", "expm1", 3, complex_name="hlo_exponential_minus_one")
 _function("log", "log", "log", 3, complex_name="hlo_logarithm")
-_function("sine", "sin", "sin", 3, cost="cheap", complex_name="hlo_sine")
-_function("sinh", "sinh", "sinh", 4, cost="cheap", complex_name="hlo_hyperbolic_sine")
-_function("tan", "tan", "tan", 5, cost="cheap", complex_name="hlo_tangent")
+_function("sine", "sin", "sin", 3, cost="cheap", complex_name="hlo_sine", spread=one("sine"))
+_function("sinh", "sinh", "sinh", 4, cost="cheap", complex_name="hlo_hyperbolic_sine", slow=False)
+_function("tan", "tan", "tan", 5, cost="cheap", complex_name="hlo_tangent", spread=one("tangent"))
 _function("tanh", "tanh", "tanh", 4, complex_name="hlo_hyperbolic_tangent")
 
 elementwise(
     "log-plus-one",
     1,
     numeric.log_plus_one,
+    one_step=True,
+    spread=RISING,
+    slow=True,
     accepts=REALS,
     cuda={"float": "log1p{F}({0})", "complex": in_double("hlo_logarithm_plus_one")},
     ulp=3,
@@ -73,6 +83,8 @@ elementwise(
     "cbrt",
     1,
     lambda call, x: call.np.cbrt(x),
+    spread=RISING,
+    slow=True,
     accepts=("float",),
     cuda={"float": "cbrt{F}({0})"},
     ulp=3,
@@ -84,6 +96,8 @@ elementwise(
     "erf",
     1,
     numeric.error_function,
+    spread=RISING,
+    slow=True,
     accepts=("float",),
     cuda={"float": "erf{F}({0})"},
     ulp=4,
@@ -95,6 +109,8 @@ elementwise(
     "logistic",
     1,
     numeric.logistic,
+    spread=RISING,
+    slow=True,
     accepts=REALS,
     cuda={"float": "({T})1 / (({T})1 + exp{F}(-({0})))", "complex": in_double("hlo_logistic")},
     ulp=5,
@@ -106,6 +122,7 @@ elementwise(
     "sqrt",
     1,
     numeric.square_root,
+    spread=RISING,
     accepts=REALS,
     cuda={"float": "sqrt{F}({0})", "complex": in_double("hlo_positive_square_root")},
     ulp=1,
@@ -117,6 +134,8 @@ elementwise(
     "rsqrt",
     1,
     numeric.reciprocal_square_root,
+    spread=FALLING,
+    slow=True,
     accepts=REALS,
     cuda={"float": "({T})1 / sqrt{F}({0})", "complex": in_double("hlo_reciprocal_square_root")},
     ulp=3,
@@ -128,6 +147,8 @@ elementwise(
     "atan2",
     2,
     numeric.atan2,
+    spread=one("atan2", complex=interval("complex_atan2")),
+    slow=True,
     accepts=REALS,
     cuda={"float": "atan2{F}({0}, {1})", "complex": in_double("hlo_complex_atan2", 2)},
     ulp=4,
@@ -138,6 +159,8 @@ elementwise(
     "power",
     2,
     numeric.power,
+    spread=one("power", complex=interval("complex_power")),
+    slow=True,
     accepts=(*INTEGERS, *REALS),
     cuda={
         "float": "pow{F}({0}, {1})",
@@ -158,6 +181,9 @@ for _opcode, _name, _c in (
         _opcode,
         1,
         lambda call, x, name=_name: getattr(call.np, name)(x),
+        spread=STEPS,
+        ways="ROUNDING",
+        one_step=True,
         accepts=("float",),
         cuda={"float": f"{_c}{{F}}({{0}})"},
     )
@@ -165,6 +191,8 @@ elementwise(
     "round-nearest-afz",
     1,
     numeric.round_away,
+    ways="ROUNDING",
+    spread=STEPS,
     accepts=("float",),
     cuda={"float": "round{F}({0})"},
 )
@@ -172,6 +200,9 @@ elementwise(
     "is-finite",
     1,
     lambda call, x: call.np.isfinite(x),
+    one_step=True,
+    ways="TRUTH",
+    spread=one("is_finite", decides=always),
     accepts=("float",),
     result="pred",
     by=0,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
+from hlo_opt.ops import element_use, omitted
 from hlo_opt.ops.code import Code, atom
 from hlo_opt.ops.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.guards import difference, guard, never, zero
@@ -32,6 +33,7 @@ from hlo_opt.ops.shapes import (
     similar,
 )
 from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+from hlo_opt.ops.strides import dynamic_slice
 
 
 def _check_starts(instruction: Instruction, first: int, rank: int) -> None:
@@ -306,6 +308,7 @@ def _register() -> None:
         "get-dimension-size": (infer_get_dimension_size, lambda instruction, number: None, lower_get_dimension_size),
         "dynamic-reshape": (infer_dynamic_reshape, index_dynamic_reshape, lower_dynamic_reshape),
     }
+    reuses = {"dynamic-slice": element_use.behind_first, "dynamic-update-slice": element_use.behind_second}
     for opcode, (arity, attributes) in rows.items():
         infer, index, cuda = faces[opcode]
         register(
@@ -321,7 +324,14 @@ def _register() -> None:
                 flops=no_flops,
                 tolerance=bit_exact,
                 expensive=cheap,
+                view=dynamic_slice if opcode == "dynamic-slice" else None,
+                ways=lazy("ways_numpy", "INDICES") if opcode in ("dynamic-slice", "dynamic-update-slice") else None,
+                omitted=omitted.set_dimension_size if opcode == "set-dimension-size" else omitted.anew,
                 is_free=opcode == "get-dimension-size",
+                moves_data=opcode != "get-dimension-size",
+                aligned=element_use.first if opcode == "dynamic-update-slice" else None,
+                reads_part=opcode == "dynamic-slice",
+                reuses=reuses.get(opcode),
             )
         )
 
@@ -348,6 +358,11 @@ register(
         cuda=lower_gather,
         flops=no_flops,
         tolerance=bit_exact,
+        scratch=lazy("scratch_numpy", "gather"),
+        ways=lazy("ways_numpy", "INDICES"),
+        moves_data=True,
+        reads_part=True,
+        reuses=element_use.behind_first,
     )
 )
 register(
@@ -371,5 +386,9 @@ register(
         flops=flops_scatter,
         tolerance=rounded(64),
         is_planned=True,
+        omitted=omitted.as_operand(every=True),
+        scratch=lazy("scratch_numpy", "scatter"),
+        ways=lazy("ways_numpy", "INDICES"),
+        reuses=element_use.never,
     )
 )

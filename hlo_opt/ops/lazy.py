@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 
@@ -15,13 +14,12 @@ class lazy:  # noqa: N801 - used as a function
     def __init__(self, module: str, name: str) -> None:
         self._module = module
         self._name = name
-        self._found: Callable[..., Any] | None = None
+        self._found: Any = None
 
-    def resolve(self) -> Callable[..., Any]:
-        """The function itself; imports its module."""
+    def resolve(self) -> Any:
+        """The function itself, or whatever bears the name; imports its module."""
         if self._found is None:
-            found: Callable[..., Any] = getattr(importlib.import_module(f"hlo_opt.ops.{self._module}"), self._name)
-            self._found = found
+            self._found = getattr(importlib.import_module(f"hlo_opt.ops.{self._module}"), self._name)
         return self._found
 
     def __call__(self, *arguments: Any) -> Any:

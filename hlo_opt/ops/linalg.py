@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
+from hlo_opt.ops import omitted
 from hlo_opt.ops.elementwise import REALS, check_kind
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.shapes import integer, need, operand, result, rounded
@@ -145,6 +146,8 @@ for _opcode, _arity, _accepts, _attributes, _infer, _flops in (
             flops=_flops,
             # factorizations magnify errors by the condition of their matrix; the others add up
             tolerance=rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
+            scratch=lazy("scratch_numpy", "wide_copies"),
+            omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),
             is_library=True,
         )
     )

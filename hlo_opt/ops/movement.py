@@ -10,6 +10,7 @@ import functools
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
+from hlo_opt.ops import element_use, omitted, strides
 from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.elementwise import NUMBERS, check_kind
 from hlo_opt.ops.elementwise_convert import bits_text, value_text
@@ -322,6 +323,21 @@ def _register() -> None:
         "iota": (infer_iota, index_none, lower_iota, {"iota_dimension": True}),
     }
     arity = {"pad": Arity(2, 2), "concatenate": Arity(1, None), "iota": Arity(0, 0)}
+    lying: dict[str, omitted.Omitted | None] = {
+        **dict.fromkeys(("broadcast", "reshape", "bitcast", "iota")),
+        "transpose": omitted.transpose,
+        "reverse": omitted.as_operand(),
+    }
+    views = {
+        "broadcast": strides.broadcast,
+        "reshape": strides.reshape,
+        "bitcast": strides.bitcast,
+        "transpose": strides.transpose,
+        "slice": strides.slice_,
+        "reverse": strides.reverse,
+    }
+    at_once = {"broadcast", "concatenate", "reshape", "reverse", "slice", "transpose"}
+    reuses = {"broadcast": None, "iota": None, "pad": element_use.behind_first}
     for opcode, (infer, index, cuda, attributes) in rows.items():
         register(
             OpSpec(
@@ -338,6 +354,13 @@ def _register() -> None:
                 tolerance=bit_exact,
                 expensive=cheap,
                 is_free=opcode == "bitcast",
+                hands_on=opcode == "iota",
+                moves_data=opcode != "iota",
+                rows=lazy("rows_numpy", "slice_" if opcode == "slice" else opcode) if opcode in at_once else None,
+                reads_part=opcode == "slice",
+                reuses=reuses.get(opcode, element_use.never),
+                view=views.get(opcode),
+                omitted=lying.get(opcode, omitted.anew),
             )
         )
 

@@ -119,5 +119,6 @@ register(
         flops=_flops,
         tolerance=lambda element_type: 0.0,
         expensive=lambda instruction: True,
+        omitted=None,
     )
 )

@@ -10,6 +10,7 @@ import math
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.ir.index_map import Expression, dimensions, variable
+from hlo_opt.ops import omitted
 from hlo_opt.ops.elementwise import check_kind
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.select_and_scatter import lower_select_and_scatter
@@ -122,6 +123,9 @@ register(
         tolerance=bit_exact,
         is_library=True,
         own_kernel=True,
+        is_slow=True,
+        omitted=omitted.as_operand(every=True),
+        scratch=lazy("scratch_numpy", "sort"),
     )
 )
 register(
@@ -138,6 +142,7 @@ register(
         tolerance=bit_exact,
         is_library=True,
         own_kernel=True,
+        scratch=lazy("scratch_numpy", "sort"),
     )
 )
 register(
@@ -154,5 +159,7 @@ register(
         tolerance=rounded(64),
         is_library=True,
         own_kernel=True,
+        omitted=omitted.as_operand(),
+        scratch=lazy("scratch_numpy", "scatter"),
     )
 )

@@ -12,6 +12,8 @@ from typing import Any
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
+from hlo_opt.ops import element_use
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
 
 ALGORITHMS = {"rng_default": "philox", "rng_philox": "philox", "rng_three_fry": "threefry"}
@@ -111,6 +113,9 @@ register(
         flops=_element_flops,
         tolerance=lambda element_type: 0.0,
         expensive=lambda instruction: True,
+        is_slow=True,
+        omitted=None,
+        scratch=lazy("scratch_numpy", "random"),
     )
 )
 
@@ -153,6 +158,8 @@ register(
         flops=_element_flops,
         side_effects=True,
         expensive=lambda instruction: True,
+        omitted=None,
+        aligned=element_use.always,
     )
 )
 
@@ -177,5 +184,6 @@ register(
         flops=lambda instruction: 0.0,
         side_effects=True,
         expensive=lambda instruction: True,
+        omitted=None,
     )
 )

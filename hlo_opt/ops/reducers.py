@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from hlo_opt.ir import Computation
 
-_MONOIDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+MONOIDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+"""Operations on two scalars that are associative and commutative."""
 
 
 def monoid(computation: Computation) -> str | None:
     """The opcode when the computation is `f(x, y) = x op y` on scalars of one type for an associative, commutative op; else None."""
     root = computation.root
-    if root.opcode not in _MONOIDS or len(root.operands) != 2 or not root.shape.is_array or root.shape.rank:
+    if root.opcode not in MONOIDS or len(root.operands) != 2 or not root.shape.is_array or root.shape.rank:
         return None
     left, right = root.operands
     numbers = {left.parameter_number, right.parameter_number}
@@ -18,6 +19,11 @@ def monoid(computation: Computation) -> str | None:
         return None
     same = left.shape.element_type == right.shape.element_type == root.shape.element_type
     return root.opcode if same else None
+
+
+def adds(computation: Computation) -> bool:
+    """Whether the computation adds two numbers, or two truth values."""
+    return monoid(computation) == "add"
 
 
 def picks(computation: Computation) -> int | None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
+from hlo_opt.ops import element_use, omitted
 from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.code import Code
 from hlo_opt.ops.guards import guard, never
@@ -221,6 +222,8 @@ register(
         cuda=lower_reduce,
         flops=flops_reduce,
         tolerance=rounded(64),
+        scratch=lazy("scratch_numpy", "reduce"),
+        reuses=element_use.second_half,
     )
 )
 register(
@@ -235,6 +238,8 @@ register(
         cuda=lower_reduce_window,
         flops=flops_reduce_window,
         tolerance=rounded(64),
+        omitted=omitted.of_initial_value,
+        scratch=lazy("scratch_numpy", "reduce_window"),
     )
 )
 register(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
 from hlo_opt.ops.device import Device
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Lowering
+from hlo_opt.ops.omitted import Omitted, anew
+from hlo_opt.ops.spreading import UNKNOWN, Spreading
+from hlo_opt.ops.strides import Strides
 from hlo_opt.ops.wishes import RULES, Rule
 
 if TYPE_CHECKING:
     import numpy as np
 
     ArrayValue = np.ndarray[Any, np.dtype[Any]] | tuple["ArrayValue", ...]
+
+
+Calling = tuple[Computation, Sequence[Shape | None], Shape | None]
 
 
 class OpKind(enum.Enum):
@@ -117,6 +124,24 @@ class OpSpec:
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
     own_kernel  a library operation that a kernel of ours computes, by itself, where a plan covers it
     hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
+    omitted     (instruction, inferred shape) -> the shape where text leaves it out, with its layout; None: operands and attributes do not imply it
+    given       the shape that the operands give, whatever the text says
+    calls       the computations that it calls, with the shapes that each one is given (None: any) and the one that it must give (None: any);
+                raises ShapeError where there are not as many operands as computations. None: nothing is known of them
+    plain       the NumPy function of two operands of one type that does the same as `evaluate`, where there is one (`plain_numpy`)
+    scratch     bytes that `evaluate` takes besides operands and result (`scratch_numpy`); None: none
+    ways        the ways that a run can go there (`ways_numpy`)
+    view        for a result that NumPy makes without copying, from the strides of its first operand: see `hlo_opt.ops.strides`
+    rows        moves all rows of spreads at once (`rows_numpy`); None: one after another
+    spread      how bounds of an elementwise operation go through it
+    is_slow     its NumPy meaning takes some six times as long for an element as an addition
+    hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same
+    is_identity  its value is its first operand, in the same memory
+    moves_data  its result holds elements of its operands as they are, moved by fixed places or by indices
+    reads_part  of its first operand it reads as many elements as it gives
+    aligned     whether an element of the result reads the elements at its own index only, of an operand by number or of all of them; None: as the
+                kind says
+    reuses      whether an element of an operand may be read for several of the result; None: unless it is aligned
     samples     what it likes its operands to hold, where inputs are drawn: the rule of `hlo_opt.ops.wishes`, if none is given; None: any numbers
     """
 
@@ -134,6 +159,15 @@ class OpSpec:
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
     samples: Rule | None = None
+    plain: Callable[[Instruction], Callable[..., Any] | None] | None = None
+    scratch: Callable[[Instruction, int], int] | None = None
+    ways: lazy | None = None
+    view: Callable[[Instruction, Strides], tuple[bool, Strides]] | None = None
+    rows: Callable[[Instruction, list[Any]], Any] | None = None
+    spread: Spreading = UNKNOWN
+    omitted: Omitted | None = anew
+    given: Callable[[Instruction], Shape] | None = None
+    calls: Callable[[Instruction], Iterable[Calling]] | None = None
     commutative: bool = False
     side_effects: bool = False
     expensive: Callable[[Instruction], bool] | None = None
@@ -142,6 +176,13 @@ class OpSpec:
     hides_state: bool = False
     is_planned: bool = False
     own_kernel: bool = False
+    is_slow: bool = False
+    hands_on: bool = False
+    is_identity: bool = False
+    reads_part: bool = False
+    aligned: Callable[[Instruction, int | None], bool] | None = None
+    reuses: Callable[[Instruction, int], bool] | None = None
+    moves_data: bool = False
 
     @property
     def runs_as(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import TOKEN, U32
+from hlo_opt.ops import omitted
 from hlo_opt.ops.shapes import need, no_flops
 from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, OpSpec, ShapeError, register
 
@@ -70,6 +71,12 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     "send": (Arity(2, 2), _CHANNEL, infer_send),
     "send-done": (Arity(1, 1), _CHANNEL, infer_send_done),
 }
+_GIVEN = {
+    "outfeed": omitted.token_given,
+    "recv-done": omitted.recv_done_given,
+    "send": omitted.send_given,
+    "send-done": omitted.token_given,
+}
 for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
     register(
         OpSpec(
@@ -80,6 +87,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             () if _opcode == "send-done" else EVERYTHING,
             infer=_infer,
             index=lambda instruction, number: None,
+            given=_GIVEN.get(_opcode),
             flops=no_flops,
             side_effects=True,
             is_library=True,

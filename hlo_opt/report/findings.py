@@ -15,14 +15,13 @@ from hlo_opt.analysis.facts import is_boundary_fusion
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops import OpKind, find
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.page import Page, Word, counted
 from hlo_opt.text.frames import source_location
 
 PLACES_SHOWN = 3
 """Lines of the program that the text names for each finding."""
-
-RANDOM_OPCODES = frozenset({"rng", "rng-bit-generator", "rng-get-and-update-state"})
 
 _RANDOM_TARGET = re.compile(r"threefry|philox|curand|rocrand|hiprand|prng|rng|random", re.IGNORECASE)
 
@@ -149,7 +148,8 @@ def _readers(kernel: Instruction) -> int:
 def _is_random(member: Instruction) -> bool:
     if member.opcode == "custom-call":
         return _RANDOM_TARGET.search(member.word("custom_call_target")) is not None
-    return member.opcode in RANDOM_OPCODES
+    spec = find(member.opcode)
+    return spec is not None and spec.kind is OpKind.RANDOM
 
 
 def _kind(member: Instruction) -> str:

@@ -25,13 +25,13 @@ from hlo_opt.ops.module_devices import (
     named,
     tells_devices_apart,
 )
+from hlo_opt.ops.spread_numpy import ROWS
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
 from hlo_opt.runtime.inputs import MOST_DRAWS, MOST_TRIED, Draw, Way, reaching_inputs
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
-from hlo_opt.runtime.rounding.spread import ROWS
 from hlo_opt.runtime.rounding.verdict import compared
 from hlo_opt.runtime.trials import Tried, tried
 

@@ -210,33 +210,8 @@ def _work(instruction: Instruction, operands: Sequence[Value], value: Value) -> 
         return size + int(math.sqrt(float(operands[0].size) * operands[1].size * size) / 8)
     size = max([size, *(getattr(o, "size", 1) for o in operands)])
     narrow = instruction.shape.is_array and instruction.shape.type.is_narrow_float
-    return size * (6 if instruction.opcode in _SLOW else 5 if narrow else 1)
-
-
-_SLOW = frozenset(
-    [
-        "acos",
-        "asin",
-        "atan2",
-        "cbrt",
-        "convert",
-        "cosine",
-        "erf",
-        "exponential",
-        "exponential-minus-one",
-        "log",
-        "log-plus-one",
-        "logistic",
-        "power",
-        "remainder",
-        "rng-bit-generator",
-        "rsqrt",
-        "sine",
-        "sort",
-        "tan",
-        "tanh",
-    ]
-)
+    spec = find(instruction.opcode)
+    return size * (6 if spec is not None and spec.is_slow else 5 if narrow else 1)
 
 
 def _is_far(want: Array, got: Array) -> bool:
@@ -275,27 +250,8 @@ _FOLDING = frozenset(
     ["all-reduce", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter", "sort"]
 )
 
-_SKIPPED = frozenset(
-    [
-        "after-all",
-        "bitcast",
-        "broadcast",
-        "call",
-        "conditional",
-        "convert",
-        "copy",
-        "fusion",
-        "get-tuple-element",
-        "opt-barrier",
-        "parameter",
-        "partition-id",
-        "replica-id",
-        "reshape",
-        "tuple",
-        "while",
-    ]
-)
-"""What only hands on values, or whose computations are looked into."""
+_SKIPPED = frozenset({"bitcast", "broadcast", "convert", "copy", "reshape"})
+"""What hands on values besides control flow, whose computations are looked into."""
 
 
 def trials(instruction: Instruction) -> Iterator[Trial]:
@@ -308,7 +264,9 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
     spec = find(i.opcode)
     if i.opcode in _SKIPPED or spec is None or not all(leaf.is_array for leaf in i.shape.leaves()):
         return
-    if i.opcode == "constant":
+    if spec.kind is OpKind.CONTROL and i.literal is None:
+        return
+    if i.literal is not None:
         yield from _constants(i)
     elif i.opcode == "compare":
         if i.operands[0] is i.operands[1]:

@@ -13,8 +13,6 @@ from hlo_opt.ir import Called, Computation, Instruction
 from hlo_opt.ops import find
 
 _SUGAR = re.compile(r"(.+)-(start|update|done)")
-_WITH_OWN_START = frozenset({"all-gather", "all-reduce", "collective-permute", "copy", "recv", "send"})
-"""Opcodes that have asynchronous opcodes of their own (`all-gather-start`), so that other spellings mean nothing."""
 _MAIN = "main"
 """The thread of instructions that name none (HloInstruction::kMainExecutionThread)."""
 
@@ -30,9 +28,10 @@ class ChainError(Exception):
 def base_opcode(opcode: str) -> str | None:
     """The operation that a spelling such as `add-start` runs; None for an opcode that is none."""
     found = _SUGAR.fullmatch(opcode)
-    if found is None or found[1] in _WITH_OWN_START or found[1] == "async" or find(found[1]) is None:
+    if found is None or found[1] == "async" or find(found[1]) is None:
         return None
-    return found[1]
+    # where the chain has opcodes of its own, such as `all-gather-done`, other spellings mean nothing
+    return None if find(f"{found[1]}-done") is not None else found[1]
 
 
 def link(opcode: str) -> str | None:

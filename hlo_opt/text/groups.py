@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.replica_groups import FLAGGED, groups, source_target_pairs
 from hlo_opt.text.rules import Fault
 
-_GROUPED = frozenset({*FLAGGED, "all-to-all", "collective-broadcast", "ragged-all-to-all"})
 _UNEVEN = frozenset({"all-reduce", "all-reduce-start", "collective-broadcast"})
 """Where groups may differ in size."""
-
-_PERMUTES = frozenset({"collective-permute", "collective-permute-start"})
 
 
 def group_fault(instruction: Instruction, replicas: int, partitions: int) -> Fault | None:
     """What is wrong with the devices that a collective names, in a module for so many replicas and partitions; None when nothing is."""
-    if instruction.opcode in _PERMUTES:
-        return _pairs(instruction)
-    if instruction.opcode not in _GROUPED:
+    spec, name = find(instruction.opcode), "replica_groups"
+    if spec is None or spec.kind is not OpKind.COLLECTIVE:
         return None
-    name = "replica_groups"
+    if "source_target_pairs" in spec.attributes:
+        return _pairs(instruction)
+    if name not in spec.attributes:
+        return None
     written = instruction.attributes.get(name)
     found = [] if written is None else groups(written.text)
     if not any(found):

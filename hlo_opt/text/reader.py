@@ -20,7 +20,7 @@ from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.text.attributes import decoder
 from hlo_opt.text.grammar import EXPLAINED, TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
-from hlo_opt.text.infer import GIVEN_BY_OPERAND, inferred_shape
+from hlo_opt.text.infer import given_by_operand, inferred_shape
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import ShapeTable, compatible, read_shape
 
@@ -81,6 +81,7 @@ class Reader:
         self.anonymous: dict[str, int] = {}
         self.inline_count = 0
         self.result = Module("", source=source)
+        self.given = given_by_operand()
 
     # ---- places and faults
 
@@ -285,8 +286,8 @@ class Reader:
             made.end = finish
             if shape_text is None:
                 made.shape = self.infer(made, found.start(4), found.end(4))
-            elif opcode in GIVEN_BY_OPERAND:
-                made.shape = GIVEN_BY_OPERAND[opcode](made)
+            elif opcode in self.given:
+                made.shape = self.given[opcode](made)
             names[written] = names[name] = made
             made.parent = computation
             held[made] = None
@@ -422,8 +423,8 @@ class Reader:
         )
         if shape_text is None:
             made.shape = self.infer(made, found.start(2), found.end(2))
-        elif opcode in GIVEN_BY_OPERAND:
-            made.shape = GIVEN_BY_OPERAND[opcode](made)
+        elif opcode in self.given:
+            made.shape = self.given[opcode](made)
         scope.names[name] = made
         return edit.append(scope.computation, made)
 

@@ -6,9 +6,10 @@ Source: xla/hlo/parser/hlo_parser.cc, CreateInstruction; xla/service/hlo_verifie
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ops import OpKind, find
 from hlo_opt.text.aliases import operand_alias_fault
 from hlo_opt.text.shapes import compatible, read_shapes
 
@@ -22,13 +23,16 @@ def instruction_fault(instruction: Instruction) -> Fault | None:
         fault = _replication(instruction)
         if fault is not None:
             return fault
+    spec = find(instruction.opcode)
+    if spec is not None and spec.kind is OpKind.COLLECTIVE:
+        return _collective(instruction, spec.attributes)
     rule = _RULES.get(instruction.opcode)
     return None if rule is None else rule(instruction)
 
 
 def _replication(instruction: Instruction) -> Fault | None:
     name = "parameter_replication"
-    if instruction.opcode != "parameter":
+    if instruction.parameter_number is None:
         return f"only a parameter has {name}", name
     given = len(re.findall("true|false", instruction.attributes[name].text))
     leaves = sum(1 for _ in instruction.shape.leaves())
@@ -48,8 +52,13 @@ def _one_dimension(instruction: Instruction) -> Fault | None:
     return None
 
 
-def _gather_scatter(instruction: Instruction) -> Fault | None:
-    return _global_ids(instruction) or _one_dimension(instruction)
+def _collective(instruction: Instruction, takes: Mapping[str, bool]) -> Fault | None:
+    """What each attribute that the opcode takes asks for."""
+    if "use_global_device_ids" in takes and (fault := _global_ids(instruction)) is not None:
+        return fault
+    if "dimensions" in takes:
+        return _one_dimension(instruction)
+    return _permute(instruction) if "slice_sizes" in takes else _channel(instruction)
 
 
 def _permute(instruction: Instruction) -> Fault | None:
@@ -101,18 +110,7 @@ def _channel(instruction: Instruction) -> Fault | None:
 
 
 _RULES: dict[str, Callable[[Instruction], Fault | None]] = {
-    "all-gather": _gather_scatter,
-    "all-gather-start": _gather_scatter,
-    "all-reduce": _global_ids,
-    "all-reduce-start": _global_ids,
-    "all-to-all": _one_dimension,
-    "collective-permute": _permute,
-    "collective-permute-start": _permute,
     "conditional": _conditional,
     "custom-call": _custom_call,
     "fusion": _aliasing,
-    "ragged-all-to-all": _one_dimension,
-    "recv-done": _channel,
-    "reduce-scatter": _gather_scatter,
-    "send-done": _channel,
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from hlo_opt.diag import ParseError, Span, VerifyError, nearest
@@ -370,40 +370,16 @@ class _Verifier:
     # ---- what it calls
 
     def callees(self, instruction: Instruction) -> None:
-        operands = [o.shape for o in instruction.operands]
-        opcode, shape = instruction.opcode, instruction.shape
-        match opcode:
-            case "call" | "fusion":
-                for callee in instruction.called():
-                    self.callee(instruction, callee, operands, shape)
-            case "async-start":
-                for callee in instruction.called():
-                    elements = shape.elements or ()
-                    self.callee(instruction, callee, operands, elements[1] if len(elements) > 1 else None)
-            case "map":
-                for callee in instruction.called():
-                    scalars = [Shape(s.type) if s.is_array else s for s in operands]
-                    self.callee(instruction, callee, scalars, Shape(shape.type) if shape.is_array else None)
-            case "all-reduce" | "all-reduce-start" | "reduce-scatter":
-                for callee in instruction.called():
-                    if len(callee.parameters) != 2:
-                        self.callee_count(instruction, callee, 2)
-            case "while":
-                for name, result in (("condition", None), ("body", shape)):
-                    value = instruction.attributes.get(name)
-                    if isinstance(value, Called):
-                        self.callee(instruction, value.computations[0], operands, result)
-            case "conditional":
-                branches = list(instruction.called())
-                if len(branches) + 1 != len(operands):
-                    self.fail(
-                        instruction,
-                        f"conditional has {len(branches)} branches and {len(operands) - 1} operands for them",
-                    )
-                for callee, operand in zip(branches, operands[1:], strict=True):
-                    self.callee(instruction, callee, [operand], shape)
-            case _:
-                pass
+        """What it calls is given what it takes, and gives what is wanted."""
+        spec = find(instruction.opcode)
+        if spec is None or spec.calls is None:
+            return
+        try:
+            found = list(spec.calls(instruction))
+        except ShapeError as error:
+            self.fail(instruction, str(error))
+        for callee, arguments, result in found:
+            self.callee(instruction, callee, arguments, result)
 
     def callee_count(self, instruction: Instruction, callee: Computation, count: int) -> NoReturn:
         self.fail(
@@ -412,14 +388,14 @@ class _Verifier:
         )
 
     def callee(
-        self, instruction: Instruction, callee: Computation, arguments: list[Shape], result: Shape | None
+        self, instruction: Instruction, callee: Computation, arguments: Sequence[Shape | None], result: Shape | None
     ) -> None:
         """Parameters against arguments, and the root against the result where one is given."""
         parameters = callee.parameters
         if len(parameters) != len(arguments):
             self.callee_count(instruction, callee, len(arguments))
         for parameter, argument in zip(parameters, arguments, strict=True):
-            if not compatible(parameter.shape, argument):
+            if argument is not None and not compatible(parameter.shape, argument):
                 self.fail(
                     instruction,
                     f"parameter {parameter.parameter_number} of {callee.name} is {parameter.shape.without_layout()}, "

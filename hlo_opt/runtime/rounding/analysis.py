@@ -1,6 +1,6 @@
 """What other correct backends may return for a module: an enclosure for every element of every output.
 
-The module runs once, in the interpreter, on spreads (see `spread`): what every backend computes the same stays an array, everything else has the reference's
+The module runs once, in the interpreter, on spreads (see `hlo_opt.ops.spread_numpy`): what every backend computes the same stays an array, everything else has the reference's
 value, a lower and an upper bound, and moved values. The rules:
 
 - arithmetic in the type itself, movement, choices, order and integers are exact: equal operands, equal results (`elementwise`, `movement`, `order`);
@@ -31,14 +31,8 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control_numpy import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.reducers import monoid
-from hlo_opt.ops.started import started
-from hlo_opt.runtime.rounding import control, sums
-from hlo_opt.runtime.rounding.calibration import MOST, calibrated
-from hlo_opt.runtime.rounding.elementwise import elementwise
-from hlo_opt.runtime.rounding.indices import indexed
-from hlo_opt.runtime.rounding.movement import movement
-from hlo_opt.runtime.rounding.order import folded, sort
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.sets import IDEMPOTENT
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     MOVED,
@@ -58,28 +52,16 @@ from hlo_opt.runtime.rounding.spread import (
     settled,
     stacked,
 )
+from hlo_opt.ops.started import started
+from hlo_opt.runtime.rounding import control, sums
+from hlo_opt.runtime.rounding.calibration import MOST, calibrated
+from hlo_opt.runtime.rounding.elementwise import elementwise
+from hlo_opt.runtime.rounding.indices import indexed
+from hlo_opt.runtime.rounding.movement import movement
+from hlo_opt.runtime.rounding.order import folded, sort
 
 Array = Any
 Value = Any
-
-_HANDED = frozenset(
-    {
-        *("add-dependency", "after-all", "async-done", "async-start", "async-update", "call", "constant", "copy-done"),
-        *("copy-start", "domain", "fusion", "get-tuple-element", "iota", "opt-barrier", "parameter", "tuple"),
-        *(
-            "partition-id",
-            "replica-id",
-            "rng-get-and-update-state",
-            "infeed",
-            "outfeed",
-            "send",
-            "recv",
-            "send-done",
-            "recv-done",
-        ),
-    }
-)
-"""Operations whose faces hand values on as they are."""
 
 _HELD = 12
 """Elementwise operations in a row after which bounds are held against the moved values."""
@@ -188,13 +170,14 @@ class Analyst(Interpreter):
         """The steps of a computation over scalars on arrays of them, with the rules in the place of faces."""
         program = compile_elementwise(computation)
         for step in program.steps if program is not None else ():
-            if step.instruction.opcode not in ("call", "fusion", "map") and _is_elementwise(step.instruction):
+            if step.instruction.opcode != "map" and _is_elementwise(step.instruction):
                 step.evaluate = self._wrapped(step.instruction, step.evaluate)
         return program
 
     def _wrapped(self, instruction: Instruction, evaluate: Evaluate) -> Evaluate:
         rule = _rule(instruction, evaluate)
-        return rule if instruction.opcode in _HANDED else _losing(instruction, rule)
+        spec = find(instruction.opcode)
+        return rule if spec is not None and spec.hands_on else _losing(instruction, rule)
 
 
 def _is_elementwise(instruction: Instruction) -> bool:
@@ -219,9 +202,9 @@ def _sized(value: Value, sizes: tuple[int, ...]) -> Value:
 def _rule(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     """The face of an instruction for values that may be spreads."""
     opcode = instruction.opcode
-    if opcode in _HANDED or opcode.rpartition("-")[2] in ("update", "done"):
-        return evaluate
     spec = find(opcode)
+    if (spec is not None and spec.hands_on) or opcode.rpartition("-")[2] in ("update", "done"):
+        return evaluate
     if spec is None:
         return _begun(instruction, evaluate)
     if spec.evaluate is None:
@@ -316,7 +299,7 @@ _SPECIAL: dict[str, Callable[[Instruction, Evaluate], Evaluate | None]] = {
 def _together(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     """A collective: every device brings all rows, certain or not, as another one may not be certain of them. Sums have an open order."""
     called = next(instruction.called(), None)
-    adds = called is not None and monoid(called) not in ("maximum", "minimum", "and", "or")
+    adds = called is not None and monoid(called) not in IDEMPOTENT
     adds = adds and any(leaf.is_array and leaf.type.is_float for leaf in instruction.shape.leaves())
     target = sums.retyped(instruction, F64) if adds else instruction
     run_wide = face(target) if adds else evaluate

@@ -13,8 +13,7 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.control import branches
-from hlo_opt.runtime.rounding.calibration import calibrated
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     VALUE,
@@ -27,6 +26,7 @@ from hlo_opt.runtime.rounding.spread import (
     set_aside,
     settled,
 )
+from hlo_opt.runtime.rounding.calibration import calibrated
 
 Value = Any
 

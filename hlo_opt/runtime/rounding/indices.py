@@ -8,7 +8,7 @@ import numpy as np
 
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     VALUE,

@@ -17,12 +17,10 @@ from hlo_opt.ops import find
 from hlo_opt.ops.accumulation import is_wide, running_types
 from hlo_opt.ops.ordering import sorted_dimension
 from hlo_opt.ops.ordering_numpy import comparisons
-from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.reducers import MONOIDS, monoid
 from hlo_opt.ops.reduction import reduced
 from hlo_opt.ops.spec import OpKind
-from hlo_opt.runtime.rounding.calibration import MOST
-from hlo_opt.runtime.rounding.elementwise import force
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     MOVED,
@@ -42,6 +40,8 @@ from hlo_opt.runtime.rounding.spread import (
     set_aside,
     settled,
 )
+from hlo_opt.runtime.rounding.calibration import MOST
+from hlo_opt.runtime.rounding.elementwise import force
 from hlo_opt.runtime.rounding.sums import unit
 
 Array = Any
@@ -242,7 +242,7 @@ def _sums(reducer: Computation) -> Any:
     half = len(root.operands)
     for k, leaf in enumerate(root.operands):
         numbers = {o.parameter_number for o in leaf.operands}
-        if leaf.opcode not in ("add", "maximum", "minimum", "multiply", "and", "or") or numbers != {k, half + k}:
+        if leaf.opcode not in MONOIDS or leaf.opcode == "xor" or numbers != {k, half + k}:
             return None
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> list[Value]:
@@ -289,8 +289,9 @@ def _rounds(reducer: Computation) -> bool:
     """Whether the order of a fold shows in its result."""
     for i in reducer.instructions:
         spec = find(i.opcode)
-        rounding = spec is not None and spec.kind is OpKind.ELEMENTWISE and i.shape.is_array and i.shape.type.is_float
-        if rounding and i.opcode not in ("maximum", "minimum", "select", "clamp", "negate", "abs", "copy", "convert"):
+        if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.spread.keeps:
+            continue
+        if i.shape.is_array and i.shape.type.is_float:
             return True
     return False
 

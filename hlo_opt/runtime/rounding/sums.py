@@ -24,11 +24,10 @@ from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ops.accumulation import is_wide
 from hlo_opt.ops.folding import combine, ufunc_of
-from hlo_opt.ops.reducers import monoid, picks
+from hlo_opt.ops.reducers import adds, monoid, picks
 from hlo_opt.ops.reduction import reduced
-from hlo_opt.runtime.rounding.calibration import calibrated
-from hlo_opt.runtime.rounding.elementwise import Analyst, force
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.sets import EXTREMES
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     MOVED,
@@ -46,6 +45,8 @@ from hlo_opt.runtime.rounding.spread import (
     set_aside,
     settled,
 )
+from hlo_opt.runtime.rounding.calibration import calibrated
+from hlo_opt.runtime.rounding.elementwise import Analyst, force
 
 Array = Any
 Value = Any
@@ -358,15 +359,15 @@ def reduction(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     if name is None or instruction.shape.is_tuple:
         return None
     if leaf.type.is_complex:
-        return by_parts(instruction, reduction) if name == "add" else None
+        return by_parts(instruction, reduction) if adds(reducer) else None
     axes = reduced(instruction)
     terms = math.prod(instruction.operands[0].shape.dimensions[d] for d in axes)
-    if name == "add" and leaf.type.kind != "pred":
+    if adds(reducer) and leaf.type.kind != "pred":
         return _sum_of(instruction, evaluate, axes, terms)
     if name == "multiply" and leaf.type.is_float:
         return _product_of(instruction, evaluate, terms)
     ufunc = ufunc_of(reducer, leaf.type)
-    rising = name in ("maximum", "minimum") or (leaf.type.kind == "pred" and name in ("and", "or", "add", "multiply"))
+    rising = name in EXTREMES or (leaf.type.kind == "pred" and name != "xor")
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
@@ -456,15 +457,16 @@ def windows(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     from hlo_opt.ops.shapes import window
 
     leaf = next(instruction.shape.leaves())
-    name = monoid(instruction.called_by("to_apply"))
+    reducer = instruction.called_by("to_apply")
+    name = monoid(reducer)
     if name is None or instruction.shape.is_tuple:
         return None
     if leaf.type.is_complex:
-        return by_parts(instruction, windows) if name == "add" else None
-    if name == "add" and leaf.type.kind != "pred":
+        return by_parts(instruction, windows) if adds(reducer) else None
+    if adds(reducer) and leaf.type.kind != "pred":
         terms = math.prod(w.size for w in window(instruction, leaf.rank))
         return added(instruction, evaluate, lambda arrays: float(terms))
-    if name in ("maximum", "minimum") or leaf.type.kind == "pred":
+    if name in EXTREMES or leaf.type.kind == "pred":
         return rising(instruction, evaluate)
     return None
 
@@ -474,7 +476,7 @@ def selected(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     from hlo_opt.ops.shapes import window
     from hlo_opt.runtime.rounding.analysis import opaque
 
-    if monoid(instruction.called_by("scatter")) != "add" or not instruction.shape.type.is_float:
+    if not adds(instruction.called_by("scatter")) or not instruction.shape.type.is_float:
         return None
     parts = window(instruction, instruction.shape.rank)
     most = math.prod(-(-w.size // w.stride) for w in parts)
@@ -505,11 +507,11 @@ def scatter(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
         return None
     element_type = instruction.shape.type
     exact = rising(instruction, evaluate)
-    if picks(combiner) is not None or monoid(combiner) in ("maximum", "minimum"):
+    if picks(combiner) is not None or monoid(combiner) in EXTREMES:
         chosen = exact
-    elif monoid(combiner) == "add" and element_type.is_complex:
+    elif adds(combiner) and element_type.is_complex:
         return by_parts(instruction, scatter)
-    elif monoid(combiner) == "add" and element_type.kind != "pred":
+    elif adds(combiner) and element_type.kind != "pred":
         counted = retyped(instruction, F64) if element_type.is_float else instruction
         count = face(counted)
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops import find
+from hlo_opt.ops.sets import results_of
+from hlo_opt.ops.spread_numpy import HIGH, LOW, Spread
 from hlo_opt.runtime.differences import LOOSE_SHARE, Enclosure, OutputReport, compare_output
 from hlo_opt.runtime.rounding.analysis import Analysis
-from hlo_opt.runtime.rounding.spread import HIGH, LOW, Spread
 from hlo_opt.runtime.ulp import is_floating, real_parts
 
 Array = Any
@@ -83,8 +85,7 @@ def unread(module: Module) -> frozenset[int]:
     entry = module.entry
     if not any(leaf.is_array and leaf.element_count for p in entry.parameters for leaf in p.shape.leaves()):
         return frozenset()
-    root = entry.root
-    parts = list(root.operands) if root.opcode == "tuple" else [root]
+    parts = results_of(entry)
     found: set[int] = set()
     number = 0
     for part in parts:
@@ -96,11 +97,12 @@ def unread(module: Module) -> frozenset[int]:
 
 
 def _reads(instruction: Instruction) -> bool:
-    """Whether a parameter leads to an instruction."""
+    """Whether a parameter leads to an instruction, or something that comes from outside as one does."""
     seen, todo = {instruction}, [instruction]
     while todo:
         i = todo.pop()
-        if i.parameter_number is not None or i.opcode in ("infeed", "recv", "rng", "rng-get-and-update-state"):
+        spec = find(i.opcode)
+        if i.parameter_number is not None or (spec is not None and (spec.hides_state or spec.evaluate is None)):
             return True
         for operand in i.operands:
             if operand not in seen:

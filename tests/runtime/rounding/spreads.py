@@ -5,8 +5,8 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.evaluate import Interpreter
+from hlo_opt.ops.spread_numpy import HIGH, LANES, LOW, Spread, leaves
 from hlo_opt.runtime.rounding.analysis import Analyst
-from hlo_opt.runtime.rounding.spread import HIGH, LANES, LOW, Spread, leaves
 
 REDUCERS = "".join(
     f"{name} {{\n  x = {t}[] parameter(0)\n  y = {t}[] parameter(1)\n  ROOT z = {t}[] {op}(x, y)\n}}\n\n"

@@ -1,7 +1,7 @@
 import numpy as np
 
+from hlo_opt.ops.spread_numpy import HIGH, LANES, LOW, MOVED, ROWS
 from hlo_opt.runtime.rounding.calibration import LEAST, MOST, calibrated
-from hlo_opt.runtime.rounding.spread import HIGH, LANES, LOW, MOVED, ROWS
 
 
 def rows(value: np.ndarray, far: np.ndarray | float, moved: np.ndarray | float) -> np.ndarray:  # type: ignore[type-arg]

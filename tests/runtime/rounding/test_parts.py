@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
-from hlo_opt.runtime.rounding import calibration, control, indices, sums
-from hlo_opt.runtime.rounding.analysis import Analyst
-from hlo_opt.runtime.rounding.calibration import calibrated
-from hlo_opt.runtime.rounding.spread import (
+from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
     MOVED,
@@ -29,6 +26,9 @@ from hlo_opt.runtime.rounding.spread import (
     set_aside,
     settled,
 )
+from hlo_opt.runtime.rounding import calibration, control, indices, sums
+from hlo_opt.runtime.rounding.analysis import Analyst
+from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.text import parse
 
 from .spreads import parsed, run

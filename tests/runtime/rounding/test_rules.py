@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from hlo_opt.ops.spread_numpy import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 from hlo_opt.runtime.rounding.analysis import Analyst
-from hlo_opt.runtime.rounding.spread import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 
 from .spreads import DTYPES, parsed, run
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from hlo_opt.ops.spread_numpy import HIGH, LOW, Spread
 from hlo_opt.runtime.rounding import sums
-from hlo_opt.runtime.rounding.spread import HIGH, LOW, Spread
 
 from .spreads import DTYPES, holds, parsed, run
 

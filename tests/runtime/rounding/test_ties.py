@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
+from hlo_opt.ops.spread_numpy import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 from hlo_opt.runtime.rounding import order
-from hlo_opt.runtime.rounding.spread import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 
 from .spreads import parsed
 

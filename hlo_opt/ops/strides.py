@@ -1,5 +1,6 @@
 """Which operations NumPy does without copying: the strides of views, in elements.
 
+The `view` faces of the table are given the strides of the first operand and say whether the value is a view of it, and the strides of the value.
 `None` stands for strides that are not known; a view of such an array that must be reshaped counts as a copy.
 """
 
@@ -7,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.movement import slice_dimensions
+from hlo_opt.ir import Instruction, Shape, SliceDimension
 
 Strides = tuple[int, ...] | None
 
@@ -22,36 +22,38 @@ def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def viewed(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
-    """Whether the value of a movement is a view of its first operand, which has these strides, and the strides of the value."""
+def broadcast(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
+    return True, None if strides is None else _spread(instruction, strides)
+
+
+def transpose(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
+    order = instruction.ints("dimensions")
+    return True, None if strides is None else tuple(strides[d] for d in order)
+
+
+def slice_(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
+    value = instruction.value("slice", ())
+    steps = [part.stride for part in value if isinstance(part, SliceDimension)] if isinstance(value, tuple) else []
+    return True, None if strides is None else tuple(s * n for s, n in zip(strides, steps, strict=True))
+
+
+def reverse(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
+    along = instruction.ints("dimensions")
+    return True, None if strides is None else tuple(-s if d in along else s for d, s in enumerate(strides))
+
+
+def dynamic_slice(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
+    return True, strides
+
+
+def reshape(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
     shape, source = instruction.shape, instruction.operands[0].shape
-    match instruction.opcode:
-        case "broadcast":
-            return True, None if strides is None else _spread(instruction, strides)
-        case "transpose":
-            order = instruction.ints("dimensions")
-            return True, None if strides is None else tuple(strides[d] for d in order)
-        case "slice":
-            steps = [part.stride for part in slice_dimensions(instruction)]
-            return True, None if strides is None else tuple(s * n for s, n in zip(strides, steps, strict=True))
-        case "reverse":
-            along = instruction.ints("dimensions")
-            return True, None if strides is None else tuple(-s if d in along else s for d, s in enumerate(strides))
-        case "dynamic-slice":
-            return True, strides
-        case "reshape":
-            return _copied(shape, reshaped(source.dimensions, strides, shape.dimensions))
-        case "bitcast":
-            return _bitcast(source, shape, strides)
-    raise ValueError(f"{instruction.opcode} makes no view")
+    made = reshaped(source.dimensions, strides, shape.dimensions)
+    return (False, row_major(shape.dimensions)) if made is None else (True, made)
 
 
-VIEWS = frozenset({"broadcast", "transpose", "slice", "reverse", "dynamic-slice", "reshape", "bitcast"})
-"""What `viewed` knows."""
-
-
-def _copied(shape: Shape, strides: Strides) -> tuple[bool, Strides]:
-    return (False, row_major(shape.dimensions)) if strides is None else (True, strides)
+def bitcast(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
+    return _bitcast(instruction.operands[0].shape, instruction.shape, strides)
 
 
 def _spread(instruction: Instruction, strides: tuple[int, ...]) -> tuple[int, ...]:

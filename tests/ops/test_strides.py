@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hlo_opt import parse
-from hlo_opt.evaluate.strides import reshaped, row_major, viewed
+from hlo_opt.evaluate import Interpreter
+from hlo_opt.ops import spec_of
+from hlo_opt.ops.strides import reshaped, row_major
 
 SIZES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -76,10 +78,9 @@ def test_row_major(sizes: tuple[int, ...]) -> None:
 def test_views_of_a_parameter(text: str, is_view: bool) -> None:
     module = parse(f"HloModule m\n\nENTRY e {{\n  p = f32[6,4]{{1,0}} parameter(0)\n  ROOT r = {text}\n}}\n")
     root = module.entry.root
-    found, strides = viewed(root, row_major((6, 4)))
-    from hlo_opt.evaluate import Interpreter
-    from hlo_opt.ops import spec_of
-
+    view = spec_of(root).view
+    assert view is not None
+    found, strides = view(root, row_major((6, 4)))
     value = np.zeros((6, 4), np.float32)
     evaluate = spec_of(root).evaluate
     assert evaluate is not None

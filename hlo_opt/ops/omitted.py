@@ -1,0 +1,143 @@
+"""The layout of a result whose text leaves its shape out, and the shapes that XLA takes from the operands whatever the text says.
+
+The shape itself is what the `infer` face says; how it lies follows XLA's inference (xla/service/shape_inference.cc): mostly as an operand does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from hlo_opt.ir import ELEMENT_TYPES, Instruction, Layout, Shape
+
+Omitted = Callable[[Instruction, Shape], Shape]
+"""(instruction, inferred shape without layout) -> the shape."""
+
+
+def anew(instruction: Instruction, shape: Shape) -> Shape:
+    """It lies as a new array does."""
+    return shape
+
+
+def as_operand(number: int = 0, *, every: bool = False) -> Omitted:
+    """It lies as this operand does, or its first array as the first one does; with `every`, each of its arrays as the operand in its place."""
+
+    def omitted(instruction: Instruction, shape: Shape) -> Shape:
+        operands = instruction.operands
+        if not operands:
+            return shape
+        if shape.elements is None:
+            return lying_as(shape, operands[number].shape)
+        count = len(shape.elements) if every else 1
+        kept = [lying_as(e, o.shape) for e, o in zip(shape.elements[:count], operands, strict=False)]
+        return Shape.tuple_of(*kept, *shape.elements[count:])
+
+    return omitted
+
+
+def elementwise(instruction: Instruction, shape: Shape) -> Shape:
+    """As the first operand; packed as that only for elements of less than a byte, where there are two operands or the type is another one."""
+    if not instruction.operands:
+        return shape
+    first = instruction.operands[0].shape
+    if first.dimensions != shape.dimensions:
+        return shape
+    if len(instruction.operands) == 2 or first.type != shape.type:
+        return lying_as(shape, first, packed_as(first) if 1 < shape.type.bits < 8 else "")
+    return lying_as(shape, first)
+
+
+def select(instruction: Instruction, shape: Shape) -> Shape:
+    """As the choices do, packed as the values are; with one choice for all as the values do."""
+    choice, value = (o.shape for o in instruction.operands[:2])
+    return lying_as(shape, choice, packed_as(value)) if choice.rank else lying_as(shape, value)
+
+
+def transpose(instruction: Instruction, shape: Shape) -> Shape:
+    """The same bytes in memory."""
+    permutation, first = instruction.ints("dimensions"), instruction.operands[0].shape
+    order = tuple(permutation.index(d) for d in first.minor_to_major)
+    return replace(shape, layout=Layout(order, first.layout.tail if first.layout else "") if order else None)
+
+
+def set_dimension_size(instruction: Instruction, shape: Shape) -> Shape:
+    (dimension,) = instruction.ints("dimensions")
+    dynamic = shape.dynamic or (False,) * shape.rank
+    shape = replace(shape, dynamic=(*dynamic[:dimension], True, *dynamic[dimension + 1 :]))
+    return lying_as(shape, instruction.operands[0].shape)
+
+
+def of_initial_value(instruction: Instruction, shape: Shape) -> Shape:
+    """The type of the one initial value, whatever the reducer computes in."""
+    if shape.elements is None and len(instruction.operands) == 2:
+        return shape.with_type(instruction.operands[1].shape.type)
+    return shape
+
+
+def of_operands(instruction: Instruction, shape: Shape) -> Shape:
+    """A tuple of what the operands are."""
+    return Shape.tuple_of(*(o.shape for o in instruction.operands))
+
+
+def of_element(instruction: Instruction, shape: Shape) -> Shape:
+    """The element as it lies in its tuple."""
+    elements, index = instruction.operands[0].shape.elements, instruction.value("index", 0)
+    return elements[index] if elements is not None and isinstance(index, int) else shape
+
+
+def of_state(instruction: Instruction, shape: Shape) -> Shape:
+    """What a loop begins with."""
+    return instruction.operands[0].shape
+
+
+def of_root(instruction: Instruction, shape: Shape) -> Shape:
+    """What the first computation gives."""
+    return next(instruction.called()).root.shape
+
+
+_PACKED = re.compile(r"E\(\d+\)")
+_BEHIND_PACKED = re.compile(r"D\(|S\(|SC\(|M|$")
+
+
+def lying_as(shape: Shape, other: Shape, packed: str | None = None) -> Shape:
+    """The shape with another one's layout; `packed` stands in the place of what that says about the size of elements, such as `E(4)`."""
+    if other.rank != shape.rank or not (shape.rank or other.layout):
+        return shape
+    layout = other.layout
+    if packed is not None and (layout is not None or packed):
+        tail = _PACKED.sub("", "" if layout is None else layout.tail)
+        if packed:
+            at = _BEHIND_PACKED.search(tail)
+            assert at is not None
+            tail = tail[: at.start()] + packed + tail[at.start() :]
+        layout = Layout(other.minor_to_major, tail)
+    return replace(shape, layout=layout)
+
+
+def packed_as(shape: Shape) -> str:
+    """What a layout says about the size of elements."""
+    found = _PACKED.search(shape.layout.tail) if shape.layout is not None else None
+    return "" if found is None else found[0]
+
+
+# ---- given by the operands
+
+
+def send_given(instruction: Instruction) -> Shape:
+    token, u32 = Shape(ELEMENT_TYPES["token"]), Shape(ELEMENT_TYPES["u32"])
+    return Shape.tuple_of(instruction.operands[0].shape, u32, token) if instruction.operands else instruction.shape
+
+
+def token_given(instruction: Instruction) -> Shape:
+    return Shape(ELEMENT_TYPES["token"])
+
+
+def first_given(instruction: Instruction) -> Shape:
+    return instruction.operands[0].shape if instruction.operands else instruction.shape
+
+
+def recv_done_given(instruction: Instruction) -> Shape:
+    elements = instruction.operands[0].shape.elements if instruction.operands else None
+    token = Shape(ELEMENT_TYPES["token"])
+    return Shape.tuple_of(elements[0], token) if elements else instruction.shape
