@@ -28,15 +28,13 @@ from hlo_opt.ops.custom_calls import find_custom_call
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.module_devices import WHICH_DEVICE
 from hlo_opt.ops.started import started
-from hlo_opt.runtime.branches_inside import with_selects
+from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.calls_alone import handed_on
 from hlo_opt.runtime.dead_loops import without_dead_loops
 from hlo_opt.runtime.donation import with_donations
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
-from hlo_opt.runtime.plain_norms import with_plain_norms
-from hlo_opt.runtime.static_sizes import with_static_sizes
 from hlo_opt.runtime.steps import (
     BranchStep,
     Buffers,
@@ -83,8 +81,8 @@ class Schedule:
 
 def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
     """The schedule of a module, fused or not, for a device: see `target_of`. Raises EvaluationError for control flow that is not well formed."""
-    module = with_plain_norms(with_selects(with_static_sizes(module)))
     device = target_of(module, target)
+    module = expanded(module, device)
     kernels = KernelSet(module, device)
     entry = module.entry
     todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]

@@ -5,26 +5,48 @@ Source: xla/service/conditional_to_select.cc, which does the same: threads that 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ops.control import branches
 from hlo_opt.ops.spec import find
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.expansion import Expansion
 
 
-def with_selects(module: Module) -> Module:
-    """The module itself where no element of a `map` depends on a conditional, else a copy with selects in their place."""
-    if not any(_choices(c) for c in _applied(module)):
-        return module
-    copy = edit.clone_module(module)
-    for computation in _applied(copy):
-        for conditional in _choices(computation):
-            predicate, *arguments = conditional.operands
-            callees = [c for value in branches(conditional) for c in value.computations]
-            made = [_copied(c, computation, a) for c, a in zip(callees, arguments, strict=True)]
-            select = edit.create(computation, conditional.name, "select", conditional.shape, [predicate, *made])
-            edit.replace_all_uses(conditional, select)
-            edit.remove(conditional)
-        edit.sort(computation)
-    return copy
+@dataclass(frozen=True)
+class ConditionalToSelect(Expansion):
+    """Put a select in the place of each conditional on which an element of a `map` depends."""
+
+    name: ClassVar[str] = "conditional-to-select"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+    def concerns(self, module: Module) -> bool:
+        return any(_choices(c) for c in _applied(module))
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for computation in _applied(module):
+            choices = _choices(computation)
+            for conditional in choices:
+                if not context.step():
+                    break
+                _select(conditional)
+                changed = True
+            if choices:
+                edit.sort(computation)
+        return changed
+
+
+def _select(conditional: Instruction) -> None:
+    computation = conditional.computation
+    predicate, *arguments = conditional.operands
+    callees = [c for value in branches(conditional) for c in value.computations]
+    made = [_copied(c, computation, a) for c, a in zip(callees, arguments, strict=True)]
+    select = edit.create(computation, conditional.name, "select", conditional.shape, [predicate, *made])
+    edit.replace_all_uses(conditional, select)
+    edit.remove(conditional)
 
 
 def _copied(callee: Computation, computation: Computation, argument: Instruction) -> Instruction:

@@ -3,9 +3,13 @@ from __future__ import annotations
 import numpy as np
 
 import hlo_opt
-from hlo_opt.runtime.branches_inside import with_selects
+from hlo_opt.analysis.targets import DEFAULT_TARGET, target
+from hlo_opt.passes.conditional_to_select import ConditionalToSelect
+from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.steps import KernelStep
+
+TARGET = target(DEFAULT_TARGET)
 
 TEXT = """HloModule m
 
@@ -37,7 +41,7 @@ ENTRY e {
 
 def test_both_branches_are_computed_and_one_is_picked() -> None:
     original = hlo_opt.parse(TEXT)
-    written = with_selects(original)
+    written = expanded(original, TARGET, (ConditionalToSelect(),))
     hlo_opt.verify(written)
     given = [np.array([1, 2, 3, 4, 5], np.float32), np.array([2, 1, 4, 3, 5], np.float32)]
     got, want = (hlo_opt.evaluate(m, given)[0] for m in (written, original))
@@ -51,4 +55,4 @@ def test_branches_with_more_inside_stay() -> None:
         "yes {", "other {\n  x = f32[] parameter(0)\n  ROOT r = f32[] negate(x)\n}\n\nyes {"
     )
     original = hlo_opt.parse(nested)
-    assert with_selects(original) is original
+    assert expanded(original, TARGET, (ConditionalToSelect(),)) is original

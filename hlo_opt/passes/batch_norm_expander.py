@@ -6,33 +6,51 @@ computed in f32 and rounded once, and a variance is the mean of squared distance
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
+from typing import Literal as OneOf
 
 import numpy as np
 
 from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction, Module, Shape, edit
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ops.shapes import integer
-from hlo_opt.runtime.static_writer import Writer
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.expansion import Expansion
+from hlo_opt.passes.plain_writer import Writer
 
 _NORMS = frozenset({"batch-norm-grad", "batch-norm-inference", "batch-norm-training"})
 
 
-def with_plain_norms(module: Module) -> Module:
-    """The module itself where it has no batch normalisation, else a copy without any."""
-    if not any(i.opcode in _NORMS for c in module.computations for i in c.instructions):
-        return module
-    copy = edit.clone_module(module)
-    adders: dict[ElementType, Computation] = {}
-    for computation in list(copy.computations):
-        for norm in [i for i in computation.instructions if i.opcode in _NORMS]:
-            plain = _Norm(norm, adders)
-            made = {"training": plain.training, "inference": plain.inference, "grad": plain.grad}
-            edit.replace_all_uses(norm, made[norm.opcode.removeprefix("batch-norm-")]())
-            edit.remove(norm)
-        edit.sort(computation)
-    edit.sort_computations(copy)
-    return copy
+@dataclass(frozen=True)
+class BatchNormExpander(Expansion):
+    """Write every batch normalisation as the operations that it is made of."""
+
+    name: ClassVar[str] = "batch-norm-expander"
+    preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+    idempotent: ClassVar[bool] = True
+
+    def concerns(self, module: Module) -> bool:
+        return any(i.opcode in _NORMS for c in module.computations for i in c.instructions)
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        adders: dict[ElementType, Computation] = {}
+        changed = False
+        for computation in list(module.computations):
+            norms = [i for i in computation.instructions if i.opcode in _NORMS]
+            for norm in norms:
+                if not context.step():
+                    break
+                plain = _Norm(norm, adders)
+                made = {"training": plain.training, "inference": plain.inference, "grad": plain.grad}
+                edit.replace_all_uses(norm, made[norm.opcode.removeprefix("batch-norm-")]())
+                edit.remove(norm)
+                changed = True
+            if norms:
+                edit.sort(computation)
+        if changed:
+            edit.sort_computations(module)
+        return changed
 
 
 class _Norm:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, ElementType, Instruction, Module, Shape, edit
 from hlo_opt.ir.element_type import S32
@@ -22,7 +23,9 @@ from hlo_opt.ops.numeric import integer_limits
 from hlo_opt.ops.reducers import monoid
 from hlo_opt.ops.reduction import reduced
 from hlo_opt.ops.spec import OpKind, find
-from hlo_opt.runtime.static_writer import Writer
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.expansion import Expansion
+from hlo_opt.passes.plain_writer import Writer
 
 
 class _UnsupportedError(Exception):
@@ -37,20 +40,36 @@ class _Value:
     sizes: Mapping[int, Instruction] = field(default_factory=dict)
 
 
-def with_static_sizes(module: Module) -> Module:
-    """The module itself where all sizes are known, or where an operation on dynamic ones is not known here; else a copy without dynamic dimensions."""
-    if not any(takes_dynamic(i) for c in module.computations for i in c.instructions):
-        return module
-    if any(is_dynamic(p.shape) for p in module.entry.parameters):
-        return module
-    copy = edit.clone_module(module)
-    try:
-        for computation in copy.computations:
-            if any(takes_dynamic(i) for i in computation.instructions):
-                _Rewriter(computation, computation is copy.entry).run()
-    except _UnsupportedError:
-        return module
-    return copy
+@dataclass(frozen=True)
+class DynamicPadder(Expansion):
+    """Take all dynamic dimensions out of a module; one with an operation on dynamic sizes that is not known here stays as it is."""
+
+    name: ClassVar[str] = "dynamic-padder"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    idempotent: ClassVar[bool] = True
+
+    def concerns(self, module: Module) -> bool:
+        if any(is_dynamic(p.shape) for p in module.entry.parameters):
+            return False
+        return any(takes_dynamic(i) for c in module.computations for i in c.instructions)
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        if not self.concerns(module):
+            return False
+        try:
+            _without_dynamic(edit.clone_module(module))
+        except _UnsupportedError:
+            return False
+        if not context.step():
+            return False
+        _without_dynamic(module)
+        return True
+
+
+def _without_dynamic(module: Module) -> None:
+    for computation in module.computations:
+        if any(takes_dynamic(i) for i in computation.instructions):
+            _Rewriter(computation, computation is module.entry).run()
 
 
 def _static(shape: Shape) -> Shape:

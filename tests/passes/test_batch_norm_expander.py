@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import DEFAULT_TARGET, target
 from hlo_opt.ir import Module
+from hlo_opt.passes.batch_norm_expander import BatchNormExpander
+from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.compare import check
-from hlo_opt.runtime.plain_norms import with_plain_norms
+
+TARGET = target(DEFAULT_TARGET)
 
 NORMS = {
     "training": (
@@ -36,7 +40,7 @@ def module_of(kinds: str, root: str) -> Module:
 @pytest.mark.parametrize("name", NORMS)
 def test_kernels_compute_what_the_operation_means(name: str) -> None:
     module = module_of(*NORMS[name])
-    hlo_opt.verify(with_plain_norms(module))
+    hlo_opt.verify(expanded(module, TARGET, (BatchNormExpander(),)))
     found = check(module, module, backend="host")
     assert found.ok and not found.weak, str(found)
     assert found.report["library"] == {} and found.report["fallbacks"] == {} and found.report["launches"] > 1
@@ -56,6 +60,6 @@ def test_norms_share_their_sum_and_other_modules_stay_as_they_are() -> None:
         "  b = (f32[4,3], f32[3], f32[3]) batch-norm-training(x, s, s), epsilon=0.2, feature_index=1\n"
         "  ROOT r = ((f32[4,3], f32[3], f32[3]), (f32[4,3], f32[3], f32[3])) tuple(a, b)\n}\n"
     )
-    made = with_plain_norms(both)
-    assert len(list(made.computations)) == 2 and with_plain_norms(made) is made
+    made = expanded(both, TARGET, (BatchNormExpander(),))
+    assert len(list(made.computations)) == 2 and expanded(made, TARGET, (BatchNormExpander(),)) is made
     assert [i.opcode for i in both.entry.instructions].count("batch-norm-training") == 2

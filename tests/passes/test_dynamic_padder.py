@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import DEFAULT_TARGET, target
 from hlo_opt.ops.dynamic import takes_dynamic
+from hlo_opt.passes.dynamic_padder import DynamicPadder
+from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.host import has_compiler
-from hlo_opt.runtime.static_sizes import with_static_sizes
+
+TARGET = target(DEFAULT_TARGET)
 
 ADD = "add {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT r = s32[] add(a, b)\n}\n\n"
 TAKE = "take {\n  a = f32[] parameter(0)\n  ROOT b = f32[] parameter(1)\n}\n\n"
@@ -65,7 +69,7 @@ def module(body: str) -> hlo_opt.Module:
 @pytest.mark.parametrize("name", BODIES)
 def test_the_rewritten_module_means_the_same(name: str) -> None:
     original = module(HEAD + BODIES[name])
-    rewritten = with_static_sizes(original)
+    rewritten = expanded(original, TARGET, (DynamicPadder(),))
     assert rewritten is not original
     assert not any(takes_dynamic(i) for c in rewritten.computations for i in c.instructions)
     hlo_opt.verify(rewritten)
@@ -83,15 +87,16 @@ def test_updates_that_are_not_in_use_go_nowhere() -> None:
     for size in (0, 2, 4):
         inputs = [*given, np.int32(size)]
         np.testing.assert_array_equal(
-            hlo_opt.evaluate(with_static_sizes(original), inputs)[0], hlo_opt.evaluate(original, inputs)[0]
+            hlo_opt.evaluate(expanded(original, TARGET, (DynamicPadder(),)), inputs)[0],
+            hlo_opt.evaluate(original, inputs)[0],
         )
 
 
 def test_other_modules_stay_as_they_are() -> None:
     plain = hlo_opt.parse("HloModule m\n\nENTRY e {\n  p = s32[4]{0} parameter(0)\n  ROOT r = s32[4]{0} negate(p)\n}\n")
-    assert with_static_sizes(plain) is plain
+    assert expanded(plain, TARGET, (DynamicPadder(),)) is plain
     sorted_ = module(HEAD + "  ROOT r = s32[<=4,3]{1,0} reverse(x), dimensions={0}\n")
-    assert with_static_sizes(sorted_) is sorted_
+    assert expanded(sorted_, TARGET, (DynamicPadder(),)) is sorted_
 
 
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
