@@ -15,7 +15,8 @@ from hlo_opt.codegen.host_source import keeps_memory
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
 from hlo_opt.runtime.launch_order import Access, Start, dependencies, starts
-from hlo_opt.runtime.straight import Launch, PlacingDevice, span_of
+from hlo_opt.runtime.schedule.stretch import PlacingDevice, span_of
+from hlo_opt.runtime.schedule.stretch import Start as Launch
 
 STREAMS = 4
 """Streams on which launches of a graph run side by side, unless `$HLO_OPT_STREAMS` says otherwise."""
@@ -23,7 +24,7 @@ MOST_STREAMS = 32
 
 
 class CannotCaptureError(Exception):
-    """There is no graph of some launches: they are no straight line, or CUDA refuses to capture them."""
+    """There is no graph of some launches: they do more than launch kernels, or CUDA refuses to capture them."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ from hlo_opt.runtime.calls_alone import device_call
 from hlo_opt.runtime.cupy_cache import NVRTC_OPTIONS, architecture, compiled
 from hlo_opt.runtime.host import cache_directory
 from hlo_opt.runtime.memory import WORD, Array, from_memory, held_dtype, raw_dtype, to_memory
-from hlo_opt.runtime.steps import KernelStep, LibraryStep
+from hlo_opt.runtime.schedule.ops import Call, Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,25 +69,25 @@ def refuse_what_cupy_lacks(schedule: Schedule) -> None:
     """Raises BackendError for the first instruction that has neither a kernel nor a call of CuPy (HLO523), or whose launch needs more blocks than a GPU takes
     (HLO525): nothing moves to the CPU unasked. The devices that a module with several is for, which one GPU plays, meet in NumPy."""
     several = math.prod(counts(schedule.module)) > 1
-    for _, step in schedule.steps():
-        module, i = schedule.module, step.instruction
+    for _, op in schedule.ops():
+        module, i = schedule.module, op.instruction
         if (
-            isinstance(step, LibraryStep)
-            and step.kind != "empty"
+            isinstance(op, Call)
+            and op.kind != "empty"
             and device_call(i) is None
             and i.opcode != "after-all"
             and not (several and exchanges(i))
         ):
             raise BackendError(
                 f"backend cupy: neither a kernel nor CuPy computes {i.opcode} {i.name}"
-                + (f" ({step.call})" if step.call != i.opcode else ""),
+                + (f" ({op.call})" if op.call != i.opcode else ""),
                 code="HLO523",
                 span=module.span(i),
                 hint="--backend host evaluates it in NumPy",
             )
-        if isinstance(step, KernelStep) and step.kernel.launch.grid > MOST_BLOCKS:
+        if isinstance(op, Launch) and op.kernel.launch.grid > MOST_BLOCKS:
             raise BackendError(
-                f"backend cupy: {i.name} needs {step.kernel.launch.grid} blocks, and a GPU takes {MOST_BLOCKS}",
+                f"backend cupy: {i.name} needs {op.kernel.launch.grid} blocks, and a GPU takes {MOST_BLOCKS}",
                 code="HLO525",
                 span=module.span(i),
                 hint="choose --backend host, or split the array",
@@ -104,7 +104,7 @@ class CupyDevice:
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
         self._functions = self._load(schedule.kernels)
-        names = {step.kernel.symbol: step.instruction for _, step in schedule.steps() if isinstance(step, KernelStep)}
+        names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
         self._launched_by = names
 
     def _load(self, kernels: Sequence[Kernel]) -> dict[str, Callable[..., None]]:
@@ -205,16 +205,16 @@ class CupyDevice:
             with self._told(self._launched_by.get(kernel.symbol), "launching"):
                 self._functions[kernel.symbol]((launch.grid,), (launch.block,), (*inputs, *outputs))
 
-    def call(self, step: LibraryStep, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
-        call = self._calls.get(step.instruction)
+    def call(self, op: Call, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+        call = self._calls.get(op.instruction)
         if call is None:
-            if step.instruction.opcode == "after-all":
+            if op.instruction.opcode == "after-all":
                 return [None]
-            call = device_call(step.instruction)
-            assert call is not None, step.instruction.name
-            self._calls[step.instruction] = call
-            self.notes[step.call] = call.does
-        with self._told(step.instruction, call.does):
+            call = device_call(op.instruction)
+            assert call is not None, op.instruction.name
+            self._calls[op.instruction] = call
+            self.notes[op.call] = call.does
+        with self._told(op.instruction, call.does):
             return call.run(self.cupy, inputs)
 
 

@@ -1,10 +1,10 @@
-"""Loops as CUDA graphs: where body and condition are straight lines of kernels, one launch per iteration does both.
+"""Loops as CUDA graphs: where body and condition are stretches of kernels, one launch per iteration does both.
 
 The state that the body changes lies in two fixed sets of buffers; one graph runs the body from the first to the second, another one back. What else they make lies in one block,
 which both use. Each half runs kernel by kernel the first time, and is captured the second time.
 
 Where the number of iterations is known, they are all launched without the condition, whose predicate is read once, at the end. Else each half ends with the condition, and one
-byte is read per iteration. Iterations count as where a loop runs step by step, because it cannot be captured.
+byte is read per iteration. Iterations count as where a loop runs kernel by kernel, because it cannot be captured.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 from hlo_opt.diag import BackendError
 from hlo_opt.runtime.cupy_capture import CannotCaptureError, Capturer, Graph, launch_one
 from hlo_opt.runtime.schedule import Schedule
-from hlo_opt.runtime.steps import ConstantStep, Routine, WhileStep
-from hlo_opt.runtime.straight import Launch, StraightLine, is_straight, straight_line
+from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
+from hlo_opt.runtime.schedule.stretch import Start, Stretch, first_decision, stretch_of
 
 LEAST = 3
 """Iterations, where their number is known, from which on graphs are worth their two sets of buffers."""
 MOST_LOOPS = 2
 """Sets of graphs that are kept of a loop, by where that lies which its body leaves alone."""
 
-Constants = Callable[[ConstantStep, Sequence[Any]], list[Any]]
-"""The buffers of a constant step, given the shapes of its routine."""
+Constants = Callable[[Constant, Sequence[Any]], list[Any]]
+"""The buffers of a constant, given the shapes of its routine."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class _Half:
     tests: bool
     own: dict[int, Any]
     kernels: int
-    launches: list[Launch] | None = None
+    launches: list[Start] | None = None
     was_launched: bool = False
     graph: Graph | None = None
 
@@ -50,9 +50,9 @@ class LoopGraphs:
     capturer: Capturer
     schedule: Schedule
     replayed: int = 0
-    refused: dict[WhileStep, str] = field(default_factory=dict)
-    _lines: dict[WhileStep, tuple[StraightLine, StraightLine]] = field(default_factory=dict)
-    _captured: dict[WhileStep, list[_Loop]] = field(default_factory=dict)
+    refused: dict[Loop, str] = field(default_factory=dict)
+    _stretches: dict[Loop, tuple[Stretch, Stretch]] = field(default_factory=dict)
+    _captured: dict[Loop, list[_Loop]] = field(default_factory=dict)
 
     def begin(self) -> None:
         """A run starts."""
@@ -71,53 +71,53 @@ class LoopGraphs:
 
     def run(
         self,
-        step: WhileStep,
+        op: Loop,
         state: Sequence[Any],
         trips: int | None,
         constants: Constants,
         count: Callable[[int], None],
     ) -> tuple[list[Any], int] | None:
-        """The final state and how many kernels were launched; None where the loop must run step by step. `count` is called before each iteration with the number of those
+        """The final state and how many kernels were launched; None where the loop must run kernel by kernel. `count` is called before each iteration with the number of those
         that are done, and may raise."""
-        if step in self.refused or (trips is not None and trips < LEAST):
+        if op in self.refused or (trips is not None and trips < LEAST):
             return None
-        loops = self._captured.setdefault(step, [])
+        loops = self._captured.setdefault(op, [])
         loop = next((known for known in loops if known.fits(state)), None)
         if loop is None:
             try:
-                loop = _Loop(self, step, state, constants)
+                loop = _Loop(self, op, state, constants)
             except (CannotCaptureError, BackendError) as error:
-                self.refused[step] = str(error)
+                self.refused[op] = str(error)
                 return None
             loops.append(loop)
             del loops[:-MOST_LOOPS]
         return loop.run(state, trips, count)
 
-    def lines(self, step: WhileStep) -> tuple[StraightLine, StraightLine]:
+    def stretches(self, op: Loop) -> tuple[Stretch, Stretch]:
         """Body and condition of a loop. Raises CannotCaptureError where they do more than launch kernels."""
-        if step not in self._lines:
-            body, condition = (self.schedule.routines[key] for key in (step.body, step.condition))
-            self._lines[step] = (_whole(body), _whole(condition))
-        return self._lines[step]
+        if op not in self._stretches:
+            body, condition = (self.schedule.routines[key] for key in (op.body, op.condition))
+            self._stretches[op] = (_whole(body), _whole(condition))
+        return self._stretches[op]
 
 
-def _whole(routine: Routine) -> StraightLine:
-    for position, step in enumerate(routine.steps):
-        if not is_straight(routine, position, position + 1):
-            raise CannotCaptureError(f"{step.instruction.opcode} {step.instruction.name} is no kernel")
-    return straight_line(routine, 0, len(routine.steps))
+def _whole(routine: Routine) -> Stretch:
+    other = first_decision(routine)
+    if other is not None:
+        raise CannotCaptureError(f"{other.instruction.opcode} {other.instruction.name} is no kernel")
+    return stretch_of(routine, 0, len(routine.ops))
 
 
 class _Loop:
-    def __init__(self, owner: LoopGraphs, step: WhileStep, state: Sequence[Any], constants: Constants) -> None:
+    def __init__(self, owner: LoopGraphs, op: Loop, state: Sequence[Any], constants: Constants) -> None:
         self.owner = owner
-        self.step = step
+        self.op = op
         self.device = owner.capturer.device
         self.constants = constants
-        self.body, self.condition = owner.lines(step)
+        self.body, self.condition = owner.stretches(op)
         routine = self.body.routine
         self.carried = [k for k, (a, b) in enumerate(zip(routine.inputs, routine.results, strict=True)) if a != b]
-        self.updated = set(routine.donated)
+        self.updated = set(op.updated)
         self.roots = self._roots()
         self.fixed = [k for k in range(len(state)) if k not in set(self.carried)]
         self.addresses = [_address(state[k]) for k in self.fixed]
@@ -147,7 +147,7 @@ class _Loop:
         routine = self.body.routine
         roots: dict[int, int] = {}
         for k in self.carried:
-            b = self.body.root(routine.results[k])
+            b = self.body.root[routine.results[k]]
             made = b == routine.inputs[k] if k in self.updated else b in self.body.kept
             if not made or b in roots.values():
                 raise CannotCaptureError(f"element {k} of the state is not what one kernel writes")
@@ -166,9 +166,9 @@ class _Loop:
         memory = self._memory(self.condition, self._state(half.target), half.own)
         return self.condition.found(self.device, memory, self.condition.routine.results[0])
 
-    def _launches(self, half: _Half) -> list[Launch]:
+    def _launches(self, half: _Half) -> list[Start]:
         """The launches of a half in the memory of this run."""
-        launches: list[Launch] = []
+        launches: list[Start] = []
         if half.source is not None:
             placed = {self.roots[k]: m for k, m in zip(self.carried, self.sets[half.target], strict=True)}
             memory = self._memory(self.body, self._state(half.source), placed)
@@ -178,14 +178,14 @@ class _Loop:
             launches += self.condition.bound(self.device, memory, self.block)
         return launches
 
-    def _memory(self, line: StraightLine, inputs: Sequence[Any], own: Mapping[int, Any]) -> list[Any]:
-        """What a line finds: its inputs, constants, and memory of its own for what others read."""
-        routine = line.routine
+    def _memory(self, stretch: Stretch, inputs: Sequence[Any], own: Mapping[int, Any]) -> list[Any]:
+        """What a stretch finds: its inputs, constants, and memory of its own for what others read."""
+        routine = stretch.routine
         memory: list[Any] = [None] * len(routine.shapes)
         for b, value in (*zip(routine.inputs, inputs, strict=True), *own.items()):
             memory[b] = value
-        for step in line.constants:
-            for b, value in zip(step.outputs, self.constants(step, routine.shapes), strict=True):
+        for op in stretch.constants:
+            for b, value in zip(op.outputs, self.constants(op, routine.shapes), strict=True):
                 memory[b] = value
         return memory
 
@@ -229,12 +229,12 @@ class _Loop:
         """Start a half, and tell how many kernels it launches."""
         if half.graph is None and half.launches is None:
             half.launches = self._launches(half)
-        if half.graph is None and half.was_launched and self.step not in self.owner.refused:
+        if half.graph is None and half.was_launched and self.op not in self.owner.refused:
             assert half.launches is not None
             try:
                 half.graph = self.owner.capturer.capture(half.launches)
             except CannotCaptureError as error:
-                self.owner.refused[self.step] = str(error)
+                self.owner.refused[self.op] = str(error)
         half.was_launched = True
         if half.graph is not None:
             self.device.replay(half.graph.graph)

@@ -1,4 +1,4 @@
-"""Which CUDA graphs a module on a GPU uses: those of its loops, and those of its straight stretches."""
+"""Which CUDA graphs a module on a GPU uses: those of its loops, and those of its stretches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hlo_opt.runtime.cupy_capture import Capturer, streams_wished
 from hlo_opt.runtime.cupy_device import CupyDevice
 from hlo_opt.runtime.cupy_graphs import LoopGraphs
 from hlo_opt.runtime.cupy_stretches import StretchGraphs
-from hlo_opt.runtime.footprint import peak_of
 from hlo_opt.runtime.schedule import Schedule
+from hlo_opt.runtime.schedule.footprint import peak_of
 
 
 @dataclass(frozen=True)

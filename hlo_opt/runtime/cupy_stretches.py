@@ -1,4 +1,4 @@
-"""Straight stretches of kernels as CUDA graphs: one launch instead of many, wherever a stretch finds the memory that it had before.
+"""Stretches of kernels as CUDA graphs: one launch instead of many, wherever a stretch finds the memory that it had before.
 
 A stretch is launched kernel by kernel the first time that it meets some addresses, is captured the second time, and from then on its graph is launched while the addresses
 are the same: those of what it reads, of what it makes for others, and of the block for the rest. CuPy's pool gives equal requests equal memory, so a program that runs again
@@ -8,22 +8,22 @@ mostly finds the same. XLA:GPU does the same with its command buffers, which it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_opt.diag import BackendError
 from hlo_opt.runtime.cupy_capture import CannotCaptureError, Capturer, Graph, launch_one
 from hlo_opt.runtime.schedule import Schedule
-from hlo_opt.runtime.steps import Routine
-from hlo_opt.runtime.straight import Launch, StraightLine, straight_lines
+from hlo_opt.runtime.schedule.ops import Routine
+from hlo_opt.runtime.schedule.stretch import Start, Stretch, stretches
 
 LEAST_LAUNCHES = 5
 """Kernels from which on a stretch is captured, as XLA's `xla_gpu_graph_min_graph_size`."""
 MOST_LAUNCHES = 512
 """Kernels of one graph; longer stretches become several."""
 MOST_BYTES = 1 << 26
-"""A stretch allocates all that it makes before it starts; one that needs more than this runs step by step. Its kernels are long enough for launches not to matter."""
+"""A stretch allocates all that it makes before it starts; one that needs more than this runs kernel by kernel. Its kernels are long enough for launches not to matter."""
 MOST_KNOWN = 8
 """Sets of addresses that are remembered of a stretch."""
 MOST_CAPTURES = 24
@@ -45,15 +45,15 @@ class StretchGraphs:
     """The stretches of a schedule on a device.
 
     replayed  launches of the run under way that graphs made
-    refused   why a stretch was not captured; it runs step by step from then on
+    refused   why a stretch was not captured; it runs kernel by kernel from then on
     """
 
     capturer: Capturer
     schedule: Schedule
     replayed: int = 0
-    refused: dict[StraightLine, str] = field(default_factory=dict)
-    _lines: dict[Routine, dict[int, StraightLine]] = field(default_factory=dict)
-    _known: dict[StraightLine, _Known] = field(default_factory=dict)
+    refused: dict[Stretch, str] = field(default_factory=dict)
+    _found: dict[Routine, dict[int, Stretch]] = field(default_factory=dict)
+    _known: dict[Stretch, _Known] = field(default_factory=dict)
 
     def begin(self) -> None:
         """A run starts."""
@@ -72,41 +72,39 @@ class StretchGraphs:
     @property
     def most_held(self) -> int:
         """The most bytes that a stretch allocates before it starts."""
-        lines = (line for routine in self.schedule.routines.values() for line in self._of(routine).values())
-        return max((line.held for line in lines), default=0)
+        parts = (stretch for routine in self.schedule.routines.values() for stretch in self.of(routine).values())
+        return max((stretch.held for stretch in parts), default=0)
 
-    def _of(self, routine: Routine) -> dict[int, StraightLine]:
-        found = self._lines.get(routine)
+    def of(self, routine: Routine) -> Mapping[int, Stretch]:
+        """The stretches of a routine that are short enough, by the position at which they start."""
+        found = self._found.get(routine)
         if found is None:
-            lines = straight_lines(routine, LEAST_LAUNCHES, MOST_LAUNCHES)
-            found = {line.first: line for line in lines if line.held <= MOST_BYTES}
-            self._lines[routine] = found
+            parts = stretches(routine, LEAST_LAUNCHES, MOST_LAUNCHES)
+            found = {stretch.first: stretch for stretch in parts if stretch.held <= MOST_BYTES}
+            self._found[routine] = found
         return found
 
-    def line_at(self, routine: Routine, position: int) -> StraightLine | None:
-        """The stretch that starts at a step."""
-        line = self._of(routine).get(position)
-        return None if line is None or line in self.refused else line
-
-    def run(self, line: StraightLine, memory: list[Any]) -> bool:
-        """Start all launches of a stretch. `memory` has what it takes, constants included, and gets what others read of it. False where there is no memory for the whole
-        stretch at once: nothing has been started then."""
-        device, shapes = self.capturer.device, line.routine.shapes
+    def run(self, stretch: Stretch, memory: list[Any]) -> bool:
+        """Start all launches of a stretch. `memory` has what it takes, constants included, and gets what others read of it. False where it was refused, or there is no memory for the
+        whole stretch at once: nothing has been started then."""
+        if stretch in self.refused:
+            return False
+        device, shapes = self.capturer.device, stretch.routine.shapes
         try:
-            block = device.block(line.bytes) if line.bytes else None
-            own = {b: device.allocate(shapes[b]) for b in line.kept}
+            block = device.block(stretch.bytes) if stretch.bytes else None
+            own = {b: device.allocate(shapes[b]) for b in stretch.kept}
         except BackendError as error:
-            self.refused[line] = error.message
+            self.refused[stretch] = error.message
             return False
         for b, made in own.items():
             memory[b] = made
-        key = _addresses([block, *(memory[b] for b in (*line.taken, *line.kept))])
-        known = self._known.setdefault(line, _Known())
+        key = _addresses([block, *(memory[b] for b in (*stretch.taken, *stretch.kept))])
+        known = self._known.setdefault(stretch, _Known())
         was_met = key in known.graphs
         graph = known.graphs.pop(key, None)
         if graph is None:
-            launches = line.bound(device, memory, block)
-            graph = self._captured(line, known, launches) if was_met else None
+            launches = stretch.bound(device, memory, block)
+            graph = self._captured(stretch, known, launches) if was_met else None
         known.graphs[key] = graph  # the one used last comes last
         if len(known.graphs) > MOST_KNOWN:
             del known.graphs[next(iter(known.graphs))]
@@ -116,18 +114,18 @@ class StretchGraphs:
         else:
             device.replay(graph.graph)
             self.replayed += graph.launches
-        for b in line.seen:
-            memory[b] = line.found(device, memory, b)
+        for b in stretch.seen:
+            memory[b] = stretch.found(device, memory, b)
         return True
 
-    def _captured(self, line: StraightLine, known: _Known, launches: Sequence[Launch]) -> Graph | None:
+    def _captured(self, stretch: Stretch, known: _Known, launches: Sequence[Start]) -> Graph | None:
         if known.captures >= MOST_CAPTURES:
             return None
         known.captures += 1
         try:
             return self.capturer.capture(launches)
         except CannotCaptureError as error:
-            self.refused[line] = str(error)
+            self.refused[stretch] = str(error)
             return None
 
 

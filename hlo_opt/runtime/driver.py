@@ -32,17 +32,20 @@ from hlo_opt.runtime.driver_prelude import (
 from hlo_opt.runtime.memory import WORD, Array, held_dtype, raw_dtype, to_memory
 from hlo_opt.runtime.names import Namespace
 from hlo_opt.runtime.schedule import Schedule, literal_array
-from hlo_opt.runtime.steps import (
-    BranchStep,
-    ConstantStep,
-    KernelStep,
-    LibraryStep,
-    RelayoutStep,
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
     Routine,
     RoutineKey,
-    Step,
-    ViewStep,
-    WhileStep,
     callees,
 )
 
@@ -71,13 +74,13 @@ def driver_of(schedule: Schedule, files: Mapping[str, str]) -> Driver:
 def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
     lacking: dict[str, list[str]] = {}
     if _exchanges(schedule):
-        told = {step.instruction for _, step in schedule.steps() if isinstance(step, ConstantStep)}
+        told = {op.instruction for _, op in schedule.ops() if isinstance(op, Constant)}
         for i in (i for c in schedule.module.computations for i in c.instructions if i.opcode in WHICH_DEVICE):
             if i not in told:  # a kernel knows of one device only
                 lacking.setdefault(i.opcode, []).append(i.name)
-    for _, step in schedule.steps():
-        if isinstance(step, LibraryStep) and step.kind != "empty" and driver_call(step.instruction) is None:
-            lacking.setdefault(step.call, []).append(step.instruction.name)
+    for _, op in schedule.ops():
+        if isinstance(op, Call) and op.kind != "empty" and driver_call(op.instruction) is None:
+            lacking.setdefault(op.call, []).append(op.instruction.name)
     if lacking:
         listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
         raise BackendError(
@@ -89,9 +92,7 @@ def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
 
 def _exchanges(schedule: Schedule) -> bool:
     """Whether the module's devices exchange anything, so that each runs the driver in a process of its own."""
-    calls = [
-        driver_call(s.instruction) for _, s in schedule.steps() if isinstance(s, LibraryStep) and s.kind != "empty"
-    ]
+    calls = [driver_call(s.instruction) for _, s in schedule.ops() if isinstance(s, Call) and s.kind != "empty"]
     return any(call is not None and call.function in _EXCHANGES for call in calls)
 
 
@@ -103,7 +104,7 @@ def callees_first(schedule: Schedule) -> list[RoutineKey]:
         key, ready = todo.pop()
         if key in depth:
             continue
-        called = [c for step in schedule.routines[key].steps for c in callees(step)]
+        called = [c for op in schedule.routines[key].ops for c in callees(op)]
         if not ready:
             todo.append((key, True))
             todo.extend((c, False) for c in reversed(called) if c not in depth)
@@ -163,10 +164,10 @@ class _Writer:
 
     def library_functions(self) -> list[str]:
         """The texts of what the driver needs of `device_library`."""
-        steps = [s for routine in self.schedule.routines.values() for s in routine.steps]
-        calls = [driver_call(s.instruction) for s in steps if isinstance(s, LibraryStep) and s.kind != "empty"]
-        moves = ["logical", "flat"] if any(isinstance(s, RelayoutStep) for s in steps) else []
-        told = [s for s in steps if isinstance(s, ConstantStep) and s.instruction.opcode in WHICH_DEVICE]
+        steps = [s for routine in self.schedule.routines.values() for s in routine.ops]
+        calls = [driver_call(s.instruction) for s in steps if isinstance(s, Call) and s.kind != "empty"]
+        moves = ["logical", "flat"] if any(isinstance(s, Relayout) for s in steps) else []
+        told = [s for s in steps if isinstance(s, Constant) and s.instruction.opcode in WHICH_DEVICE]
         numbers = ["own_number"] if self.exchanges and told else []
         packs = ["packed", "unpacked"] if self.packed_types() else []
         return texts_of(sorted({c.function for c in calls if c is not None}) + moves + numbers + packs)
@@ -203,66 +204,63 @@ class _Writer:
         names = _buffer_names(routine, {*RESERVED, *self.functions.values()})
         yield f"def {self.functions[key]}({', '.join(names[b] for b in routine.inputs)}):"
         yield f"    # computation {routine.computation.name!a}"
-        for step, frees in zip(routine.steps, routine.frees, strict=True):
-            for line in self.lines(routine, step, names):
+        for op in routine.ops:
+            for line in self.lines(routine, op, names):
                 yield f"    {line}"
-            if frees:
-                yield f"    del {', '.join(names[b] for b in frees)}"
         yield f"    return {_tuple(names[b] for b in routine.results)}"
 
-    def lines(self, routine: Routine, step: Step, names: Mapping[int, str]) -> Iterator[str]:
-        inputs, outputs = [names[b] for b in step.inputs], [names[b] for b in step.outputs]
-        match step:
-            case KernelStep():
-                started, taken = dict(step.copies), step.in_place
-                for b, name in zip(step.outputs, outputs, strict=True):
-                    if b in started:
-                        yield f"{name} = {names[started[b]]}.copy()  # the kernel updates it in place"
-                    elif b in taken:
-                        yield f"{name} = {names[taken[b]]}  # nothing else reads it: updated in place"
-                    else:
-                        yield f"{name} = {_empty(routine.shapes[b])}"
-                yield f"KERNELS[{step.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
-            case ConstantStep() if self.exchanges and step.instruction.opcode in WHICH_DEVICE:
-                is_partition = step.instruction.opcode == "partition-id"
+    def lines(self, routine: Routine, op: Op, names: Mapping[int, str]) -> Iterator[str]:
+        inputs, outputs = [names[b] for b in op.inputs], [names[b] for b in op.outputs]
+        match op:
+            case Allocate():
+                yield from (f"{names[b]} = {_empty(routine.shapes[b])}" for b in op.outputs)
+            case Copy():
+                yield f"{outputs[0]} = {inputs[0]}.copy()  # the kernel updates it in place"
+            case Alias(is_view=False):
+                yield f"{outputs[0]} = {inputs[0]}  # nothing else reads it: updated in place"
+            case Launch():
+                yield f"KERNELS[{op.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
+            case Free():
+                yield f"del {', '.join(inputs)}"
+            case Constant() if self.exchanges and op.instruction.opcode in WHICH_DEVICE:
+                is_partition = op.instruction.opcode == "partition-id"
                 yield f"{outputs[0]} = own_number(cupy, {counts(self.schedule.module)[1]}, {is_partition})"
-            case ConstantStep():
-                for literal, b in zip(step.literals, step.outputs, strict=True):
+            case Constant():
+                for literal, b in zip(op.literals, op.outputs, strict=True):
                     yield f"{names[b]} = constant({self.constant(literal, routine.shapes[b])!r})"
-            case ViewStep():
-                yield f"{outputs[0]} = {inputs[0]}.view({raw_dtype(held_dtype(routine.shapes[step.outputs[0]])).name!r})"
-            case RelayoutStep():
-                old, new = (routine.shapes[b] for b in (*step.inputs, *step.outputs))
+            case Alias():
+                yield f"{outputs[0]} = {inputs[0]}.view({raw_dtype(held_dtype(routine.shapes[op.outputs[0]])).name!r})"
+            case Relayout():
+                old, new = (routine.shapes[b] for b in (*op.inputs, *op.outputs))
                 array = f"logical({_unpacked(inputs[0], old)}, {old.dimensions!r}, {old.minor_to_major!r})"
                 moved = f"flat(cupy, {array}, {new.minor_to_major!r})"
                 yield f"{outputs[0]} = {_packed(moved, new)}"
-            case LibraryStep(kind="empty"):
-                for b, name in zip(step.outputs, outputs, strict=True):
+            case Call(kind="empty"):
+                for b, name in zip(op.outputs, outputs, strict=True):
                     yield f"{name} = {_empty(routine.shapes[b])}"
-            case LibraryStep():
+            case Call():
                 shapes = routine.shapes
-                given = [_unpacked(name, shapes[b]) for name, b in zip(inputs, step.inputs, strict=True)]
-                yield from self.library(step, given, outputs)
-                for name, b in zip(outputs, step.outputs, strict=True):
+                given = [_unpacked(name, shapes[b]) for name, b in zip(inputs, op.inputs, strict=True)]
+                yield from self.library(op, given, outputs)
+                for name, b in zip(outputs, op.outputs, strict=True):
                     if _shares_bytes(shapes[b]):
                         yield f"{name} = {_packed(name, shapes[b])}"
-            case WhileStep():
-                state = names[-1 - step.outputs[0]] if step.outputs else "state"
-                for k in self.schedule.routines[step.body].donated:  # the body updates these in place
-                    if step.outputs[k] not in step.in_place:
-                        inputs[k] = f"{inputs[k]}.copy()"
+            case Loop():
+                state = names[-1 - op.outputs[0]] if op.outputs else "state"
+                for k in op.copied:  # the body updates these in place
+                    inputs[k] = f"{inputs[k]}.copy()"
                 yield f"{state} = {_tuple(inputs)}"
-                yield f"while {self.functions[step.condition]}(*{state})[0].item():"
-                yield f"    {state} = {self.functions[step.body]}(*{state})"
+                yield f"while {self.functions[op.condition]}(*{state})[0].item():"
+                yield f"    {state} = {self.functions[op.body]}(*{state})"
                 if outputs:
                     yield f"{_tuple(outputs)} = {state}"
                 yield f"del {state}"
-            case BranchStep():
-                yield from self.branch(routine, step, names, outputs)
+            case Branch():
+                yield from self.branch(routine, op, names, outputs)
 
-    def library(self, step: LibraryStep, inputs: list[str], outputs: list[str]) -> Iterator[str]:
-        call = driver_call(step.instruction)
-        assert call is not None, step.instruction.name
+    def library(self, op: Call, inputs: list[str], outputs: list[str]) -> Iterator[str]:
+        call = driver_call(op.instruction)
+        assert call is not None, op.instruction.name
         yield f"{_tuple(outputs)} = {call.function}("
         yield "    cupy,"
         yield f"    [{', '.join(inputs)}],"
@@ -274,17 +272,17 @@ class _Writer:
             yield f"    {argument!r},"
         yield ")"
 
-    def branch(self, routine: Routine, step: BranchStep, names: Mapping[int, str], outputs: list[str]) -> Iterator[str]:
+    def branch(self, routine: Routine, op: Branch, names: Mapping[int, str], outputs: list[str]) -> Iterator[str]:
         target = f"{_tuple(outputs)} = " if outputs else ""
         calls = [
             f"{target}{self.functions[c]}({', '.join(names[b] for b in arguments)})"
-            for c, arguments in zip(step.branches, step.arguments, strict=True)
+            for c, arguments in zip(op.branches, op.arguments, strict=True)
         ]
-        if step.selector is None:
+        if op.selector is None:
             yield calls[0]
             return
-        selector = names[step.selector]
-        is_pred = routine.shapes[step.selector].type.kind == "pred"
+        selector = names[op.selector]
+        is_pred = routine.shapes[op.selector].type.kind == "pred"
         for number, call in enumerate(calls):
             condition = f"{selector}.item()" if is_pred else f"{selector}.item() == {number}"
             if number == len(calls) - 1:
@@ -330,12 +328,14 @@ def _buffer_names(routine: Routine, reserved: set[str]) -> dict[int, str]:
         taken = routine.inputs[len(names) : len(names) + len(leaves)]
         for number, buffer in enumerate(taken):
             names[buffer] = space.take(parameter.name if len(leaves) == 1 else f"{parameter.name}_{number}")
-    for step in routine.steps:
-        wish = step.instruction.name
-        for number, buffer in enumerate(step.outputs):
-            names[buffer] = space.take(wish if len(step.outputs) == 1 else f"{wish}_{number}")
-        if isinstance(step, WhileStep) and step.outputs:
-            names[-1 - step.outputs[0]] = space.take(f"{wish}_state")
+    for op in routine.ops:
+        if isinstance(op, Allocate | Copy | Free) or (isinstance(op, Alias) and not op.is_view):
+            continue  # the launch that follows names its outputs together
+        wish = op.instruction.name
+        for number, buffer in enumerate(op.outputs):
+            names[buffer] = space.take(wish if len(op.outputs) == 1 else f"{wish}_{number}")
+        if isinstance(op, Loop) and op.outputs:
+            names[-1 - op.outputs[0]] = space.take(f"{wish}_state")
     return names
 
 

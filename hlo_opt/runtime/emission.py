@@ -17,7 +17,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.runtime.driver import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.steps import ConstantStep, KernelStep, LibraryStep
+from hlo_opt.runtime.schedule.ops import Call, Constant, Launch
 from hlo_opt.text.frames import source_location
 
 _OURS = frozenset({"README.md", "__pycache__", "constants.npz", "driver.py", "kernels", "manifest.json"})
@@ -95,19 +95,19 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
     as arguments."""
     launches: dict[Instruction, dict[str, Any]] = {}
     library = []
-    for routine, step in schedule.steps():
-        name = step.instruction.name
-        if isinstance(step, KernelStep):
-            row = {"instruction": name, "symbol": step.kernel.symbol, "computation": routine.computation.name}
-            first = launches.setdefault(step.instruction, row)
+    for routine, op in schedule.ops():
+        name = op.instruction.name
+        if isinstance(op, Launch):
+            row = {"instruction": name, "symbol": op.kernel.symbol, "computation": routine.computation.name}
+            first = launches.setdefault(op.instruction, row)
             if first is not row:
-                first.setdefault("further_symbols", []).append(step.kernel.symbol)
-        elif isinstance(step, LibraryStep) and does_work(step.instruction):
-            library.append({"instruction": name, "call": step.call})
+                first.setdefault("further_symbols", []).append(op.kernel.symbol)
+        elif isinstance(op, Call) and does_work(op.instruction):
+            library.append({"instruction": name, "call": op.call})
     lines: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
-    for _, step in schedule.steps():
-        if isinstance(step, KernelStep):
-            lines[step.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, step.instruction)))
+    for _, op in schedule.ops():
+        if isinstance(op, Launch):
+            lines[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
     kernels = [
         {
             "symbol": k.symbol,
@@ -122,7 +122,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
         }
         for k in schedule.kernels
     ]
-    constants = [literal for _, step in schedule.steps() if isinstance(step, ConstantStep) for literal in step.literals]
+    constants = [literal for _, op in schedule.ops() if isinstance(op, Constant) for literal in op.literals]
     elided = [
         {"name": literal.origin, "type": literal.shape.type.name, "dimensions": list(literal.shape.dimensions)}
         for literal in constants

@@ -16,8 +16,7 @@ from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.module_devices import check_devices, counts, warn_of_one_device
-from hlo_opt.runtime.executor import Device, Executor
-from hlo_opt.runtime.footprint import check_schedule
+from hlo_opt.runtime.executor import Executor
 from hlo_opt.runtime.host import Form
 from hlo_opt.runtime.host_program import HostProgram
 from hlo_opt.runtime.host_routines import host_routines
@@ -25,6 +24,8 @@ from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.sanitize import SanitizedProgram
 from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.schedule.device import Device
+from hlo_opt.runtime.schedule.footprint import check_schedule
 
 if TYPE_CHECKING:
     from hlo_opt.runtime.cupy_runs import RunGraphs
@@ -132,7 +133,7 @@ class Executable:
         routines   on the host, which routine computes each of `library` and `fallbacks`: `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
-        graphs     on a GPU: loops and straight stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
+        graphs     on a GPU: loops and stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}

@@ -1,14 +1,13 @@
-"""Runs a schedule on a device. Control flow is an explicit stack, so that no input decides how deep Python recurses."""
+"""Runs a schedule on a device, operation by operation. Control flow is an explicit stack, so that no input decides how deep Python recurses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from hlo_opt.analysis.loops import derived_trip_count
-from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.ir import Shape
@@ -16,60 +15,26 @@ from hlo_opt.ops.module_devices import WHICH_DEVICE, exchanges
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, told_array
-from hlo_opt.runtime.steps import (
-    BranchStep,
-    ConstantStep,
-    KernelStep,
-    LibraryStep,
-    RelayoutStep,
+from hlo_opt.runtime.schedule.device import Device, Memory
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
     Routine,
-    Step,
-    ViewStep,
-    WhileStep,
 )
-
-Memory = Any
-"""A buffer as a device holds it; None for a token."""
-
-
-class Device(Protocol):
-    """How a backend allocates and launches. Buffers are flat and lie as their shape's layout says."""
-
-    def upload(self, array: Array, shape: Shape) -> Memory:
-        """A buffer holding a logical array."""
-        ...
-
-    def download(self, memory: Memory, shape: Shape) -> Array:
-        """The logical array in a buffer, in memory of its own."""
-        ...
-
-    def allocate(self, shape: Shape) -> Memory:
-        """An uninitialised buffer."""
-        ...
-
-    def copy(self, memory: Memory) -> Memory:
-        """Another buffer with the same elements."""
-        ...
-
-    def view(self, memory: Memory, shape: Shape) -> Memory:
-        """The same memory as a buffer of another shape of the same size."""
-        ...
-
-    def relayout(self, memory: Memory, shape: Shape, target: Shape) -> Memory:
-        """A buffer with the elements of another where the target's layout wants them."""
-        ...
-
-    def launch(self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> None:
-        """Start a kernel. Everything started later sees its results."""
-        ...
-
-    def call(self, step: LibraryStep, inputs: Sequence[Memory], shapes: Sequence[Shape]) -> list[Memory]:
-        """The outputs of a library call or a fallback."""
-        ...
+from hlo_opt.runtime.schedule.stretch import Stretch
 
 
 class Loops(Protocol):
-    """Runs whole loops faster than step by step, where it can."""
+    """Runs whole loops faster than operation by operation, where it can."""
 
     def begin(self) -> None:
         """A run starts."""
@@ -77,10 +42,10 @@ class Loops(Protocol):
 
     def run(
         self,
-        step: WhileStep,
+        op: Loop,
         state: Sequence[Memory],
         trips: int | None,
-        constants: Callable[[ConstantStep, Sequence[Shape]], list[Memory]],
+        constants: Callable[[Constant, Sequence[Shape]], list[Memory]],
         count: Callable[[int], None],
     ) -> tuple[list[Memory], int] | None:
         """The final state and the number of launches, or None. `trips` is the number of iterations where it is known; `count` gets how many are done before each one,
@@ -88,44 +53,35 @@ class Loops(Protocol):
         ...
 
 
-class Stretch(Protocol):
-    """Consecutive steps that only launch kernels, up to step `last`. The constants on the way must be in memory before."""
-
-    @property
-    def last(self) -> int: ...
-
-    @property
-    def launches(self) -> int: ...
-
-    @property
-    def constants(self) -> tuple[ConstantStep, ...]: ...
-
-
 class Stretches(Protocol):
-    """Runs straight stretches of kernels faster than step by step, where it can."""
+    """Runs stretches of kernels faster than one by one, where it can."""
 
     def begin(self) -> None:
         """A run starts."""
         ...
 
-    def line_at(self, routine: Routine, position: int) -> Any:
-        """The `Stretch` that starts at a step of a routine, or None."""
+    def of(self, routine: Routine) -> Mapping[int, Stretch]:
+        """The stretches of a routine, by the position at which they start."""
         ...
 
-    def run(self, line: Any, memory: list[Memory]) -> bool:
-        """Start its launches, on the buffers of a routine that runs; False where it must run step by step."""
+    def run(self, stretch: Stretch, memory: list[Memory]) -> bool:
+        """Start its launches, on the buffers of a routine that runs, constants included; False where they must run one by one."""
         ...
+
+
+_NO_STRETCHES: Mapping[int, Stretch] = {}
 
 
 @dataclass(slots=True)
 class _Frame:
-    """A running routine. `waiting` is the control-flow step whose callee runs now; `state` that loop's values, `iterations` how often its body has run,
+    """A running routine. `waiting` is the control flow whose callee runs now; `state` that loop's values, `iterations` how often its body has run,
     `unread` how often it runs on before its predicate is looked at."""
 
     routine: Routine
     memory: list[Memory]
+    stretches: Mapping[int, Stretch] = field(default_factory=dict)
     position: int = 0
-    waiting: Step | None = None
+    waiting: Op | None = None
     state: list[Memory] | None = None
     in_condition: bool = False
     iterations: int = 0
@@ -158,8 +114,20 @@ class Executor:
         self.launches = 0
         self.loops: Loops | None = None
         self.stretches: Stretches | None = None
-        self._constants_of: dict[ConstantStep, list[Memory]] = {} if kept is None else kept._constants_of
-        self._known_trips: dict[WhileStep, int | None] = {} if kept is None else kept._known_trips
+        self._do: dict[type[Op], Callable[[_Frame, Any], _Frame | None]] = {
+            Alias: self._alias,
+            Allocate: self._allocate,
+            Branch: self._branch,
+            Call: self._call,
+            Constant: self._constants,
+            Copy: self._copy,
+            Free: self._free,
+            Launch: self._launch,
+            Loop: self._loop,
+            Relayout: self._relayout,
+        }
+        self._constants_of: dict[Constant, list[Memory]] = {} if kept is None else kept._constants_of
+        self._known_trips: dict[Loop, int | None] = {} if kept is None else kept._known_trips
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
@@ -209,14 +177,10 @@ class Executor:
         return self._run(self.schedule.entry, memory)
 
     def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
-        stack = [_start(entry, inputs)]
+        stack = [self._start(entry, inputs)]
         while True:
             frame = stack[-1]
-            steps = frame.routine.steps
-            callee = None
-            while callee is None and frame.position < len(steps):
-                if not self._stretch(frame):
-                    callee = self._step(frame, steps[frame.position])
+            callee = self._go_on(frame)
             if callee is not None:
                 stack.append(callee)
                 continue
@@ -227,179 +191,179 @@ class Executor:
             if (next_callee := self._returned(stack[-1], frame.routine, results)) is not None:
                 stack.append(next_callee)
 
-    def _stretch(self, frame: _Frame) -> bool:
-        """Run the stretch that starts here, if one does."""
-        line: Stretch | None = None if self.stretches is None else self.stretches.line_at(frame.routine, frame.position)
-        if self.stretches is None or line is None:
+    def _start(self, routine: Routine, inputs: Sequence[Memory]) -> _Frame:
+        memory: list[Memory] = [None] * len(routine.shapes)
+        for b, value in zip(routine.inputs, inputs, strict=True):
+            memory[b] = value
+        return _Frame(routine, memory, _NO_STRETCHES if self.stretches is None else self.stretches.of(routine))
+
+    def _go_on(self, frame: _Frame) -> _Frame | None:
+        """Do what comes next; a frame when a routine must run first, None at the end."""
+        ops, do = frame.routine.ops, self._do
+        while frame.position < len(ops):
+            if self.stopped:
+                raise Stopped
+            stretch = frame.stretches.get(frame.position)
+            if stretch is not None and self._stretch(frame, stretch):
+                continue
+            op = ops[frame.position]
+            callee = do[type(op)](frame, op)
+            if callee is not None:
+                return callee
+            frame.position += 1
+        return None
+
+    def _stretch(self, frame: _Frame, stretch: Stretch) -> bool:
+        """Run a stretch at once, if that can be."""
+        assert self.stretches is not None
+        for constant in stretch.constants:
+            self._constants(frame, constant)
+        if not self.stretches.run(stretch, frame.memory):
             return False
-        for step in line.constants:
-            self._step_constants(step, frame)
-        if not self.stretches.run(line, frame.memory):
-            return False
-        self.launches += line.launches
-        while frame.position < line.last:
-            self._finish(frame)
+        self.launches += stretch.launches
+        for op in frame.routine.ops[stretch.first : stretch.last]:
+            if isinstance(op, Free):
+                self._free(frame, op)
+        frame.position = stretch.last
         return True
 
-    def _step_constants(self, step: ConstantStep, frame: _Frame) -> None:
-        for b, value in zip(step.outputs, self._constant(step, frame.routine.shapes), strict=True):
+    # ---- operations: each gives the frame of a routine that must run first, or None
+
+    def _allocate(self, frame: _Frame, op: Allocate) -> None:
+        for b in op.outputs:
+            frame.memory[b] = self.device.allocate(frame.routine.shapes[b])
+
+    def _copy(self, frame: _Frame, op: Copy) -> None:
+        frame.memory[op.outputs[0]] = self.device.copy(frame.memory[op.inputs[0]])
+
+    def _alias(self, frame: _Frame, op: Alias) -> None:
+        memory, output = frame.memory[op.inputs[0]], op.outputs[0]
+        frame.memory[output] = self.device.view(memory, frame.routine.shapes[output]) if op.is_view else memory
+
+    def _relayout(self, frame: _Frame, op: Relayout) -> None:
+        source, target = op.inputs[0], op.outputs[0]
+        shapes = frame.routine.shapes
+        frame.memory[target] = self.device.relayout(frame.memory[source], shapes[source], shapes[target])
+
+    def _constants(self, frame: _Frame, op: Constant) -> None:
+        for b, value in zip(op.outputs, self._constant(op, frame.routine.shapes), strict=True):
             frame.memory[b] = value
 
-    def _step(self, frame: _Frame, step: Step) -> _Frame | None:
-        """Do one step; a frame when a routine must run first."""
-        if self.stopped:
-            raise Stopped
-        memory, shapes = frame.memory, frame.routine.shapes
-        match step:
-            case KernelStep():
-                started, taken = dict(step.copies), step.in_place
-                for b in step.outputs:
-                    if b in taken:
-                        memory[b] = memory[taken[b]]
-                    else:
-                        memory[b] = (
-                            self.device.copy(memory[started[b]]) if b in started else self.device.allocate(shapes[b])
-                        )
-                self.device.launch(step.kernel, [memory[b] for b in step.inputs], [memory[b] for b in step.outputs])
-                self.launches += 1
-            case ConstantStep():
-                self._step_constants(step, frame)
-            case ViewStep():
-                memory[step.outputs[0]] = self.device.view(memory[step.inputs[0]], shapes[step.outputs[0]])
-            case RelayoutStep():
-                source, target = step.inputs[0], step.outputs[0]
-                memory[target] = self.device.relayout(memory[source], shapes[source], shapes[target])
-            case LibraryStep():
-                self._library(step, memory, shapes)
-            case WhileStep():
-                state = [memory[b] for b in step.inputs]
-                trips = self._trips(step)
-                done = (
-                    None
-                    if self.loops is None
-                    else self.loops.run(step, state, trips, self._constant, partial(self._count, step))
-                )
-                if done is None:
-                    state = self._owned(step, state)
-                    frame.waiting, frame.state, frame.iterations, frame.unread = step, state, 0, trips or 0
-                    return self._again(step, frame, state)
+    def _launch(self, frame: _Frame, op: Launch) -> None:
+        memory = frame.memory
+        self.device.launch(op.kernel, [memory[b] for b in op.inputs], [memory[b] for b in op.outputs])
+        self.launches += 1
+
+    def _free(self, frame: _Frame, op: Free) -> None:
+        for b in op.inputs:
+            frame.memory[b] = None
+
+    def _loop(self, frame: _Frame, op: Loop) -> _Frame | None:
+        state = [frame.memory[b] for b in op.inputs]
+        trips = self._trips(op)
+        if self.loops is not None:
+            done = self.loops.run(op, state, trips, self._constant, partial(self._count, op))
+            if done is not None:
                 results, launches = done
                 self.launches += launches
-                for b, value in zip(step.outputs, results, strict=True):
-                    memory[b] = value
-            case BranchStep():
-                frame.waiting = step
-                number = self._branch(step, frame)
-                arguments = [memory[b] for b in step.arguments[number]]
-                return _start(self.schedule.routines[step.branches[number]], arguments)
-            case _:
-                raise AssertionError(type(step).__name__)
-        self._finish(frame)
-        return None
+                for b, value in zip(op.outputs, results, strict=True):
+                    frame.memory[b] = value
+                return None
+        for k in op.copied:
+            state[k] = self.device.copy(state[k])
+        frame.waiting, frame.state, frame.iterations, frame.unread = op, state, 0, trips or 0
+        return self._again(op, frame, state)
+
+    def _branch(self, frame: _Frame, op: Branch) -> _Frame:
+        frame.waiting = op
+        number = self._chosen(op, frame)
+        arguments = [frame.memory[b] for b in op.arguments[number]]
+        return self._start(self.schedule.routines[op.branches[number]], arguments)
 
     def _returned(self, frame: _Frame, callee: Routine, results: list[Memory]) -> _Frame | None:
         """Take a callee's results; a frame when the loop that called it goes on."""
-        step = frame.waiting
-        if isinstance(step, WhileStep):
+        op = frame.waiting
+        if isinstance(op, Loop):
             assert frame.state is not None
             if not frame.in_condition:
                 frame.state = results
-                return self._again(step, frame, results)
+                return self._again(op, frame, results)
             if bool(self._scalar(results[0], callee.shapes[callee.results[0]])):
-                self._count(step, frame.iterations)
+                self._count(op, frame.iterations)
                 frame.iterations += 1
                 frame.in_condition = False
-                return _start(self.schedule.routines[step.body], frame.state)
+                return self._start(self.schedule.routines[op.body], frame.state)
             results = frame.state
-        assert step is not None
-        for b, value in zip(step.outputs, results, strict=True):
+        assert op is not None
+        for b, value in zip(op.outputs, results, strict=True):
             frame.memory[b] = value
         frame.waiting = frame.state = None
-        self._finish(frame)
+        frame.position += 1
         return None
 
-    def _owned(self, step: WhileStep, state: Sequence[Memory]) -> list[Memory]:
-        """What a loop begins with. What its body updates in place has to be the loop's own."""
-        found = list(state)
-        for k in self.schedule.routines[step.body].donated:
-            if step.outputs[k] not in step.in_place:
-                found[k] = self.device.copy(state[k])
-        return found
-
-    def _again(self, step: WhileStep, frame: _Frame, state: list[Memory]) -> _Frame:
+    def _again(self, op: Loop, frame: _Frame, state: list[Memory]) -> _Frame:
         """The next thing that a loop does: the body, while iterations are known to remain, else the condition, whose answer is read."""
         frame.in_condition = frame.unread <= 0
         if frame.in_condition:
-            return _start(self.schedule.routines[step.condition], state)
+            return self._start(self.schedule.routines[op.condition], state)
         frame.unread -= 1
-        self._count(step, frame.iterations)
+        self._count(op, frame.iterations)
         frame.iterations += 1
-        return _start(self.schedule.routines[step.body], state)
+        return self._start(self.schedule.routines[op.body], state)
 
-    def _trips(self, step: WhileStep) -> int | None:
+    def _trips(self, op: Loop) -> int | None:
         """How often a counted loop's body runs. What a backend config states is no proof and is not believed; the condition has the last word in any case."""
-        if step not in self._known_trips:
-            self._known_trips[step] = derived_trip_count(step.instruction)
-        return self._known_trips[step]
+        if op not in self._known_trips:
+            self._known_trips[op] = derived_trip_count(op.instruction)
+        return self._known_trips[op]
 
-    def _count(self, step: WhileStep, done: int) -> None:
+    def _count(self, op: Loop, done: int) -> None:
         """Before an iteration of a loop that has done so many. Raises EvaluationError (HLO402) where all loops together have had their share."""
         if self.max_steps is not None and self.steps >= self.max_steps:
-            raise endless(step.instruction, done, self.steps, self.max_steps)
+            raise endless(op.instruction, done, self.steps, self.max_steps)
         self.steps += 1
 
-    def _library(self, step: LibraryStep, memory: list[Memory], shapes: Sequence[Shape]) -> None:
-        if step.kind == "empty":
-            for b in step.outputs:
+    def _call(self, frame: _Frame, op: Call) -> None:
+        memory, shapes = frame.memory, frame.routine.shapes
+        if op.kind == "empty":
+            for b in op.outputs:
                 memory[b] = self.device.allocate(shapes[b]) if shapes[b].is_array else None
             return
-        given, of = [memory[b] for b in step.inputs], [shapes[b] for b in step.inputs]
-        if self._reference is not None and exchanges(step.instruction):
-            values = self._exchanged(self._reference, step, given, of)
+        given, of = [memory[b] for b in op.inputs], [shapes[b] for b in op.inputs]
+        if self._reference is not None and exchanges(op.instruction):
+            values = self._exchanged(self._reference, op, given, of)
         else:
-            values = self.device.call(step, given, of)
-        for b, value in zip(step.outputs, values, strict=True):
+            values = self.device.call(op, given, of)
+        for b, value in zip(op.outputs, values, strict=True):
             memory[b] = value
 
     def _exchanged(
-        self, reference: Reference, step: LibraryStep, given: Sequence[Memory], shapes: Sequence[Shape]
+        self, reference: Reference, op: Call, given: Sequence[Memory], shapes: Sequence[Shape]
     ) -> list[Memory]:
         """What a collective gives this device: the devices of a run meet in NumPy, wherever their buffers are."""
         arrays = [self.device.download(m, s) if s.is_array else None for m, s in zip(given, shapes, strict=True)]
-        results = reference.leaves_of(step.instruction, arrays)
-        leaves = step.instruction.shape.leaves()
+        results = reference.leaves_of(op.instruction, arrays)
+        leaves = op.instruction.shape.leaves()
         return [None if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
 
-    def _constant(self, step: ConstantStep, shapes: Sequence[Shape]) -> list[Memory]:
-        is_own = self.place is not None and step.instruction.opcode in WHICH_DEVICE
-        found = None if is_own else self._constants_of.get(step)
+    def _constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
+        is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE
+        found = None if is_own else self._constants_of.get(op)
         if found is None:
-            pairs = zip(step.literals, step.outputs, strict=True)
-            found = [self.device.upload(told_array(step, value, self.place), shapes[b]) for value, b in pairs]
+            pairs = zip(op.literals, op.outputs, strict=True)
+            found = [self.device.upload(told_array(op, value, self.place), shapes[b]) for value, b in pairs]
             if not is_own:
-                self._constants_of[step] = found
+                self._constants_of[op] = found
         return found
 
-    def _branch(self, step: BranchStep, frame: _Frame) -> int:
-        if step.selector is None:
+    def _chosen(self, op: Branch, frame: _Frame) -> int:
+        if op.selector is None:
             return 0
-        shape = frame.routine.shapes[step.selector]
-        value = int(self._scalar(frame.memory[step.selector], shape))
+        shape = frame.routine.shapes[op.selector]
+        value = int(self._scalar(frame.memory[op.selector], shape))
         if shape.type.kind == "pred":
             return 0 if value else 1
-        return value if 0 <= value < len(step.branches) else len(step.branches) - 1
+        return value if 0 <= value < len(op.branches) else len(op.branches) - 1
 
     def _scalar(self, memory: Memory, shape: Shape) -> Any:
         return self.device.download(memory, shape)[()]
-
-    def _finish(self, frame: _Frame) -> None:
-        for b in frame.routine.frees[frame.position]:
-            frame.memory[b] = None
-        frame.position += 1
-
-
-def _start(routine: Routine, inputs: Sequence[Memory]) -> _Frame:
-    memory: list[Memory] = [None] * len(routine.shapes)
-    for b, value in zip(routine.inputs, inputs, strict=True):
-        memory[b] = value
-    return _Frame(routine, memory)

@@ -1,4 +1,4 @@
-"""A schedule compiled for the host: one call runs straight stretches, loops and conditionals, and comes back for library calls only."""
+"""A schedule compiled for the host: one call runs stretches, loops and conditionals, and comes back for library calls only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from hlo_opt.evaluate.threads import processors
 from hlo_opt.ir import Shape
 from hlo_opt.ops.module_devices import WHICH_DEVICE, counts, exchanges
 from hlo_opt.runtime.host import Form, HostLibrary, load
-from hlo_opt.runtime.host_words import HostCall, ProgramWords, RoutineWords, buffer_bytes, words_of
+from hlo_opt.runtime.host_words import HostCall, ProgramWords, RoutineWords, words_of
 from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, literal_array, told_array
-from hlo_opt.runtime.steps import RelayoutStep
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
+from hlo_opt.runtime.schedule.ops import Relayout
 
 _FINE, _CALL, _FIBRES, _STEPS, _MEMORY, _PAUSE = range(6)
 _NEW, _GO_ON = 0, -1
@@ -183,9 +184,9 @@ class _Run:
             self.reference = Reference(self.owner.schedule.module)
         self.reference.play(device)
         self.numbers.clear()
-        for k, (step, literal, shape) in enumerate(self.owner._program.constants):
-            if step.instruction.opcode in WHICH_DEVICE:
-                self.numbers.append(_held(told_array(step, literal, device), shape))
+        for k, (op, literal, shape) in enumerate(self.owner._program.constants):
+            if op.instruction.opcode in WHICH_DEVICE:
+                self.numbers.append(_held(told_array(op, literal, device), shape))
                 self.constants[k] = self.numbers[-1].ctypes.data
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
@@ -236,13 +237,13 @@ class _Run:
         table = (ctypes.c_uint64 * (highest + 1)).from_address(slots)
         arrays = [from_memory(self._at(table[b], s), s) if s.is_array else None for b, s in call.inputs]
         if self.is_one_of_several and exchanges(
-            call.step.instruction
+            call.op.instruction
         ):  # others read them when this memory holds something else
             arrays = [None if a is None else a.copy() for a in arrays]
-        if isinstance(call.step, RelayoutStep):
+        if isinstance(call.op, Relayout):
             results: list[Array | None] = list(arrays)
         else:
-            results = self.reference.leaves_of(call.step.instruction, arrays)
+            results = self.reference.leaves_of(call.op.instruction, arrays)
         for (b, shape), result in zip(call.outputs, results, strict=True):
             if result is not None and result.size:
                 memory = self._at(table[b], shape)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hlo_opt.runtime.host_words import product_of
 from hlo_opt.runtime.schedule import Schedule
-from hlo_opt.runtime.steps import LibraryStep
+from hlo_opt.runtime.schedule.ops import Call
 
 _PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
 _ROUTINES = {
@@ -22,19 +22,19 @@ _ROUTINES = {
 def host_routines(schedule: Schedule) -> dict[str, list[str]]:
     """The routines that compute what a schedule leaves to libraries and to the interpreter, by what is called, each once."""
     found: dict[str, set[str]] = {}
-    for routine, step in schedule.steps():
-        if isinstance(step, LibraryStep) and step.kind != "empty":
-            found.setdefault(step.call, set()).add(_routine(step, routine.shapes))
+    for routine, op in schedule.ops():
+        if isinstance(op, Call) and op.kind != "empty":
+            found.setdefault(op.call, set()).add(_routine(op, routine.shapes))
     return {call: sorted(routines) for call, routines in sorted(found.items())}
 
 
-def _routine(step: LibraryStep, shapes: Any) -> str:
-    if product_of(step, shapes) is not None:
+def _routine(op: Call, shapes: Any) -> str:
+    if product_of(op, shapes) is not None:
         return "a product of the host's own (host_product.h)"
-    if step.call in _PRODUCTS:
-        result = shapes[step.outputs[0]].type
+    if op.call in _PRODUCTS:
+        result = shapes[op.outputs[0]].type
         return f"numpy.matmul ({blas()})" if result.is_float or result.is_complex else "numpy.matmul"
-    return _ROUTINES.get(step.call, "NumPy")
+    return _ROUTINES.get(op.call, "NumPy")
 
 
 @cache

@@ -16,20 +16,23 @@ from enum import IntEnum
 
 from hlo_opt.codegen.host_source import may_spread
 from hlo_opt.ir import Literal, Shape
-from hlo_opt.runtime.arena import Arena
-from hlo_opt.runtime.donation import callees_first, origins, unchanged_leaves
 from hlo_opt.runtime.schedule import Schedule
-from hlo_opt.runtime.steps import (
-    BranchStep,
-    ConstantStep,
-    KernelStep,
-    LibraryStep,
-    RelayoutStep,
+from hlo_opt.runtime.schedule.arena import Arena
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, callees_first, lifetimes
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
     Routine,
     RoutineKey,
-    Step,
-    ViewStep,
-    WhileStep,
     callees,
 )
 
@@ -78,7 +81,7 @@ class RoutineWords:
 class HostCall:
     """What Python does for a routine: a library call, or elements moved to another layout. Buffers are slots."""
 
-    step: LibraryStep | RelayoutStep
+    op: Call | Relayout
     inputs: tuple[tuple[int, Shape], ...]
     outputs: tuple[tuple[int, Shape], ...]
 
@@ -90,15 +93,10 @@ class ProgramWords:
 
     routines: list[RoutineWords] = field(default_factory=list)
     calls: list[HostCall] = field(default_factory=list)
-    constants: list[tuple[ConstantStep, Literal, Shape]] = field(default_factory=list)
-    loops: list[WhileStep] = field(default_factory=list)
+    constants: list[tuple[Constant, Literal, Shape]] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
     pointers: int = 1
     spread: bool = True
-
-
-def buffer_bytes(shape: Shape) -> int:
-    """Bytes of a buffer; 0 for a token."""
-    return shape.stored_bytes if shape.is_array else 0
 
 
 def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
@@ -110,24 +108,19 @@ def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
     program = ProgramWords(spread=spread)
     launchers = {kernel.symbol: number for number, kernel in enumerate(schedule.kernels)}
     done: dict[RoutineKey, RoutineWords] = {}
-    unchanged: dict[RoutineKey, tuple[int, ...]] = {}
-    donated = {key: routine.donated for key, routine in schedule.routines.items()}
     for key in order:
-        routine = schedule.routines[key]
-        of = origins(routine, unchanged)
-        unchanged[key] = unchanged_leaves(routine, of)
-        done[key] = _Writer(routine, of, program, launchers, numbers, done, unchanged, donated).write()
+        done[key] = _Writer(schedule.routines[key], program, launchers, numbers, done).write()
     program.routines = [done[key] for key in reversed(order)]
     return program
 
 
-def product_of(step: LibraryStep, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """Rows, columns, terms, and strides in elements of a product of two f32 matrices: left by row and by term, right by term and by column, result by row and by
     column. None for other steps."""
-    i = step.instruction
-    if i.opcode != "dot" or len(step.inputs) != 2 or len(step.outputs) != 1:
+    i = op.instruction
+    if i.opcode != "dot" or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
-    left, right, result = (shapes[b] for b in (*step.inputs, *step.outputs))
+    left, right, result = (shapes[b] for b in (*op.inputs, *op.outputs))
     sums = (i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims"))
     if any(s.rank != 2 or s.type.name != "f32" or not s.element_count for s in (left, right, result)):
         return None
@@ -147,28 +140,23 @@ class _Writer:
     def __init__(
         self,
         routine: Routine,
-        origin: Sequence[int],
         program: ProgramWords,
         launchers: Mapping[str, int],
         numbers: Mapping[RoutineKey, int],
         done: Mapping[RoutineKey, RoutineWords],
-        unchanged: Mapping[RoutineKey, Sequence[int]],
-        donated: Mapping[RoutineKey, Sequence[int]],
     ) -> None:
-        self.routine, self.origin, self.program = routine, origin, program
-        self.launchers, self.numbers, self.done, self.unchanged = launchers, numbers, done, unchanged
-        self.shapes, self.donated = routine.shapes, donated
+        self.routine, self.program, self.shapes = routine, program, routine.shapes
+        self.launchers, self.numbers, self.done = launchers, numbers, done
+        self.lives = lifetimes(routine.ops, routine.shapes)
         self.arena = Arena()
         self.places: dict[int, int] = {}
         """Offsets, by slot, of what lies in this routine's memory."""
-        self.held: dict[int, int] = {}
-        """How many names of a buffer's memory are alive."""
         self.slots = len(self.shapes)
         self.known: list[tuple[int, int]] = []
         self.targets: dict[int, int] = {}
         self.words: list[int] = []
         self.borrowed: list[int] = []
-        """Offsets of the step at hand, given back after it."""
+        """Offsets of the operation at hand, given back after it."""
         self.deepest = self.depth = 0
 
     # ---- slots and places
@@ -178,60 +166,41 @@ class _Writer:
         return self.slots - 1
 
     def scratch(self, count: int) -> int:
-        """An offset for the length of one step."""
+        """An offset for the length of one operation."""
         offset = self.arena.take(count)
         self.borrowed.append(offset)
         return offset
 
     def place(self, buffer: int) -> None:
-        """Give a buffer that a step makes its place: the caller's where it is a result, else in this routine's memory."""
-        if self.origin[buffer] != buffer:
-            self.hold(buffer)
-            return
-        if buffer in self.targets or not self.shapes[buffer].is_array:
-            return
-        offset = self.arena.take(buffer_bytes(self.shapes[buffer]))
-        self.places[buffer] = offset
-        self.held[buffer] = 1
-        self.known.append((buffer, offset))
-
-    def hold(self, buffer: int) -> None:
-        """Another name for a memory."""
-        source = self.origin[buffer]
-        if source in self.places:
-            self.held[source] += 1
-
-    def free(self, buffer: int) -> None:
-        source = self.origin[buffer]
-        if source in self.places:
-            self.held[source] -= 1
-            if not self.held[source]:
-                self.arena.give_back(self.places[source])
+        """Give a buffer that gets memory its place: the caller's where it is a result, else in this routine's memory."""
+        if buffer not in self.targets and self.shapes[buffer].is_array:
+            offset = self.places[buffer] = self.arena.take(buffer_bytes(self.shapes[buffer]))
+            self.known.append((buffer, offset))
 
     # ---- the routine
 
     def write(self) -> RoutineWords:
         routine = self.routine
-        made = {b for step in routine.steps if not isinstance(step, ConstantStep) for b in step.outputs}
+        own = {b for made in self.lives.made for b in made}
         for k, b in enumerate(routine.results):
-            source = self.origin[b]
-            if source in made and source not in self.targets and buffer_bytes(self.shapes[source]):
-                self.targets[source] = k
+            root = self.lives.root[b]
+            if root in own and root not in self.targets and buffer_bytes(self.shapes[root]):
+                self.targets[root] = k
         constants: list[tuple[int, int]] = []
-        for step, frees in zip(routine.steps, routine.frees, strict=True):
+        for op, made, dead in zip(routine.ops, self.lives.made, self.lives.dead, strict=True):
             self.borrowed = []
-            if isinstance(step, ConstantStep):
-                for b, literal in zip(step.outputs, step.literals, strict=True):
+            if isinstance(op, Constant):
+                for b, literal in zip(op.outputs, op.literals, strict=True):
                     constants.append((b, len(self.program.constants)))
-                    self.program.constants.append((step, literal, self.shapes[b]))
-                continue
-            for b in step.outputs:
+                    self.program.constants.append((op, literal, self.shapes[b]))
+            for b in made:
                 self.place(b)
-            self.step(step)
+            self.write_op(op)
             for offset in self.borrowed:
                 self.arena.give_back(offset)
-            for b in frees:
-                self.free(b)
+            for b in dead:
+                if b in self.places:
+                    self.arena.give_back(self.places[b])
         self.results()
         head = [len(self.known), *(w for pair in self.known for w in pair)]
         head += [len(constants), *(w for pair in constants for w in pair)]
@@ -244,77 +213,70 @@ class _Writer:
         copies = []
         for k, b in enumerate(self.routine.results):
             size = buffer_bytes(self.shapes[b])
-            if self.targets.get(self.origin[b]) != k and size:
+            if self.targets.get(self.lives.root[b]) != k and k not in self.routine.donated and size:
                 copies += [k, b, size]
         self.words += [Operation.RETURN, len(copies) // 3, *copies]
 
-    def step(self, step: Step) -> None:
-        match step:
-            case KernelStep():
-                self.kernel(step)
-            case ViewStep():
-                self.words += [Operation.VIEW, step.outputs[0], step.inputs[0]]
-            case RelayoutStep():
-                self.call(step)
-            case LibraryStep():
-                product = product_of(step, self.shapes)
+    def write_op(self, op: Op) -> None:
+        match op:
+            case Alias():
+                self.words += [Operation.VIEW, op.outputs[0], op.inputs[0]]
+            case Copy():
+                self.words += [Operation.COPY, *op.outputs, *op.inputs, buffer_bytes(self.shapes[op.outputs[0]])]
+            case Launch():
+                self.launch(op)
+            case Relayout():
+                self.call(op)
+            case Call():
+                product = product_of(op, self.shapes)
                 if product is not None:
-                    self.words += [Operation.PRODUCT, *step.inputs, *step.outputs, *product]
-                elif step.kind != "empty":
-                    self.call(step)
-            case WhileStep():
-                self.loop(step)
-            case BranchStep():
-                self.branch(step)
+                    self.words += [Operation.PRODUCT, *op.inputs, *op.outputs, *product]
+                elif op.kind != "empty":
+                    self.call(op)
+            case Loop():
+                self.loop(op)
+            case Branch():
+                self.branch(op)
+            case Allocate() | Constant() | Free():
+                pass  # places are known before anything runs
             case _:
-                raise AssertionError(type(step).__name__)
+                raise AssertionError(type(op).__name__)
 
-    def kernel(self, step: KernelStep) -> None:
-        kernel = step.kernel
-        for output, source in step.takes:
-            self.words += [Operation.VIEW, output, source]
-        for output, source in step.copies:
-            self.words += [Operation.COPY, output, source, buffer_bytes(self.shapes[output])]
+    def launch(self, op: Launch) -> None:
+        kernel = op.kernel
         if not kernel.launch.grid:
             return
-        pointers = (*step.inputs, *step.outputs)
+        pointers = (*op.inputs, *op.outputs)
         self.program.pointers = max(self.program.pointers, len(pointers))
         touched = sum(buffer_bytes(self.shapes[b]) for b in pointers)
-        number = self.launchers[kernel.symbol]
-        self.words += [
-            Operation.KERNEL,
-            number,
-            kernel.launch.grid,
-            touched,
-            int(self.program.spread and may_spread(kernel)),
-        ]
+        spread = int(self.program.spread and may_spread(kernel))
+        self.words += [Operation.KERNEL, self.launchers[kernel.symbol], kernel.launch.grid, touched, spread]
         self.words += [len(pointers), *pointers]
 
-    def call(self, step: LibraryStep | RelayoutStep) -> None:
-        inputs = tuple((b, self.shapes[b]) for b in step.inputs)
-        outputs = tuple((b, self.shapes[b]) for b in step.outputs)
+    def call(self, op: Call | Relayout) -> None:
+        inputs = tuple((b, self.shapes[b]) for b in op.inputs)
+        outputs = tuple((b, self.shapes[b]) for b in op.outputs)
         self.words += [Operation.LIBRARY, len(self.program.calls)]
-        self.program.calls.append(HostCall(step, inputs, outputs))
+        self.program.calls.append(HostCall(op, inputs, outputs))
 
-    def callees_base(self, step: Step) -> int:
-        found = [self.done[k] for k in callees(step)]
+    def callees_base(self, op: Op) -> int:
+        found = [self.done[k] for k in callees(op)]
         self.deepest = max(self.deepest, *(r.deepest for r in found))
         self.depth = max(self.depth, *(r.depth for r in found))
         return self.scratch(max(r.bytes for r in found))
 
-    def loop(self, step: WhileStep) -> None:
-        same, donated = set(self.unchanged[step.body]), self.donated[step.body]
-        base = self.callees_base(step)
+    def loop(self, op: Loop) -> None:
+        base = self.callees_base(op)
         predicate = self.slot()
         self.known.append((predicate, self.scratch(1)))
-        words = [self.numbers[step.condition], self.numbers[step.body], predicate, base, len(self.program.loops)]
-        words.append(len(step.inputs))
-        self.program.loops.append(step)
-        for output, source in step.takes:
-            self.words += [Operation.VIEW, output, source]
-        for k, (source, target) in enumerate(zip(step.inputs, step.outputs, strict=True)):
+        words = [self.numbers[op.condition], self.numbers[op.body], predicate, base, len(self.program.loops)]
+        words.append(len(op.inputs))
+        self.program.loops.append(op)
+        for k in op.owned:
+            self.words += [Operation.VIEW, op.outputs[k], op.inputs[k]]
+        for k, (source, target) in enumerate(zip(op.inputs, op.outputs, strict=True)):
             size = buffer_bytes(self.shapes[target])
-            mode = Mode.SAME if k in same else (Mode.IN_PLACE if k in donated else Mode.SWAP)
+            mode = Mode.SAME if k in op.unchanged else (Mode.IN_PLACE if k in op.updated else Mode.SWAP)
             spare = target
             if mode is Mode.SWAP and size:
                 spare = self.slot()
@@ -322,16 +284,16 @@ class _Writer:
             words += [source, target, spare, self.slot(), mode, size]
         self.words += [Operation.WHILE, *words]
 
-    def branch(self, step: BranchStep) -> None:
-        base = self.callees_base(step)
+    def branch(self, op: Branch) -> None:
+        base = self.callees_base(op)
         width, signed = 0, 0
-        if step.selector is not None:
-            selector = self.shapes[step.selector].type
+        if op.selector is not None:
+            selector = self.shapes[op.selector].type
             width = 0 if selector.kind == "pred" else selector.dtype.itemsize
             signed = int(selector.kind == "signed")
-        tail: list[int] = [len(step.branches)]
-        for key, arguments in zip(step.branches, step.arguments, strict=True):
+        tail: list[int] = [len(op.branches)]
+        for key, arguments in zip(op.branches, op.arguments, strict=True):
             tail += [self.numbers[key], len(arguments), *arguments]
-        head = [-1 if step.selector is None else step.selector, width, signed, base]
-        length = len(head) + 2 + len(step.outputs) + len(tail)
-        self.words += [Operation.BRANCH, *head, length, len(step.outputs), *step.outputs, *tail]
+        head = [-1 if op.selector is None else op.selector, width, signed, base]
+        length = len(head) + 2 + len(op.outputs) + len(tail)
+        self.words += [Operation.BRANCH, *head, length, len(op.outputs), *op.outputs, *tail]

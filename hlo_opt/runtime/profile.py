@@ -11,11 +11,12 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.runtime.bench_clock import Clock, clock_of
 from hlo_opt.runtime.executable import entry_inputs
-from hlo_opt.runtime.executor import Device, Executor
+from hlo_opt.runtime.executor import Executor
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.steps import KernelStep, LibraryStep
+from hlo_opt.runtime.schedule.device import Device
+from hlo_opt.runtime.schedule.ops import Call, Launch
 from hlo_opt.text.frames import source_location
 
 MOST_EVENTS = 200_000
@@ -155,9 +156,9 @@ class TimedDevice:
         self._bytes: dict[Instruction, float] = {}
         self._taken: list[tuple[str, str, Instruction, Any, Any]] = []
         self.left_out = 0
-        for _, step in schedule.steps():
-            if isinstance(step, KernelStep):
-                self._launched.setdefault(step.kernel.symbol, []).append(step.instruction)
+        for _, op in schedule.ops():
+            if isinstance(op, Launch):
+                self._launched.setdefault(op.kernel.symbol, []).append(op.instruction)
 
     def upload(self, array: Array, shape: Shape) -> Any:
         return self._device.upload(array, shape)
@@ -182,10 +183,10 @@ class TimedDevice:
         self._device.launch(kernel, inputs, outputs)
         self._note(kernel.symbol, "kernel", self._launched[kernel.symbol][0], before)
 
-    def call(self, step: LibraryStep, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+    def call(self, op: Call, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
         before = self._mark()
-        made = self._device.call(step, inputs, shapes)
-        self._note(step.call, "library", step.instruction, before)
+        made = self._device.call(op, inputs, shapes)
+        self._note(op.call, "library", op.instruction, before)
         return made
 
     def _mark(self) -> Any:

@@ -39,7 +39,7 @@ from hlo_opt.runtime.host_device import HostDevice
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.steps import KernelStep
+from hlo_opt.runtime.schedule.ops import Launch
 
 WATCHED_FLAGS = (CALLS, "-g1")
 _VOLATILE = (("--param=tsan-distinguish-volatile=1",), ("-mllvm", "-tsan-distinguish-volatile"))
@@ -206,8 +206,7 @@ class _TellingDevice(HostDevice):
     def upload(self, array: Array, shape: Shape) -> Array:
         return super().upload(array, shape).copy()
 
-    def tell(self, step: KernelStep) -> None:
-        instruction = step.instruction
+    def tell(self, instruction: Instruction) -> None:
         name = f"{instruction.computation.name}/{instruction.name}".encode()
         os.pwrite(self._at, name, 0)
         os.ftruncate(self._at, len(name))
@@ -232,10 +231,10 @@ class _WatchingDevice(_TellingDevice):
 class _TellingExecutor(Executor):
     """An executor that says which instruction comes next."""
 
-    def _step(self, frame: Any, step: Any) -> Any:
-        if isinstance(step, KernelStep) and isinstance(self.device, _TellingDevice):
-            self.device.tell(step)
-        return super()._step(frame, step)
+    def _launch(self, frame: Any, op: Launch) -> None:
+        assert isinstance(self.device, _TellingDevice)
+        self.device.tell(op.instruction)
+        super()._launch(frame, op)
 
 
 def _watch(

@@ -1,11 +1,10 @@
-"""A schedule: what a module does when it runs, as data that every backend and the emitted driver read.
+"""The lowering of a module to a schedule: what it does when it runs, as operations that every backend and the emitted driver walk.
 
-An executed computation (the entry, bodies and conditions of loops, branches, called computations) becomes a routine: a list of steps over
-buffers. A buffer is one array leaf; tuples are only names for lists of buffers, so `tuple`, `get-tuple-element` and the like need
-no step. A buffer is written once each time its routine runs, which makes every alias harmless; `Routine.frees` says when it is last used.
+Tuples are only names for lists of buffers, so `tuple`, `get-tuple-element` and the like need no operation. A buffer is written once each time its routine runs, which makes every
+alias harmless.
 
 Dumps from before layout assignment pass values on under another layout than they have (a call whose operand is `{1,0}` and whose parameter is `{0,1}`). Where
-the elements then lie differently, a `RelayoutStep` moves them; a computation that callers want in several layouts becomes several routines.
+the elements then lie differently, a `Relayout` moves them; a computation that callers want in several layouts becomes several routines.
 """
 
 from __future__ import annotations
@@ -31,24 +30,27 @@ from hlo_opt.ops.started import started
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.calls import call_of
 from hlo_opt.runtime.calls_alone import handed_on
-from hlo_opt.runtime.dead_loops import without_dead_loops
-from hlo_opt.runtime.donation import with_donations
 from hlo_opt.runtime.kernels import KernelSet, Part
 from hlo_opt.runtime.memory import Array
-from hlo_opt.runtime.steps import (
-    BranchStep,
+from hlo_opt.runtime.schedule.dead_control import without_dead_control
+from hlo_opt.runtime.schedule.donation import with_donations
+from hlo_opt.runtime.schedule.lifetimes import with_frees
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
     Buffers,
-    ConstantStep,
-    KernelStep,
-    LibraryStep,
-    RelayoutStep,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
     Routine,
     RoutineKey,
-    Step,
-    ViewStep,
-    WhileStep,
     callees,
-    last_uses,
 )
 
 
@@ -65,17 +67,17 @@ class Schedule:
     def entry(self) -> Routine:
         return next(iter(self.routines.values()))
 
-    def steps(self) -> Iterator[tuple[Routine, Step]]:
-        """The steps of instructions with their routines, each once however often it runs or in how many layouts."""
+    def ops(self) -> Iterator[tuple[Routine, Op]]:
+        """The operations of instructions with their routines, each once however often it runs or in how many layouts."""
         seen: set[Computation] = set()
         for routine in self.routines.values():
             if routine.computation not in seen:
                 seen.add(routine.computation)
-                yield from ((routine, step) for step in routine.steps if not isinstance(step, RelayoutStep))
+                yield from ((routine, op) for op in routine.ops if not isinstance(op, Relayout | Free))
 
     def library_calls(self, kind: OneOf["library", "fallback"]) -> dict[str, int]:
         """How many instructions are library calls (or fallbacks), by what is called."""
-        found = Counter(s.call for _, s in self.steps() if isinstance(s, LibraryStep) and s.kind == kind)
+        found = Counter(op.call for _, op in self.ops() if isinstance(op, Call) and op.kind == kind)
         return dict(sorted(found.items()))
 
 
@@ -91,8 +93,10 @@ def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> 
         key = todo.pop()
         if key not in routines:
             routines[key] = RoutineBuilder(key, kernels).build()
-            todo.extend(reversed([k for step in routines[key].steps for k in callees(step)]))
-    return Schedule(module, device, without_dead_loops(with_donations(routines)), kernels.distinct())
+            todo.extend(reversed([k for op in routines[key].ops for k in callees(op)]))
+    finished = without_dead_control(with_donations(routines))
+    freed = {key: replace(r, ops=with_frees(r.ops, r.results)) for key, r in finished.items()}
+    return Schedule(module, device, freed, kernels.distinct())
 
 
 _FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})
@@ -105,7 +109,7 @@ class RoutineBuilder:
         self.key = key
         self.kernels = kernels
         self.shapes: list[Shape] = []
-        self.steps: list[Step] = []
+        self.ops: list[Op] = []
         self.leaves: dict[Instruction, Buffers] = {}
 
     def build(self) -> Routine:
@@ -124,9 +128,7 @@ class RoutineBuilder:
             self.relaid(root, b, _laid_out(self.shapes[b], order))
             for b, order in zip(self.leaves[root], self.key.results, strict=True)
         )
-        steps = tuple(self.steps)
-        frees = last_uses(steps, results)
-        return Routine(computation, tuple(self.shapes), tuple(inputs), results, steps, frees)
+        return Routine(computation, tuple(self.shapes), tuple(inputs), results, tuple(self.ops))
 
     def fresh(self, shape: Shape) -> int:
         self.shapes.append(shape)
@@ -144,17 +146,17 @@ class RoutineBuilder:
         if lies_alike(self.shapes[buffer], shape):
             return buffer
         made = self.fresh(shape)
-        self.steps.append(RelayoutStep(i, (buffer,), (made,)))
+        self.ops.append(Relayout(i, (buffer,), (made,)))
         return made
 
     def place(self, i: Instruction) -> Buffers:
-        """The buffers of an instruction's value, with the steps that fill them, if it needs any."""
+        """The buffers of an instruction's value, with the operations that fill them, if it needs any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
         if i.opcode in _FORWARDED:
             return operands
         same = handed_on(i)
         if same is not None:
-            self.steps.append(LibraryStep(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
+            self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
             return tuple(operands[k] for k in same)
         if i.opcode == "get-tuple-element":
             return self.element(i)
@@ -215,7 +217,7 @@ class RoutineBuilder:
         held = tuple(self.fresh(leaf) for leaf in contexts)
         arrays = [(b, leaf) for b, leaf in zip(held, contexts, strict=True) if leaf.is_array]
         literals = tuple(Literal(s, value=np.zeros(s.dimensions, s.type.dtype)) for _, s in arrays)
-        self.steps.append(ConstantStep(i, (), tuple(b for b, _ in arrays), literals))
+        self.ops.append(Constant(i, (), tuple(b for b, _ in arrays), literals))
         return held
 
     def loop(self, i: Instruction, operands: Buffers) -> Buffers:
@@ -224,7 +226,7 @@ class RoutineBuilder:
         inputs = self.adapted(i, operands, i.shape)
         outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
         test = RoutineKey(condition, state, _layouts(condition.root.shape.leaves()))
-        self.steps.append(WhileStep(i, inputs, outputs, test, RoutineKey(body, state, state)))
+        self.ops.append(Loop(i, inputs, outputs, test, RoutineKey(body, state, state)))
         return outputs
 
     def branch(
@@ -245,7 +247,7 @@ class RoutineBuilder:
             keys.append(RoutineKey(computation, _parameter_layouts(computation), results))
         outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
         read = tuple(dict.fromkeys([*operands, *(b for buffers in given for b in buffers)]))
-        self.steps.append(BranchStep(i, read, outputs, selector, tuple(keys), tuple(given)))
+        self.ops.append(Branch(i, read, outputs, selector, tuple(keys), tuple(given)))
         return outputs
 
     def compute(self, i: Instruction, operands: Buffers) -> Buffers:
@@ -262,11 +264,11 @@ class RoutineBuilder:
             return self.branch(i, operands, None, [body], [operands])
         outputs = tuple(self.fresh(leaf) for leaf in leaves)
         if literals is not None:
-            self.steps.append(ConstantStep(i, (), outputs, literals))
+            self.ops.append(Constant(i, (), outputs, literals))
         elif i.opcode == "bitcast":
-            self.steps.append(ViewStep(i, operands, outputs))
+            self.ops.append(Alias(i, operands, outputs, is_view=True))
         elif is_empty:
-            self.steps.append(LibraryStep(i, operands, outputs, "empty", i.opcode))
+            self.ops.append(Call(i, operands, outputs, "empty", i.opcode))
         else:
             known = (spec is not None and spec.is_library) or _is_library_target(i) or call_of(i) is not None
             call = i.word("custom_call_target", i.opcode)
@@ -274,7 +276,7 @@ class RoutineBuilder:
             if around is not None:  # a sort that makes its iota itself is as much a library's as a sort
                 known, call = True, around.opcode
             kind: OneOf["library", "fallback"] = "library" if known else "fallback"
-            self.steps.append(LibraryStep(i, operands, outputs, kind, call))
+            self.ops.append(Call(i, operands, outputs, kind, call))
         return outputs
 
     def launches(self, i: Instruction, operands: Buffers, parts: Sequence[Part]) -> Buffers:
@@ -283,7 +285,13 @@ class RoutineBuilder:
         for part in parts:
             inputs = self.adapted(i, operands, Shape.tuple_of(*part.kernel.inputs))
             made = tuple(self.fresh(shape) for shape in part.kernel.outputs)
-            self.steps.append(KernelStep(i, inputs, made, part.kernel))
+            updates = dict(part.kernel.aliases)
+            for output, b in enumerate(made):
+                if output in updates:
+                    self.ops.append(Copy(i, (inputs[updates[output]],), (b,)))
+                else:
+                    self.ops.append(Allocate(i, (), (b,)))
+            self.ops.append(Launch(i, inputs, made, part.kernel))
             written.update(zip(part.leaves, made, strict=False))
         return tuple(written[leaf] for leaf in sorted(written))
 
@@ -370,10 +378,10 @@ def _literal_leaves(literal: Literal) -> Iterator[Literal]:
             todo.extend(reversed(top.value))
 
 
-def told_array(step: ConstantStep, literal: Literal, device: Device | None) -> Array:
-    """What a constant step puts into a buffer: the literal's value, or the number of the device that runs (None: of the only one)."""
-    if device is not None and step.instruction.opcode in WHICH_DEVICE:
-        number = device.partition if step.instruction.opcode == "partition-id" else device.replica
+def told_array(op: Constant, literal: Literal, device: Device | None) -> Array:
+    """What a constant puts into a buffer: the literal's value, or the number of the device that runs (None: of the only one)."""
+    if device is not None and op.instruction.opcode in WHICH_DEVICE:
+        number = device.partition if op.instruction.opcode == "partition-id" else device.replica
         return np.full(literal.shape.dimensions, number, literal.shape.type.dtype)
     return literal_array(literal)
 
