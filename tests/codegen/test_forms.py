@@ -13,7 +13,7 @@ from hlo_opt.codegen.emit import EMITTERS
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Module
 from hlo_opt.runtime.executable import compile
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")

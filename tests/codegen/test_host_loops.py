@@ -12,7 +12,7 @@ from hlo_opt.codegen.host_source import as_loops
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 
 F32 = ELEMENT_TYPES["f32"]
 

@@ -11,7 +11,7 @@ import pytest
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 from hlo_opt.runtime.ulp import ulp_distance
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")

@@ -11,7 +11,7 @@ from hlo_opt.codegen.host_source import is_ordered, lanes_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 
 SEGMENTS = """  if (blockIdx.x >= 0u && blockIdx.x < 2u) {
     const int i = blockIdx.x * 64 + threadIdx.x;

@@ -14,8 +14,8 @@ from hlo_opt.codegen.host_source import as_loops
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.plans import plan
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime.calls import call_of
-from hlo_opt.runtime.host import HostLibrary
+from hlo_opt.runtime.calls.table import call_of
+from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.memory import from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.ops import Call, Launch

@@ -16,7 +16,7 @@ from hlo_opt.analysis.targets import target
 from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.host_source import is_ordered, may_spread
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 
 H100 = target("h100_sxm")
 COMBINERS = """HloModule m

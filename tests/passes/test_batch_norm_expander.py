@@ -8,7 +8,7 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET, target
 from hlo_opt.ir import Module
 from hlo_opt.passes.batch_norm_expander import BatchNormExpander
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.runtime.compare import check
+from hlo_opt.runtime.check.compare import check
 
 TARGET = target(DEFAULT_TARGET)
 

@@ -10,7 +10,7 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET, target
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.passes.dynamic_padder import DynamicPadder
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 
 TARGET = target(DEFAULT_TARGET)
 

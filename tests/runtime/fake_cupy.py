@@ -24,7 +24,7 @@ from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host import HostLibrary
+from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.arena import Arena
 
 _TYPES = {

@@ -10,7 +10,7 @@ import hlo_opt
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.ir import Module
 from hlo_opt.report.runs import run_page
-from hlo_opt.runtime import cupy_stretches
+from hlo_opt.runtime.cupy import stretches as cupy_stretches
 from hlo_opt.runtime.executable import Executable
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.runtime.driver import driver_of
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.driver.writer import driver_of
+from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.ops import Loop
 

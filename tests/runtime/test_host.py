@@ -14,8 +14,9 @@ from hlo_opt.codegen.host_source import lanes_unit, threads_meet
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime import compiler, host
-from hlo_opt.runtime.host import HostLibrary, cache_directory, find_compiler, has_compiler
+from hlo_opt.runtime.host import compiler
+from hlo_opt.runtime.host import library as host
+from hlo_opt.runtime.host.library import HostLibrary, cache_directory, find_compiler, has_compiler
 
 F32 = ELEMENT_TYPES["f32"]
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")

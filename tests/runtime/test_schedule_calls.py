@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.runtime.executor import Executor
-from hlo_opt.runtime.host import HostLibrary, has_compiler
-from hlo_opt.runtime.host_device import HostDevice
+from hlo_opt.runtime.host.device import HostDevice
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import build_schedule
+from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.ops import Call, Launch
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")

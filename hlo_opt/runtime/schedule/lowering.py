@@ -28,12 +28,12 @@ from hlo_opt.ops.device import Device
 from hlo_opt.ops.module_devices import WHICH_DEVICE
 from hlo_opt.ops.started import started
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.runtime.calls import call_of
-from hlo_opt.runtime.calls_alone import handed_on
-from hlo_opt.runtime.kernels import KernelSet, Part
+from hlo_opt.runtime.calls.one_device import handed_on
+from hlo_opt.runtime.calls.table import call_of
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule.dead_control import without_dead_control
 from hlo_opt.runtime.schedule.donation import with_donations
+from hlo_opt.runtime.schedule.kernels import KernelSet, Part
 from hlo_opt.runtime.schedule.lifetimes import with_frees
 from hlo_opt.runtime.schedule.ops import (
     Alias,
