@@ -36,9 +36,9 @@ import hlo_opt
 from hlo_opt.codegen import Kernel
 from hlo_opt.diag import HloOptError
 from hlo_opt.passes import preset_names
-from hlo_opt.runtime.cupy_cache import NVRTC_OPTIONS, version
+from hlo_opt.runtime.cupy.cache import NVRTC_OPTIONS, version
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.steps import KernelStep
+from hlo_opt.runtime.schedule.ops import Launch
 
 DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -144,7 +144,7 @@ def sweep(path: Path, preset: str, architectures: Sequence[str], known: set[str]
         row.failures.append(str(error))
         return row
     row.fuse = time.perf_counter() - start
-    row.launches = sum(isinstance(step, KernelStep) for _, step in schedule.steps())
+    row.launches = sum(isinstance(step, Launch) for _, step in schedule.ops())
     row.kernels = len(schedule.kernels)
     start = time.perf_counter()
     new: list[tuple[Kernel, str]] = []

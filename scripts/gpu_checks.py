@@ -63,7 +63,7 @@ def path_of(name: str) -> Path:
 
 
 def device(_: argparse.Namespace) -> int:
-    from hlo_opt.runtime.bench_clock import clock_of
+    from hlo_opt.runtime.measure.clock import clock_of
 
     try:
         print(clock_of("cupy").device)
@@ -90,7 +90,7 @@ def _by_size(folder: Path) -> list[Path]:
 
 def one(arguments: argparse.Namespace) -> int:
     """A dump: prints its row."""
-    from hlo_opt.runtime.compare import check
+    from hlo_opt.runtime.check.compare import check
 
     try:
         module = hlo_opt.parse(arguments.file.read_text(encoding="utf-8"), filename=arguments.file.name)

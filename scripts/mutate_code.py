@@ -50,7 +50,7 @@ PLACES = {
     "hlo_opt/analysis/numbering.py": r"",
     "hlo_opt/plans/*.py": r"^(if|elif|while|return) |\bif\b|\bassert\b",
     "hlo_opt/codegen/*.py": r"(?i)barrier|sync|bound|guard|fence|limit|atomic|[^-<]<[^<]",
-    "hlo_opt/runtime/compare.py": r"",
+    "hlo_opt/runtime/check/compare.py": r"",
     "hlo_opt/runtime/differences.py": r"",
     "hlo_opt/runtime/rounding/*.py": r"",
 }

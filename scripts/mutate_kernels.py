@@ -52,10 +52,10 @@ from hlo_opt.evaluate.device_inputs import device_inputs
 from hlo_opt.evaluate.reach import styles
 from hlo_opt.ir import Module
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime import compare, kernels
-from hlo_opt.runtime.compiler import find_compiler
+from hlo_opt.runtime.check import compare
+from hlo_opt.runtime.host.compiler import find_compiler
 from hlo_opt.runtime.rounding.analysis import analyse_devices
-from hlo_opt.runtime.schedule import build_schedule
+from hlo_opt.runtime.schedule import build_schedule, kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("testdata/kernels", "testdata/dumps")

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 import hlo_opt
+from hlo_opt.evaluate import module_inputs as sample_inputs
 from hlo_opt.runtime.differences import compare_output
-from hlo_opt.runtime.inputs import sample_inputs
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.rounding.analysis import analyse
 from hlo_opt.runtime.rounding.verdict import compared, enclosures

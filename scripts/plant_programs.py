@@ -31,8 +31,8 @@ from hlo_opt.evaluate.ways import Way
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
 from hlo_opt.ops.control_numpy import same_bits
-from hlo_opt.runtime.compare import compare_outputs, reached
-from hlo_opt.runtime.trials import Tried
+from hlo_opt.runtime.check.compare import compare_outputs, reached
+from hlo_opt.runtime.check.mistakes import Tried
 from scripts.plants import KINDS, Plant, plant
 
 STEPS = 50_000

@@ -25,7 +25,7 @@ from hlo_opt.ir.index_map import Variable, add, constant, multiply
 from hlo_opt.ops.code import code
 from hlo_opt.plans.kinds import KINDS, Kind
 from hlo_opt.plans.plan import Plan, Region, Segment
-from hlo_opt.runtime.host import Form
+from hlo_opt.runtime.host.library import Form
 
 TEXT = """HloModule m
 

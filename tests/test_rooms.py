@@ -28,6 +28,26 @@ ROOMS = (
     "report",
     "cli",
 )
+SUB_ROOMS = {
+    "runtime": (
+        "memory",
+        "reference",
+        "ulp",
+        "differences",
+        "rounding",
+        "library",
+        "calls",
+        "schedule",
+        "host",
+        "cupy",
+        "driver",
+        "executable",
+        "check",
+        "measure",
+    ),
+}
+"""The files and folders of a room, in order, where it has folders that know each other."""
+
 FILES = sorted(PACKAGE.rglob("*.py"))
 IN_ROOMS = [f for f in FILES if len(f.relative_to(PACKAGE).parts) > 1]
 
@@ -70,6 +90,36 @@ def test_every_folder_is_a_room() -> None:
 def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
     room = path.relative_to(PACKAGE).parts[0]
     assert upward(path.read_text(encoding="utf-8"), room) == []
+
+
+def sideways(text: str, room: str, own: str) -> list[str]:
+    """The imports of a file of a room, in its part `own`, that reach a later part of that room, or one that is not listed."""
+    parts = SUB_ROOMS[room]
+    found = []
+    for line, name in imported(ast.parse(text), ("hlo_opt", room, own)):
+        path = name.split(".")
+        if path[:2] == ["hlo_opt", room] and (len(path) < 3 or path[2] not in parts[: parts.index(own) + 1]):
+            found.append(f"line {line}: {name}")
+    return found
+
+
+@pytest.mark.parametrize("room", SUB_ROOMS)
+def test_a_sub_room_imports_only_sub_rooms_before_it(room: str) -> None:
+    files = {f: f.relative_to(PACKAGE / room).parts[0].removesuffix(".py") for f in (PACKAGE / room).rglob("*.py")}
+    assert set(files.values()) - {"__init__"} == set(SUB_ROOMS[room])
+    found = {
+        str(f.relative_to(PACKAGE)): sideways(f.read_text(encoding="utf-8"), room, own)
+        for f, own in files.items()
+        if own != "__init__"
+    }
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["from hlo_opt.runtime.cupy.device import CupyDevice", "from hlo_opt.runtime import measure"]
+)
+def test_a_sideways_import_is_seen(text: str) -> None:
+    assert sideways(text, "runtime", "host") and not sideways(text, "runtime", "measure")
 
 
 @pytest.mark.parametrize(

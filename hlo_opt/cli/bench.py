@@ -58,7 +58,7 @@ def command(
     from hlo_opt.cli import arrays
     from hlo_opt.evaluate.elided import all_with_values
     from hlo_opt.report import timings
-    from hlo_opt.runtime.bench import bench
+    from hlo_opt.runtime.measure.bench import bench
 
     module, fused = all_with_values([module, fused], elided)
     arrays.check_inputs(module, inputs, memory_limit)

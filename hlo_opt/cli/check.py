@@ -52,7 +52,7 @@ def command(
     second = Fusing.of(fusing).run(module).outcome.module if other is None else read_module(other)
     from hlo_opt.cli import arrays
     from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.compare import check, on_named_devices
+    from hlo_opt.runtime.check.compare import check, on_named_devices
 
     given = None
     if inputs is not None:

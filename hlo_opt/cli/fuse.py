@@ -137,7 +137,7 @@ def _check_places(output: str, stats_file: str | None, folder: str | None) -> No
     if len(set(places)) < len(places):
         raise UsageError("-o, --stats and --emit need different places", filename=output)
     if folder is not None:
-        from hlo_opt.runtime.emission import check_folder
+        from hlo_opt.runtime.driver.emission import check_folder
 
         check_folder(folder)
 
@@ -146,7 +146,7 @@ def _compared(module: Module, report: ExplainReport, inputs: str | None, **how: 
     """The lines of `--check`, and whether original and result agree."""
     from hlo_opt.cli import arrays
     from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.compare import check, on_named_devices
+    from hlo_opt.runtime.check.compare import check, on_named_devices
 
     second, given = report.outcome.module, None
     if inputs is not None:

@@ -208,9 +208,9 @@ def _profiled(
 
     from hlo_opt.cli import arrays
     from hlo_opt.report.timings import profile_page
-    from hlo_opt.runtime.footprint import check_schedule
-    from hlo_opt.runtime.profile import profile
+    from hlo_opt.runtime.measure.profile import profile
     from hlo_opt.runtime.schedule import build_schedule
+    from hlo_opt.runtime.schedule.footprint import check_schedule
 
     devices = arrays.check_inputs(module, inputs, memory_limit)
     check_schedule(build_schedule(module), memory_limit, devices=devices)

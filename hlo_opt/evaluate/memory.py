@@ -90,16 +90,24 @@ def check_memory(
     given = devices * inputs_bytes(module) if inputs is None else inputs
     peak = peak_of(module.entry, program_of)
     total, at = given + beside + devices * peak.bytes, peak.at or module.entry.root
-    times = f" on {devices} devices" if devices > 1 else ""
-    if total > limit:
-        raise error(
-            at,
-            f"the run would hold {sized(total)}{times} here, {sized(given)} of them inputs; the limit is {sized(limit)}",
-            code="HLO402",
-            hint="--memory-limit SIZE (in Python memory_limit) sets another limit",
-        )
+    refuse_more(Peak(total, at), limit, devices=devices, inputs=given)
     if drawn:
         check_drawing(module, limit, devices=devices)
+
+
+def refuse_more(peak: Peak, limit: int, *, devices: int = 1, inputs: int | None = None) -> None:
+    """Raises EvaluationError (HLO402) for a run, on so many devices, whose peak is above the limit. `inputs` says how many of the bytes are inputs."""
+    if peak.bytes <= limit:
+        return
+    times = f" on {devices} devices" if devices > 1 else ""
+    given = "" if inputs is None else f", {sized(inputs)} of them inputs"
+    assert peak.at is not None
+    raise error(
+        peak.at,
+        f"the run would hold {sized(peak.bytes)}{times} here{given}; the limit is {sized(limit)}",
+        code="HLO402",
+        hint="--memory-limit SIZE (in Python memory_limit) sets another limit",
+    )
 
 
 def check_drawing(module: Module, limit: int | None, *, devices: int = 1) -> None:

@@ -10,11 +10,11 @@ from hlo_opt.analysis.summary import launched
 from hlo_opt.ir import Module
 from hlo_opt.ops.module_devices import counts
 from hlo_opt.report.page import Page, Word, count, counted
-from hlo_opt.runtime.compare import CheckReport, how_they_differ
+from hlo_opt.runtime.check.compare import CheckReport, how_they_differ
+from hlo_opt.runtime.check.mistakes import UNSEEN
 from hlo_opt.runtime.differences import OutputReport
 from hlo_opt.runtime.executable import Executable
 from hlo_opt.runtime.memory import Array
-from hlo_opt.runtime.trials import UNSEEN
 
 MOST_LINES = 40
 """Lines of one value that are shown."""

@@ -10,8 +10,8 @@ from hlo_opt.diag import UsageError
 from hlo_opt.report.page import Page, counted, microseconds, size
 
 if TYPE_CHECKING:
-    from hlo_opt.runtime.bench import Bench, Timing
-    from hlo_opt.runtime.profile import Profile
+    from hlo_opt.runtime.measure.bench import Bench, Timing
+    from hlo_opt.runtime.measure.profile import Profile
 
 MOST_ROWS = 30
 _COLOURS = {"cold": "#1f77b4", "warm": "#ff7f0e", "copy": "#7f7f7f"}

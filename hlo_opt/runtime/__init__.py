@@ -1,6 +1,6 @@
 """Running modules: schedules, the backends numpy, host and cupy, the emitted driver, and comparing results.
 
-`compile` and `emit` are public (`hlo_opt.compile`, `hlo_opt.emit`); `hlo_opt.runtime.compare.check` is what `--check` runs. Names are loaded when
+`compile` and `emit` are public (`hlo_opt.compile`, `hlo_opt.emit`); `hlo_opt.runtime.check.compare.check` is what `--check` runs. Names are loaded when
 they are first used.
 """
 
@@ -10,21 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hlo_opt.runtime.compare import CheckReport, check
-    from hlo_opt.runtime.emission import emit
+    from hlo_opt.runtime.driver.emission import emit
     from hlo_opt.runtime.executable import BACKENDS, Executable, choose_backend, compile
 
 _HOMES = {
     "BACKENDS": "executable",
-    "CheckReport": "compare",
     "Executable": "executable",
-    "check": "compare",
     "choose_backend": "executable",
     "compile": "executable",
-    "emit": "emission",
+    "emit": "driver.emission",
 }
 
-__all__ = ["BACKENDS", "CheckReport", "Executable", "check", "choose_backend", "compile", "emit"]
+__all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "emit"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,18 +16,19 @@ from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.module_devices import check_devices, counts, warn_of_one_device
-from hlo_opt.runtime.executor import Device, Executor
-from hlo_opt.runtime.footprint import check_schedule
-from hlo_opt.runtime.host import Form
-from hlo_opt.runtime.host_program import HostProgram
-from hlo_opt.runtime.host_routines import host_routines
+from hlo_opt.runtime.host.library import Form
+from hlo_opt.runtime.host.program import HostProgram
+from hlo_opt.runtime.host.routines import host_routines
+from hlo_opt.runtime.host.sanitize import SanitizedProgram
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.sanitize import SanitizedProgram
 from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.schedule.device import Device
+from hlo_opt.runtime.schedule.executor import Executor
+from hlo_opt.runtime.schedule.footprint import check_schedule
 
 if TYPE_CHECKING:
-    from hlo_opt.runtime.cupy_runs import RunGraphs
+    from hlo_opt.runtime.cupy.graphs import RunGraphs
 
 __all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes", "of_any_size"]
 
@@ -132,7 +133,7 @@ class Executable:
         routines   on the host, which routine computes each of `library` and `fallbacks`: `{"dot": ["numpy.matmul (OpenBLAS 0.3.30)"]}`
         notes      how the device does its library calls, where that needs saying
         memory     on the host, bytes of a run: buffers (in one block), constants, inputs, outputs, and peak, their sum
-        graphs     on a GPU: loops and straight stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
+        graphs     on a GPU: loops and stretches of kernels that have a CUDA graph, launches of the last call that graphs made, streams, and what CUDA refused
         """
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
@@ -182,8 +183,8 @@ def choose_backend(wish: str) -> tuple[str, str]:
         )
     if wish != "auto":
         return wish, "asked for"
-    from hlo_opt.runtime.cupy_device import has_gpu
-    from hlo_opt.runtime.host import has_compiler
+    from hlo_opt.runtime.cupy.device import has_gpu
+    from hlo_opt.runtime.host.library import has_compiler
 
     if has_gpu():
         return "cupy", "there is a GPU"
@@ -271,8 +272,8 @@ def compile(
     elif name == "host":
         device = HostProgram(schedule, reference, max_steps, form)
     else:
-        from hlo_opt.runtime.cupy_device import CupyDevice
-        from hlo_opt.runtime.host import has_compiler
+        from hlo_opt.runtime.cupy.device import CupyDevice
+        from hlo_opt.runtime.host.library import has_compiler
 
         try:
             device = on_gpu = CupyDevice(schedule)
@@ -290,7 +291,7 @@ def compile(
             )
             elsewhere.why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"
             return elsewhere
-        from hlo_opt.runtime.cupy_runs import graphs_of
+        from hlo_opt.runtime.cupy.graphs import graphs_of
 
         captured = graphs_of(schedule, on_gpu, memory_limit) if graphs and devices == 1 else None
         return Executable(module, name, why, schedule, device, max_steps, captured)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.cli.group import run as main
-from hlo_opt.runtime import bench_clock
+from hlo_opt.runtime.measure import clock as bench_clock
 
 DUMP = str(Path(__file__).parents[2] / "testdata" / "dumps" / "softmax.hlo")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hlo_opt.cli.interrupt import interruptible
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="signals are those of a Unix"),
@@ -41,7 +41,7 @@ ENTRY e {{
 STARTED = """
 import sys
 import hlo_opt.evaluate.interpreter as interpreter
-import hlo_opt.runtime.host_program as host_program
+import hlo_opt.runtime.host.program as host_program
 
 def telling(function):
     def run(*arguments):

@@ -89,7 +89,7 @@ def test_strict_takes_no_agreement_that_says_little(file, tmp_path, capfd):
 
 
 def test_a_failed_check_of_fuse_writes_nothing(file, tmp_path, monkeypatch, capfd):
-    from hlo_opt.runtime import compare
+    from hlo_opt.runtime.check import compare
 
     real = compare.check
 
@@ -105,7 +105,8 @@ def test_a_failed_check_of_fuse_writes_nothing(file, tmp_path, monkeypatch, capf
 
 
 def test_without_a_compiler_the_check_says_that_no_kernel_ran(file, monkeypatch, capfd):
-    from hlo_opt.runtime import cupy_device, host
+    from hlo_opt.runtime.cupy import device as cupy_device
+    from hlo_opt.runtime.host import library as host
 
     monkeypatch.setattr(cupy_device, "has_gpu", lambda: False)
     monkeypatch.setattr(host, "has_compiler", lambda: False)

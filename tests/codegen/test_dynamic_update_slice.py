@@ -12,7 +12,7 @@ import hlo_opt
 from hlo_opt.codegen import Kernel, emit_kernel
 from hlo_opt.ir import ELEMENT_TYPES, Module
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 from tests.small_modules import H100
 
 Array = np.ndarray[Any, Any]

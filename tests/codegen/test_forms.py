@@ -17,7 +17,7 @@ from hlo_opt.ir import Module
 from hlo_opt.plans import matmul, matrix_vector, products
 from hlo_opt.plans.kinds import KINDS
 from hlo_opt.runtime.executable import compile
-from hlo_opt.runtime.host import Form, HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
 from hlo_opt.runtime.memory import from_memory, to_memory
 from hlo_opt.runtime.schedule import build_schedule
 from tests.codegen.conftest import Tool, empty, whole_numbers

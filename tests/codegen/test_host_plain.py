@@ -15,9 +15,9 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch, Plan
-from hlo_opt.runtime import kernels
-from hlo_opt.runtime.compare import check
-from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.check.compare import check
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
+from hlo_opt.runtime.schedule import kernels
 from tests.written_kernels import of_text
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")

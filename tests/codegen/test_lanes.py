@@ -16,7 +16,7 @@ from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Variable, add, modulo, multiply
 from hlo_opt.ops.code import Name, address, call, cell, code
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 from tests.written_kernels import of_tree
 
 IN, OUT = Name("in0"), Name("out0")

@@ -30,7 +30,7 @@ from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, Shuffle, cell, code, of
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host import Form, HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
 from tests.codegen.test_sort import CHAIN, TOTAL, sort, top
 from tests.written_kernels import OnlySteps, of_tree
 

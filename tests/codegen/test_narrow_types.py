@@ -9,7 +9,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 
 SMALL = ("s2", "u2", "s4", "u4", "f8e4m3fn", "f8e5m2", "f6e2m3fn", "f4e2m1fn")
 

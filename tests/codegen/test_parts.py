@@ -17,7 +17,7 @@ from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.lanes import may_spread
 from hlo_opt.codegen.threads import is_ordered
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.runtime.host import HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 
 H100 = target("h100_sxm")
 COMBINERS = """HloModule m

@@ -15,7 +15,7 @@ from hlo_opt.codegen import sort as sort_emitter
 from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.diag import Reason
 from hlo_opt.plans import plan
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 from tests.small_modules import H100
 from tests.written_kernels import OnlySteps
 

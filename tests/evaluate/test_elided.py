@@ -10,8 +10,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate.elided import all_with_values, elided_constants, with_values
-from hlo_opt.runtime.compare import check
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.check.compare import check
+from hlo_opt.runtime.host.library import has_compiler
 
 TEXT = """HloModule m
 

@@ -11,7 +11,7 @@ from random_modules.comparable import EFFECTS, FAMILIES, RECIPES, UNKNOWN_TO_XLA
 import hlo_opt
 from hlo_opt.ops import table
 from hlo_opt.passes import preset_names
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 from scripts import random_modules
 from scripts.random_modules import Tally, Way, against_fused, against_host, chunk, wide_ways
 from scripts.xla_judge import difference

@@ -13,7 +13,7 @@ from hlo_opt.ir import ELEMENT_TYPES, Module
 from hlo_opt.ops.coverage import has_lowering
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import Plan, Region, plan, region_of
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 from tests.small_modules import H100
 
 Array = np.ndarray[Any, Any]

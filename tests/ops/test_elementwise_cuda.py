@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hlo_opt.ops.elementwise_cuda import PRELUDE, prelude_for
 
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, ElementType, Instruction, array
 from hlo_opt.ops import OpKind, spec_of, table
-from hlo_opt.ops.elementwise_cuda import PRELUDE, prelude_for
 from hlo_opt.ops.lowering import Elementwise, compute_type, is_rounded, storage_type, width_text
 
 Array = np.ndarray[Any, Any]

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hlo_opt.ops.elementwise_cuda import prelude_for
+from hlo_opt.ops.small_floats_cuda import NAMES, SMALL_FLOATS
 
 from hlo_opt.ir import ELEMENT_TYPES
-from hlo_opt.ops.elementwise_cuda import prelude_for
 from hlo_opt.ops.numeric import narrow
-from hlo_opt.ops.small_floats_cuda import NAMES, SMALL_FLOATS
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 

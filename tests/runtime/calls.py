@@ -7,7 +7,7 @@ import numpy as np
 
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
-from hlo_opt.runtime.calls import DeviceCall, texts_of
+from hlo_opt.runtime.calls.table import DeviceCall, texts_of
 from hlo_opt.runtime.memory import from_memory, held_dtype, logical, physical, raw_dtype, to_memory
 
 

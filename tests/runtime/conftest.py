@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hlo_opt.runtime import cupy_device
+from hlo_opt.runtime.cupy import device as cupy_device
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ import numpy
 from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.arena import Arena
-from hlo_opt.runtime.host import HostLibrary
+from hlo_opt.runtime.host.library import HostLibrary
+from hlo_opt.runtime.schedule.arena import Arena
 from tests.written_kernels import of_text
 
 _TYPES = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_opt.runtime.arena import ALIGNMENT, Arena
+from hlo_opt.runtime.schedule.arena import ALIGNMENT, Arena
 
 
 def test_freed_places_are_taken_again() -> None:

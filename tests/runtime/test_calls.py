@@ -7,7 +7,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.runtime.calls import call_of, texts_of
+from hlo_opt.runtime.calls.table import call_of, texts_of
 from hlo_opt.runtime.memory import logical, physical, raw_dtype
 
 

@@ -7,9 +7,9 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
-from hlo_opt.runtime.calls import call_of
-from hlo_opt.runtime.calls_alone import alone_call, device_call
-from hlo_opt.runtime.calls_collective import driver_call
+from hlo_opt.runtime.calls.collectives import driver_call
+from hlo_opt.runtime.calls.one_device import alone_call, device_call
+from hlo_opt.runtime.calls.table import call_of
 from tests.runtime.calls import gives_what_the_interpreter_gives
 
 pytestmark = pytest.mark.filterwarnings("ignore::hlo_opt.diag.DeviceWarning")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.runtime import device_collectives
-from hlo_opt.runtime.calls_collective import driver_call, exchange_of
+from hlo_opt.runtime.calls.collectives import driver_call, exchange_of
+from hlo_opt.runtime.library import collectives as device_collectives
 from hlo_opt.runtime.memory import raw_dtype
 
 MODULE = """HloModule m, num_partitions=2

@@ -7,15 +7,15 @@ import pytest
 import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError, UsageError
+from hlo_opt.evaluate import module_inputs as sample_inputs
 from hlo_opt.evaluate.memory import peak_of
 from hlo_opt.evaluate.program import compile_computation
 from hlo_opt.report.runs import check_page
-from hlo_opt.runtime import kernels
-from hlo_opt.runtime.compare import CheckReport, check, compare_outputs
+from hlo_opt.runtime.check.compare import CheckReport, check, compare_outputs
 from hlo_opt.runtime.differences import OutputReport
-from hlo_opt.runtime.host import has_compiler
-from hlo_opt.runtime.inputs import sample_inputs
+from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule import kernels
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 

@@ -17,8 +17,8 @@ from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.evaluate import device_inputs
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes.base import Pass, PassContext
-from hlo_opt.runtime.compare import check
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.check.compare import check
+from hlo_opt.runtime.host.library import has_compiler
 from tests.runtime.test_executable_devices import CASES, module_of
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hlo_opt.diag import BackendError
-from hlo_opt.runtime import compiler
+from hlo_opt.runtime.host import compiler
 
 UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'
 pytestmark = pytest.mark.skipif(not compiler.has_compiler(), reason="no C++ compiler")

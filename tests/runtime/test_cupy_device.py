@@ -10,7 +10,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.runtime import cupy_device
+from hlo_opt.runtime.cupy import device as cupy_device
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -149,7 +149,7 @@ def test_a_device_newer_than_nvrtc_gets_ptx(fake: types.ModuleType) -> None:
 @pytest.mark.skipif(not cupy_device.has_gpu(), reason="needs an NVIDIA GPU and CuPy")
 @pytest.mark.parametrize("name", ["attention_bf16", "cartpole_scan", "mlp_train_step", "nested", "shuffle"])
 def test_dumps_agree_on_a_gpu(name: str) -> None:
-    from hlo_opt.runtime.compare import check
+    from hlo_opt.runtime.check.compare import check
 
     module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())
     result = check(module, module, backend="cupy")

@@ -7,7 +7,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import evaluate, module_inputs
-from hlo_opt.runtime.cupy_graphs import LoopGraphs
+from hlo_opt.runtime.cupy.loops import LoopGraphs
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 

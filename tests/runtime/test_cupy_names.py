@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hlo_opt import runtime
-from hlo_opt.runtime import driver_prelude
+from hlo_opt.runtime.driver import prelude as driver_prelude
 
 cupy = pytest.importorskip("cupy")
 
@@ -50,7 +50,7 @@ def test_cupy_has_what_a_text_names(name: str) -> None:
 
 
 def test_functions_called_by_name_are_there() -> None:
-    from hlo_opt.runtime import calls
+    from hlo_opt.runtime.calls import table as calls
 
     for function in calls._FUNCTIONS.values():
         assert function == "pair" or hasattr(cupy, function), function

@@ -10,7 +10,7 @@ import hlo_opt
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.ir import Module
 from hlo_opt.report.runs import run_page
-from hlo_opt.runtime import cupy_stretches
+from hlo_opt.runtime.cupy import stretches as cupy_stretches
 from hlo_opt.runtime.executable import Executable
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
@@ -143,8 +143,8 @@ def test_graphs_can_be_switched_off(fake: types.ModuleType, monkeypatch: pytest.
 
 
 def test_the_block_is_no_more_than_the_limit_of_memory_allows(fake: types.ModuleType) -> None:
-    from hlo_opt.runtime.footprint import peak_of
     from hlo_opt.runtime.schedule import build_schedule
+    from hlo_opt.runtime.schedule.footprint import peak_of
 
     module = hlo_opt.parse(FORK)
     peak = peak_of(build_schedule(module)).bytes

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hlo_opt.runtime.device_library import dot, dot_call, flat, logical, narrowed, sorting_key, widened
+from hlo_opt.runtime.library.functions import dot, dot_call, flat, logical, narrowed, sorting_key, widened
 
 
 def test_bf16_widens_exactly_and_narrows_to_nearest_even() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 import hlo_opt
 from hlo_opt.ir import Module
-from hlo_opt.runtime.driver import driver_of
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.driver.writer import driver_of
+from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.steps import KernelStep, WhileStep
+from hlo_opt.runtime.schedule.ops import Copy, Launch, Loop
 
 Array = np.ndarray[Any, Any]
 
@@ -79,13 +79,13 @@ def scan(last: int) -> Module:
 
 def test_a_loop_keeps_its_histories() -> None:
     schedule = build_schedule(scan(20))
-    loop = next(s for s in schedule.entry.steps if isinstance(s, WhileStep))
+    loop = next(s for s in schedule.entry.ops if isinstance(s, Loop))
     body = schedule.routines[loop.body]
-    assert body.donated == (1, 2) and len(loop.takes) == 1, (
+    assert body.donated == loop.updated == (1, 2) and loop.owned == (1,) and loop.copied == (2,), (
         "the broadcast's memory is the loop's, the parameter's is not"
     )
-    updates = [s for s in body.steps if isinstance(s, KernelStep) and s.kernel.aliases]
-    assert len(updates) == 3 and not any(s.copies for s in updates)
+    updates = [op for op in body.ops if isinstance(op, Launch) and op.kernel.aliases]
+    assert len(updates) == 3 and not any(isinstance(op, Copy) for op in body.ops)
     assert ".copy()" in (text := driver_of(schedule, {k.symbol: "k.cu" for k in schedule.kernels}).text)
     assert text.count(".copy()") == 1
 
@@ -107,7 +107,7 @@ def test_a_value_returned_twice_is_no_single_memory(fake: types.ModuleType) -> N
     text = SCAN.replace("tuple(n, u, w, y)", "tuple(n, u, u, y)").replace("LAST", "4")
     module = hlo_opt.parse(text)
     schedule = build_schedule(module)
-    loop = next(s for s in schedule.entry.steps if isinstance(s, WhileStep))
+    loop = next(s for s in schedule.entry.ops if isinstance(s, Loop))
     assert 1 not in schedule.routines[loop.body].donated
     if has_compiler():
         for backend in ("host", "cupy"):
@@ -137,7 +137,7 @@ def test_nested_loops_hand_their_state_down(fake: types.ModuleType) -> None:
     )
     module = hlo_opt.parse(text.replace("LAST", "4") + outer + entry)
     schedule = build_schedule(module)
-    loop = next(s for s in schedule.entry.steps if isinstance(s, WhileStep))
+    loop = next(s for s in schedule.entry.ops if isinstance(s, Loop))
     assert schedule.routines[loop.body].donated == (1, 2, 3)
     if has_compiler():
         for backend in ("host", "cupy"):

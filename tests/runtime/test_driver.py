@@ -12,7 +12,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.runtime.driver import driver_of
+from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.memory import raw_dtype
 from hlo_opt.runtime.schedule import build_schedule
 

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import BackendError, UsageError
-from hlo_opt.runtime import emission
+from hlo_opt.runtime.driver import emission
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 ADD = """HloModule m

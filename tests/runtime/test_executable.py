@@ -7,7 +7,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.runtime.compare import check
+from hlo_opt.runtime.check.compare import check
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 REPRESENTATIVE = [
@@ -129,11 +129,11 @@ def test_an_unknown_backend_names_those_there_are() -> None:
 def test_auto_says_what_it_took_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     from hlo_opt.runtime.executable import choose_backend
 
-    monkeypatch.setattr("hlo_opt.runtime.cupy_device.has_gpu", lambda: False)
+    monkeypatch.setattr("hlo_opt.runtime.cupy.device.has_gpu", lambda: False)
     assert choose_backend("auto") == ("host", "there is no GPU, but a C++ compiler")
     monkeypatch.setenv("CXX", "/no/such/compiler")
     assert choose_backend("auto") == ("numpy", "there is neither a GPU nor a C++ compiler")
-    monkeypatch.setattr("hlo_opt.runtime.cupy_device.has_gpu", lambda: True)
+    monkeypatch.setattr("hlo_opt.runtime.cupy.device.has_gpu", lambda: True)
     assert choose_backend("auto")[0] == "cupy"
 
 

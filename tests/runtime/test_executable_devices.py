@@ -13,7 +13,7 @@ from hlo_opt.diag import DeviceWarning, EvaluationError
 from hlo_opt.evaluate import device_inputs, evaluate_devices
 from hlo_opt.ir import Module
 from hlo_opt.runtime.executable import compile
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 

@@ -7,9 +7,9 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import EvaluationError
-from hlo_opt.runtime.footprint import check_schedule, peak_of
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
+from hlo_opt.runtime.schedule.footprint import check_schedule, peak_of
 
 V = "f32[1000]{0}"
 A = 4000  # bytes of one such array

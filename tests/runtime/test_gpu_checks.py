@@ -75,7 +75,7 @@ def test_a_run_with_graphs_that_differs_does_not_hold(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from hlo_opt.runtime import cupy_stretches
+    from hlo_opt.runtime.cupy import stretches as cupy_stretches
 
     monkeypatch.setattr(cupy_stretches, "LEAST_LAUNCHES", 2)
     monkeypatch.setattr(fake._Graph, "launch", lambda self, stream=None: None)
@@ -206,7 +206,7 @@ def test_inputs_are_small_numbers(checks: types.ModuleType) -> None:
 
 @pytest.fixture
 def gpu(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    from hlo_opt.runtime import bench_clock
+    from hlo_opt.runtime.measure import clock as bench_clock
 
     monkeypatch.setattr(bench_clock, "COPIED_BYTES", 1 << 16)
     return script("bench/gpu")

@@ -6,7 +6,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
-from hlo_opt.runtime.calls_alone import handed_on
+from hlo_opt.runtime.calls.one_device import handed_on
 
 ADD = "add { x = f32[] parameter(0) y = f32[] parameter(1) ROOT s = f32[] add(x, y) }"
 P = "f32[4,3]{1,0}"

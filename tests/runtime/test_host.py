@@ -17,8 +17,9 @@ from hlo_opt.diag import BackendError
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ops.code import Name, cell, code
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime import compiler, host
-from hlo_opt.runtime.host import HostLibrary, cache_directory, find_compiler, has_compiler
+from hlo_opt.runtime.host import compiler
+from hlo_opt.runtime.host import library as host
+from hlo_opt.runtime.host.library import HostLibrary, cache_directory, find_compiler, has_compiler
 from tests.written_kernels import of_text, of_tree
 
 F32 = ELEMENT_TYPES["f32"]

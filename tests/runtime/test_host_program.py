@@ -9,10 +9,10 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import EvaluationError
-from hlo_opt.runtime import host_program
 from hlo_opt.runtime.executable import Executable, compile
-from hlo_opt.runtime.host import has_compiler
-from hlo_opt.runtime.host_program import HostProgram
+from hlo_opt.runtime.host import program as host_program
+from hlo_opt.runtime.host.library import has_compiler
+from hlo_opt.runtime.host.program import HostProgram
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hlo_opt
-from hlo_opt.runtime.host import has_compiler
-from hlo_opt.runtime.host_routines import blas
+from hlo_opt.runtime.host.library import has_compiler
+from hlo_opt.runtime.host.routines import blas
 
 TEXT = """HloModule m
 ENTRY e {

@@ -3,7 +3,7 @@ from collections.abc import Sequence, Set
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_opt.runtime.launch_order import Access, Start, dependencies, starts
+from hlo_opt.runtime.cupy.launch_order import Access, Start, dependencies, starts
 
 SPANS = st.tuples(st.integers(0, 12), st.integers(1, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 ACCESSES = st.lists(

@@ -11,7 +11,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.cli.group import run
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host.library import has_compiler
 
 TEXT = """HloModule m
 

@@ -8,8 +8,9 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.report.timings import profile_page
-from hlo_opt.runtime import bench_clock, profile
-from hlo_opt.runtime.profile import Event, Profile
+from hlo_opt.runtime.measure import clock as bench_clock
+from hlo_opt.runtime.measure import profile
+from hlo_opt.runtime.measure.profile import Event, Profile
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 

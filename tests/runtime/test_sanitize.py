@@ -12,9 +12,10 @@ import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import CheckError, UsageError
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime import kernels, sanitize
 from hlo_opt.runtime.executable import compile
-from hlo_opt.runtime.host import has_compiler
+from hlo_opt.runtime.host import sanitize
+from hlo_opt.runtime.host.library import has_compiler
+from hlo_opt.runtime.schedule import kernels
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 

@@ -3,15 +3,18 @@ import pytest
 
 import hlo_opt
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.steps import (
-    BranchStep,
-    ConstantStep,
-    KernelStep,
-    LibraryStep,
-    RelayoutStep,
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Call,
+    Constant,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
     Routine,
-    ViewStep,
-    WhileStep,
 )
 
 LOOP = """HloModule loop
@@ -67,21 +70,25 @@ def schedule_of(text: str) -> Schedule:
     return build_schedule(hlo_opt.parse(text))
 
 
+def work(routine: Routine) -> list[Op]:
+    """Its operations but those that only give memory and take it back."""
+    return [op for op in routine.ops if not isinstance(op, Allocate | Free)]
+
+
 def by_name(routine: Routine) -> dict[str, object]:
-    return {s.instruction.name: s for s in routine.steps}
+    return {op.instruction.name: op for op in work(routine)}
 
 
-def test_tuples_need_no_steps_and_a_loop_runs_on_leaves() -> None:
+def test_tuples_need_no_operations_and_a_loop_runs_on_leaves() -> None:
     schedule = schedule_of(LOOP)
-    steps = schedule.entry.steps
-    assert [type(s) for s in steps] == [ConstantStep, WhileStep]
-    loop = steps[1]
-    assert loop.inputs == (steps[0].outputs[0], schedule.entry.inputs[0])
+    constant, loop = work(schedule.entry)
+    assert isinstance(constant, Constant) and isinstance(loop, Loop)
+    assert loop.inputs == (constant.outputs[0], schedule.entry.inputs[0])
     assert schedule.entry.results == loop.outputs[1:]
     assert [k.computation.name for k in schedule.routines] == ["main", "condition", "body"]
     body = next(r for k, r in schedule.routines.items() if k.computation.name == "body")
     assert len(body.inputs) == 2 and len(body.results) == 2
-    assert sum(isinstance(s, KernelStep) for s in body.steps) == 2
+    assert sum(isinstance(s, Launch) for s in body.ops) == 2
 
 
 def test_equal_instructions_share_a_kernel() -> None:
@@ -96,18 +103,18 @@ ENTRY e {
 }
 """
     )
-    c, d, e = (s.kernel for s in schedule.entry.steps if isinstance(s, KernelStep))
+    c, d, e = (s.kernel for s in schedule.entry.ops if isinstance(s, Launch))
     assert c is d and e is not c
     assert len(schedule.kernels) == 2 == len({k.symbol for k in schedule.kernels})
 
 
 def test_branches_take_their_own_arguments() -> None:
     schedule = schedule_of(BRANCHES)
-    chosen, called = schedule.entry.steps
+    chosen, called = work(schedule.entry)
     x, which = schedule.entry.inputs
-    assert isinstance(chosen, BranchStep) and chosen.selector == which and chosen.arguments == ((x,), (x,))
+    assert isinstance(chosen, Branch) and chosen.selector == which and chosen.arguments == ((x,), (x,))
     assert [k.computation.name for k in chosen.branches] == ["double", "square"]
-    assert isinstance(called, BranchStep) and called.selector is None and called.arguments == (chosen.outputs,)
+    assert isinstance(called, Branch) and called.selector is None and called.arguments == (chosen.outputs,)
 
 
 def test_buffers_are_freed_after_their_last_use() -> None:
@@ -123,9 +130,11 @@ ENTRY e {
 }
 """
     )
-    steps, frees = schedule.entry.steps, schedule.entry.frees
-    b, c, _, unused = (s.outputs[0] for s in steps)
-    assert frees == ((), (), (b, c), (unused,))
+    b, c, d, unused = (op.outputs[0] for op in schedule.entry.ops if isinstance(op, Launch))
+    order = [
+        op.outputs if isinstance(op, Launch) else op.inputs for op in schedule.entry.ops if not isinstance(op, Allocate)
+    ]
+    assert order == [(b,), (c,), (d,), (b, c), (unused,), (unused,)]
 
 
 def test_what_is_no_kernel_is_a_library_call_or_a_reported_fallback() -> None:
@@ -142,11 +151,11 @@ ENTRY e {
 }
 """
     )
-    steps = by_name(schedule.entry)
-    dot, empty = steps["d"], steps["n"]
-    assert isinstance(dot, LibraryStep) and (dot.kind, dot.call) == ("library", "dot")
-    assert isinstance(empty, LibraryStep) and empty.kind == "empty"
-    assert isinstance(steps["v"], ViewStep) and isinstance(steps["t"], ConstantStep)
+    ops = by_name(schedule.entry)
+    dot, empty = ops["d"], ops["n"]
+    assert isinstance(dot, Call) and (dot.kind, dot.call) == ("library", "dot")
+    assert isinstance(empty, Call) and empty.kind == "empty"
+    assert isinstance(ops["v"], Alias) and isinstance(ops["t"], Constant)
     assert schedule.library_calls("library") == {"dot": 1} and schedule.library_calls("fallback") == {}
 
 
@@ -171,10 +180,10 @@ ENTRY main {
 def test_elements_move_where_layouts_change_in_passing() -> None:
     module = hlo_opt.parse(CROSSED)
     schedule = build_schedule(module)
-    moved = [s for s in schedule.entry.steps if isinstance(s, RelayoutStep)]
+    moved = [s for s in schedule.entry.ops if isinstance(s, Relayout)]
     assert [(schedule.entry.shapes[s.inputs[0]].minor_to_major) for s in moved] == [(1, 0), (1, 0)]
     assert len(schedule.routines) == 3, "one routine of `double` per layout of its result"
-    assert len(list(schedule.steps())) == 4, "no instruction twice"
+    assert len([op for _, op in schedule.ops() if not isinstance(op, Allocate)]) == 4, "no instruction twice"
     x = np.arange(15, dtype=np.float32).reshape(3, 5)
     exe = hlo_opt.compile(module, "host")
     assert np.array_equal(exe(x)[0], np.zeros((3, 5)))

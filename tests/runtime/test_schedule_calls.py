@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.runtime.executor import Executor
-from hlo_opt.runtime.host import HostLibrary, has_compiler
-from hlo_opt.runtime.host_device import HostDevice
+from hlo_opt.runtime.host.device import HostDevice
+from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.steps import LibraryStep
+from hlo_opt.runtime.schedule.executor import Executor
+from hlo_opt.runtime.schedule.ops import Call, Launch
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -116,9 +116,7 @@ def test_a_fusion_of_a_library_call_alone_is_that_call() -> None:
         .replace("  ROOT n = f32[8,4]{1,0} negate(c)\n", "")
     )
     schedule = build_schedule(hlo_opt.parse(text))
-    assert [step.instruction.opcode for _, step in schedule.steps() if step.instruction.opcode != "fusion"] == [
-        "convolution"
-    ]
+    assert [op.instruction.opcode for _, op in schedule.ops() if op.instruction.opcode != "fusion"] == ["convolution"]
     assert schedule.library_calls("library") == {"convolution": 1}
 
 
@@ -145,9 +143,7 @@ ENTRY e {
 """
     entry = build_schedule(hlo_opt.parse(text)).entry
     assert entry.results == entry.inputs
-    assert (
-        [s.kind for s in entry.steps if isinstance(s, LibraryStep)] == ["empty"] * 2 == ["empty" for _ in entry.steps]
-    )
+    assert [s.kind for s in entry.ops if isinstance(s, Call)] == ["empty"] * 2 == ["empty" for _ in entry.ops]
 
 
 SAME_TEXT = """HloModule m
@@ -166,7 +162,7 @@ ENTRY e {
 def test_kernels_of_one_text_read_arrays_of_other_dimensions() -> None:
     module = hlo_opt.parse(SAME_TEXT)
     schedule = build_schedule(module)
-    assert len(schedule.kernels) == 1 and len(schedule.entry.steps) == 2
+    assert len(schedule.kernels) == 1 and sum(isinstance(op, Launch) for op in schedule.entry.ops) == 2
     given = [np.arange(48, dtype=np.float32).reshape(s) for s in ((3, 4, 4), (6, 8))]
     for found in hlo_opt.compile(module, "host")(*given):
         assert found.tolist() == list(range(48))

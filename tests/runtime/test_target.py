@@ -12,8 +12,8 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.targets import DEFAULT_TARGET, target, target_of
 from hlo_opt.ir import Module, edit
-from hlo_opt.runtime import bench as benchmarks
 from hlo_opt.runtime.executable import Executable, compile
+from hlo_opt.runtime.measure import bench as benchmarks
 from hlo_opt.runtime.schedule import build_schedule
 
 SUMS = """HloModule m

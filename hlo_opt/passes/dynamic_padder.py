@@ -1,0 +1,385 @@
+"""Arrays with dynamic dimensions as arrays of their bounds with a number for each size, so that kernels can have them.
+
+Source: xla/service/dynamic_padder.cc, which does the same before XLA:CPU and XLA:GPU compile. What lies behind the elements in use counts for nothing: where an
+operation would read it (a reduction, a padding, a scatter), values that change nothing take its place. A result of the program has the elements in use first, in
+row-major order, and zeros behind them, as `hlo_opt.ops.dynamic.Dynamic.buffer`.
+
+Everywhere but at the program's ends, an array with dynamic dimensions becomes a tuple of the array at its bound and the sizes, in the order of the dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from hlo_opt.ir import Computation, ElementType, Instruction, Module, Shape, edit
+from hlo_opt.ir.element_type import S32
+from hlo_opt.ops.dynamic import is_dynamic, takes_dynamic
+from hlo_opt.ops.gather_dimensions import gather_dimensions, scatter_dimensions
+from hlo_opt.ops.movement import padding_dimensions
+from hlo_opt.ops.numeric import integer_limits
+from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.reduction import reduced
+from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.passes.base import PassContext
+from hlo_opt.passes.expansion import Expansion
+from hlo_opt.passes.plain_writer import Writer
+
+
+class _UnsupportedError(Exception):
+    """An operation on dynamic sizes that is not known here: the module stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """An array at its bound, and the sizes in use, as they were given, of its dynamic dimensions."""
+
+    data: Instruction
+    sizes: Mapping[int, Instruction] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DynamicPadder(Expansion):
+    """Take all dynamic dimensions out of a module; one with an operation on dynamic sizes that is not known here stays as it is."""
+
+    name: ClassVar[str] = "dynamic-padder"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    idempotent: ClassVar[bool] = True
+
+    def concerns(self, module: Module) -> bool:
+        if any(is_dynamic(p.shape) for p in module.entry.parameters):
+            return False
+        return any(takes_dynamic(i) for c in module.computations for i in c.instructions)
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        if not self.concerns(module):
+            return False
+        try:
+            _without_dynamic(edit.clone_module(module))
+        except _UnsupportedError:
+            return False
+        if not context.step():
+            return False
+        _without_dynamic(module)
+        return True
+
+
+def _without_dynamic(module: Module) -> None:
+    for computation in module.computations:
+        if any(takes_dynamic(i) for i in computation.instructions):
+            _Rewriter(computation, computation is module.entry).run()
+
+
+def _static(shape: Shape) -> Shape:
+    """The shape without dynamic dimensions."""
+    if shape.elements is not None:
+        return Shape.tuple_of(*(_static(e) for e in shape.elements))
+    if -1 in shape.dimensions:
+        raise _UnsupportedError
+    return Shape(shape.element_type, shape.dimensions, shape.layout) if any(shape.dynamic) else shape
+
+
+def _carried(shape: Shape) -> Shape:
+    """The shape of a value that control flow and tuples carry."""
+    if shape.elements is not None:
+        return Shape.tuple_of(*(_carried(e) for e in shape.elements))
+    if not any(shape.dynamic):
+        return shape
+    return Shape.tuple_of(_static(shape), *(Shape(S32, ()) for _ in _open(shape)))
+
+
+def _open(shape: Shape) -> list[int]:
+    return [d for d, is_open in enumerate(shape.dynamic) if is_open]
+
+
+_CARRIERS = frozenset(
+    {"while", "conditional", "call", "opt-barrier", "optimization-barrier", "get-tuple-element", "tuple", "parameter"}
+)
+
+
+class _Rewriter:
+    """Rewrites one computation."""
+
+    def __init__(self, computation: Computation, is_entry: bool) -> None:
+        self.computation, self.is_entry = computation, is_entry
+        self.write = Writer(computation)
+        self.shapes = {i: i.shape for i in computation.instructions}
+        self.values: dict[Instruction, _Value] = {}
+
+    def run(self) -> None:
+        old_root = self.computation.root
+        for i in list(self.computation.instructions):
+            if takes_dynamic_before(i, self.shapes):
+                self.values[i] = self.rewritten(i)
+            else:
+                edit.set_operands(i, [self.values[o].data for o in i.operands])
+                self.values[i] = _Value(i)
+        shape, value = self.shapes[old_root], self.values[old_root]
+        if not self.is_entry:
+            root = self.carried(old_root)
+        elif value.sizes:
+            root = self.write.reshape(self.packed(value), _static(shape))
+        else:
+            root = self.finished(value.data, shape)
+        edit.set_root(self.computation, root)
+        edit.sort(self.computation)
+        for i in reversed(list(self.computation.instructions)):
+            if not i.users and i is not self.computation.root and i.parameter_number is None and _is_pure(i):
+                edit.remove(i)
+
+    # ---- values
+
+    def size(self, value: _Value, dimension: int) -> Instruction:
+        """The size of a dimension as it was given."""
+        return value.sizes.get(dimension) or self.write.number(value.data.shape.dimensions[dimension])
+
+    def used(self, value: _Value, dimension: int) -> Instruction:
+        """The size of a dimension within its bound."""
+        bound = value.data.shape.dimensions[dimension]
+        if dimension not in value.sizes:
+            return self.write.number(bound)
+        inside = self.write.binary("minimum", value.sizes[dimension], self.write.number(bound))
+        return self.write.binary("maximum", inside, self.write.number(0))
+
+    def carried(self, i: Instruction) -> Instruction:
+        """The value of an instruction as control flow and tuples carry it."""
+        value, shape = self.values[i], self.shapes[i]
+        if not set(value.sizes) <= set(_open(shape)):
+            raise _UnsupportedError  # the type does not tell
+        if not shape.is_array or not any(shape.dynamic):
+            return value.data
+        sizes = [self.size(value, d) for d in _open(shape)]
+        return self.write.emit("tuple", _carried(shape), value.data, *sizes)
+
+    def taken(self, made: Instruction, shape: Shape) -> _Value:
+        """What control flow carries as a value."""
+        if not shape.is_array or not any(shape.dynamic):
+            return _Value(made)
+        data = self.write.element(made, 0)
+        return _Value(data, {d: self.write.element(made, 1 + k) for k, d in enumerate(_open(shape))})
+
+    def finished(self, value: Instruction, shape: Shape) -> Instruction:
+        """A carried value as the program returns it."""
+        if shape.elements is not None:
+            if not is_dynamic(shape):
+                return value
+            elements = [self.finished(self.write.element(value, k), e) for k, e in enumerate(shape.elements)]
+            return self.write.emit("tuple", _static(shape), *elements)
+        if not any(shape.dynamic):
+            return value
+        found = self.taken(value, shape)
+        return self.write.reshape(self.packed(found), _static(shape))
+
+    def masked(self, value: _Value, dimensions: Sequence[int], instead: Instruction) -> Instruction:
+        """The array with another scalar where it is not in use, as far as these dimensions tell."""
+        data = value.data
+        for d in dimensions:
+            if d in value.sizes:
+                inside = self.write.compare("LT", self.write.iota(data.shape.dimensions, d), self.used(value, d))
+                data = self.write.select(inside, data, instead)
+        return data
+
+    def packed(self, value: _Value) -> Instruction:
+        """A vector of all elements of the bound, those in use first, in row-major order, and zeros behind them."""
+        w, shape = self.write, value.data.shape
+        flat = w.reshape(value.data, Shape(shape.element_type, (shape.element_count,)))
+        if not value.sizes or not shape.element_count:
+            return flat
+        position = w.iota((shape.element_count,), 0)
+        rest, source, total, stride = position, w.number(0), w.number(1), 1
+        one = w.number(1)
+        for d in reversed(range(shape.rank)):
+            size = self.used(value, d)
+            total = w.binary("multiply", total, size)
+            divisor = w.binary("maximum", size, one)
+            part = w.binary("multiply", w.binary("remainder", rest, divisor), w.number(stride))
+            source, rest = w.binary("add", source, part), w.binary("divide", rest, divisor)
+            stride *= shape.dimensions[d]
+        return self._picked(flat, source, w.compare("LT", position, total))
+
+    def unpacked(self, flat: Instruction, shape: Shape, sizes: Mapping[int, Instruction]) -> _Value:
+        """The first elements of a vector, in row-major order, as an array of these sizes."""
+        w = self.write
+        value = _Value(w.zeros(shape), sizes)
+        source, step, inside = w.number(0), w.number(1), w.predicate(True)
+        for d in reversed(range(shape.rank)):
+            at, size = w.iota(shape.dimensions, d), self.used(value, d)
+            source = w.binary("add", source, w.binary("multiply", at, step))
+            step = w.binary("multiply", step, size)
+            inside = w.binary("and", inside, w.compare("LT", at, size))
+        return _Value(self._picked(flat, source, inside), sizes)
+
+    def _picked(self, flat: Instruction, source: Instruction, inside: Instruction) -> Instruction:
+        w = self.write
+        zero = w.zeros(Shape(flat.shape.element_type, ()))
+        return w.select(inside, w.picked(flat, w.select(inside, source, w.number(0))), zero)
+
+    # ---- operations
+
+    def rewritten(self, i: Instruction) -> _Value:
+        shape = self.shapes[i]
+        if i.opcode in _CARRIERS:
+            if i.parameter_number is None:
+                edit.set_operands(i, [self.carried(o) for o in i.operands])
+            i.shape = _carried(shape)
+            return self.taken(i, shape)
+        operands = [self.values[o] for o in i.operands]
+        spec = find(i.opcode)
+        if i.opcode in _OPERATIONS:
+            made = _OPERATIONS[i.opcode](self, i, operands)
+        elif (
+            spec is not None
+            and spec.kind is OpKind.ELEMENTWISE
+            and all(o.data.shape.rank in (0, len(shape.dimensions)) for o in operands)
+        ):
+            made = self.elementwise(i, operands)
+        else:
+            raise _UnsupportedError
+        return made
+
+    def same(self, i: Instruction, operands: Sequence[Instruction], shape: Shape | None = None) -> Instruction:
+        """The operation on other operands."""
+        made = edit.clone_into(self.computation, i, operands)
+        made.shape = _static(self.shapes[i]) if shape is None else shape
+        return made
+
+    def elementwise(self, i: Instruction, operands: list[_Value]) -> _Value:
+        sizes: dict[int, Instruction] = {}
+        for value in operands:
+            for d, size in value.sizes.items():
+                known = sizes.get(d)
+                sizes[d] = size if known is None or known is size else self.write.binary("minimum", known, size)
+        return _Value(self.same(i, [v.data for v in operands]), sizes)
+
+    def set_size(self, i: Instruction, operands: list[_Value]) -> _Value:
+        (along,) = i.ints("dimensions")
+        value, size = operands[0], self.write.convert(operands[1].data, S32)
+        return _Value(value.data, {**value.sizes, along: size} if along in _open(self.shapes[i]) else dict(value.sizes))
+
+    def get_size(self, i: Instruction, operands: list[_Value]) -> _Value:
+        return _Value(self.write.convert(self.size(operands[0], i.ints("dimensions")[0]), self.shapes[i].type))
+
+    def reduce(self, i: Instruction, operands: list[_Value]) -> _Value:
+        half, gone = len(operands) // 2, reduced(i)
+        inits = [v.data for v in operands[half:]]
+        nothing = self.identity(i) or inits
+        given = [self.masked(v, gone, n) for v, n in zip(operands[:half], nothing, strict=True)]
+        kept = [d for d in range(given[0].shape.rank) if d not in gone]
+        sizes = {to: operands[0].sizes[d] for to, d in enumerate(kept) if d in operands[0].sizes}
+        if sizes and not self.shapes[i].is_array:
+            raise _UnsupportedError
+        return _Value(self.same(i, [*given, *inits]), sizes)
+
+    def identity(self, i: Instruction) -> list[Instruction] | None:
+        """What the reducer leaves every value with; None where nobody knows (XLA takes the init values for it)."""
+        if not i.shape.is_array:
+            return None
+        name, element_type = monoid(i.called_by("to_apply")), self.shapes[i].type
+        if name is None or element_type.is_complex:
+            return None
+        return [self.write.scalar(element_type, _identity(name, element_type))]
+
+    def broadcast(self, i: Instruction, operands: list[_Value]) -> _Value:
+        to = i.ints("dimensions")
+        return _Value(self.same(i, [operands[0].data]), {to[d]: size for d, size in operands[0].sizes.items()})
+
+    def transpose(self, i: Instruction, operands: list[_Value]) -> _Value:
+        order, sizes = i.ints("dimensions"), operands[0].sizes
+        return _Value(self.same(i, [operands[0].data]), {to: sizes[d] for to, d in enumerate(order) if d in sizes})
+
+    def reshape(self, i: Instruction, operands: list[_Value]) -> _Value:
+        shape, w = _static(self.shapes[i]), self.write
+        opened = _open(self.shapes[i])
+        if len(opened) != 1:
+            raise _UnsupportedError
+        total = w.number(1)
+        for d in range(operands[0].data.shape.rank):
+            total = w.binary("multiply", total, self.used(operands[0], d))
+        rest = math.prod(size for d, size in enumerate(shape.dimensions) if d not in opened)
+        size = w.binary("divide", total, w.number(max(1, rest)))
+        return self.unpacked(self.packed(operands[0]), shape, {opened[0]: size})
+
+    def dynamic_reshape(self, i: Instruction, operands: list[_Value]) -> _Value:
+        opened = _open(self.shapes[i])
+        sizes = {d: self.write.convert(operands[1 + d].data, S32) for d in opened}
+        return self.unpacked(self.packed(operands[0]), _static(self.shapes[i]), sizes)
+
+    def pad(self, i: Instruction, operands: list[_Value]) -> _Value:
+        value, filler = operands
+        w, sizes = self.write, {}
+        for d, part in enumerate(padding_dimensions(i)):
+            if d in value.sizes:
+                gaps = w.binary("maximum", w.binary("subtract", self.used(value, d), w.number(1)), w.number(0))
+                spread = w.binary("add", self.used(value, d), w.binary("multiply", gaps, w.number(part.interior)))
+                sizes[d] = w.binary("add", spread, w.number(part.low + part.high))
+        return _Value(self.same(i, [self.masked(value, sorted(value.sizes), filler.data), filler.data]), sizes)
+
+    def gather(self, i: Instruction, operands: list[_Value]) -> _Value:
+        """Whole lines along dynamic dimensions; indices of which only some are in use."""
+        g = gather_dimensions(i)
+        source, indices = operands
+        lengths = i.ints("slice_sizes")
+        kept = [d for d in range(source.data.shape.rank) if d not in g.removed]
+        sizes: dict[int, Instruction] = {}
+        for d, size in source.sizes.items():
+            if d not in kept or lengths[d] != source.data.shape.dimensions[d]:
+                raise _UnsupportedError
+            sizes[g.offset_dims[kept.index(d)]] = size
+        outer = [d for d in range(self.shapes[i].rank) if d not in g.offset_dims]
+        along = [d for d in range(indices.data.shape.rank) if d != g.index_vector_dim]
+        for to, d in zip(outer, along, strict=True):
+            if d in indices.sizes:
+                sizes[to] = indices.sizes[d]
+        return _Value(self.same(i, [source.data, indices.data]), sizes)
+
+    def scatter(self, i: Instruction, operands: list[_Value]) -> _Value:
+        """What is not in use among the updates goes nowhere: its indices lie outside of the operand."""
+        if len(operands) != 3 or operands[0].sizes:
+            raise _UnsupportedError
+        s = scatter_dimensions(i)
+        source, indices, updates = operands
+        along = [d for d in range(indices.data.shape.rank) if d != s.index_vector_dim]
+        outer = [d for d in range(updates.data.shape.rank) if d not in s.offset_dims]
+        sizes = {d: updates.sizes[at] for d, at in zip(along, outer, strict=True) if at in updates.sizes}
+        if any(d in s.offset_dims for d in updates.sizes) or s.index_vector_dim in indices.sizes:
+            raise _UnsupportedError
+        outside = self.write.outside(indices.data.shape.type)
+        given = _Value(self.masked(indices, along, outside), sizes)
+        return _Value(self.same(i, [source.data, self.masked(given, along, outside), updates.data]))
+
+
+_OPERATIONS: Mapping[str, Callable[[_Rewriter, Instruction, list[_Value]], _Value]] = {
+    "broadcast": _Rewriter.broadcast,
+    "dynamic-reshape": _Rewriter.dynamic_reshape,
+    "gather": _Rewriter.gather,
+    "get-dimension-size": _Rewriter.get_size,
+    "pad": _Rewriter.pad,
+    "reduce": _Rewriter.reduce,
+    "reshape": _Rewriter.reshape,
+    "scatter": _Rewriter.scatter,
+    "set-dimension-size": _Rewriter.set_size,
+    "transpose": _Rewriter.transpose,
+}
+
+
+def _identity(name: str, element_type: ElementType) -> float:
+    if name in ("maximum", "minimum") and element_type.is_float:
+        return -math.inf if name == "maximum" else math.inf
+    if name in ("maximum", "minimum") and element_type.is_integer:
+        low, high = integer_limits(element_type)
+        return low if name == "maximum" else high
+    if name == "and" and element_type.is_integer:
+        return -1 if element_type.kind == "signed" else integer_limits(element_type)[1]
+    return int(name == "multiply" or (name in ("and", "minimum") and element_type.kind == "pred"))
+
+
+def takes_dynamic_before(i: Instruction, shapes: Mapping[Instruction, Shape]) -> bool:
+    """Whether an instruction takes or gives arrays with dynamic dimensions, by the shapes that it and its operands had at first."""
+    return is_dynamic(shapes[i]) or any(is_dynamic(shapes[o]) for o in i.operands)
+
+
+def _is_pure(i: Instruction) -> bool:
+    spec = find(i.opcode)
+    return spec is not None and not spec.side_effects and spec.kind not in (OpKind.CONTROL, OpKind.OPAQUE)

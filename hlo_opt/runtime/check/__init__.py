@@ -1,0 +1,1 @@
+"""Whether two modules compute the same, and what agreement says."""

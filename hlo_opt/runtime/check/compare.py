@@ -1,0 +1,311 @@
+"""Do two modules compute the same? `check` is what `--check` and `hlo-opt check` run; `hlo_opt.runtime.rounding` has the tolerance model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hlo_opt.diag import CheckError, EvaluationError, HloOptError, UsageError
+from hlo_opt.evaluate.device_inputs import device_inputs, spread
+from hlo_opt.evaluate.devices import evaluate_devices
+from hlo_opt.evaluate.elided import Elided, all_with_values
+from hlo_opt.evaluate.footprint import bytes_of
+from hlo_opt.evaluate.memory import check_memory, inputs_bytes, peak_of
+from hlo_opt.evaluate.program import compile_computation
+from hlo_opt.evaluate.reach import MOST_DRAWS, MOST_TRIED, Draw, reaching_inputs
+from hlo_opt.evaluate.ways import Way
+from hlo_opt.fusion.proof import prove_same_graph
+from hlo_opt.ir import Module
+from hlo_opt.ops.control_numpy import same_bits
+from hlo_opt.ops.module_devices import (
+    check_devices,
+    counts,
+    depends_on_devices,
+    for_devices,
+    named,
+    tells_devices_apart,
+)
+from hlo_opt.ops.spread_numpy import ROWS
+from hlo_opt.runtime.check.mistakes import Tried, tried
+from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
+from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.rounding.analysis import analyse_devices
+from hlo_opt.runtime.rounding.verdict import compared
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Whether two modules agree, and how closely.
+
+    backend, why  where the second module ran, and why there
+    inputs        what they were run on: `seed 0` or `given`
+    first         the first element beyond its bound, in the order of outputs; None when all is well
+    rewritten     whether the second module computes otherwise than the original, so that roundings at other places were allowed
+    devices       replicas and partitions that both ran on
+    note          what else to know about the run
+    draws         how many sets of inputs they were run on
+    unreached     the ways that the original can go and went with none of the drawn inputs: which operand a select takes, which branch runs;
+                  and what could be wrong in it without a difference in these outputs
+    trials        how many mistakes were tried to find that out
+    """
+
+    ok: bool
+    backend: str
+    why: str
+    inputs: str
+    outputs: tuple[OutputReport, ...]
+    first: Difference | None
+    report: dict[str, Any]
+    rewritten: bool = False
+    devices: tuple[int, int] = (1, 1)
+    note: str = ""
+    draws: int = 1
+    unreached: tuple[Way, ...] = ()
+    trials: int = 0
+
+    @property
+    def max_ulp(self) -> float:
+        return max((o.max_ulp for o in self.outputs), default=0.0)
+
+    @property
+    def max_share(self) -> float:
+        """How much of its bound the element uses up that comes nearest to it, of all outputs."""
+        return max((o.share for o in self.outputs), default=0.0)
+
+    @property
+    def weak(self) -> tuple[OutputReport, ...]:
+        """The outputs whose agreement says little; `weak` of each says why."""
+        return tuple(o for o in self.outputs if o.weak is not None)
+
+    def __str__(self) -> str:
+        if self.ok:
+            number, devices = len(self.outputs), math.prod(self.devices)
+            times = f" on {devices} devices" if devices > 1 else ""
+            verdict = f"agrees on {self.backend} ({self.why}), {number} output{'' if number == 1 else 's'}{times}"
+            weak = f", weak in {len(self.weak)} of them" if self.weak else ""
+            return f"{verdict}, {self._closeness()}{weak}"
+        where = f"differs on {self.backend} ({self.why})"
+        return f"{where}: {self.first}" if self.first is not None else where
+
+    def _closeness(self) -> str:
+        """How close outputs that agree are."""
+        rounded = sum(o.rounded for o in self.outputs)
+        if not rounded:
+            return "equal"
+        far = max(self.outputs, key=lambda o: o.share)
+        share = f"{far.share:.0%}" if far.share >= 0.01 else "less than 1%"
+        error = max(self.outputs, key=lambda o: o.max_error)
+        return (
+            f"differences are {share} of the allowed rounding error: at most {error.max_error:.3g} in out{error.output}, "
+            f"{rounded} element{'' if rounded == 1 else 's'} {how_they_differ(rounded, self.max_ulp)}"
+        )
+
+
+def how_they_differ(number: int, ulp: float) -> str:
+    """What so many elements do that are at most so many ULP apart."""
+    return "rounded the other way" if ulp <= 1 else f"differ{'s' if number == 1 else ''}"
+
+
+def check(
+    original: Module,
+    fused: Module,
+    inputs: Sequence[Any] | Sequence[Sequence[Any]] | None = None,
+    seed: int = 0,
+    backend: str = "auto",
+    sanitize: bool = False,
+    memory_limit: int | None = None,
+    elided: Elided = None,
+) -> CheckReport:
+    """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs and on all devices that they are for, and compare the outputs.
+
+    inputs  one array per entry parameter, tuples flattened; for modules whose header asks for several devices such a list for each, or one for all; where none are given,
+            some sets are drawn with the seed, which reach what the original can do: see `reaching_inputs`
+    seed    of the drawn inputs and of the analysis's moved values
+    sanitize  as for `compile`
+    memory_limit  bytes that may be held at once, both modules' outputs included; None: any number. What the analysis of rounding takes more is looked at when it is needed
+    elided  as for `evaluate`: both modules take the same values for constants of the same name
+
+    Raises what `compile` and `run_devices` raise, EvaluationError for inputs that do not fit or (HLO402) more memory, before anything is allocated, UsageError when they do not take the same
+    arrays or are not for the same devices, CheckError when they do not return as many arrays.
+    """
+    original, fused = all_with_values([original, fused], elided)
+    _same_inputs(original, fused)
+    given = [inputs] if inputs is not None and counts(original) == (1, 1) else inputs
+    both = on_named_devices(original, fused)
+    how: dict[str, Any] = {"seed": seed, "backend": backend, "sanitize": sanitize, "memory_limit": memory_limit}
+    try:
+        return _checked(*both, given, **how)
+    except EvaluationError as error:  # only what the header says is sure
+        if both[0] is original or not (error.code == "HLO402" or _gets_stuck(both[0], given, seed)):
+            raise
+        told = f"its collectives name {math.prod(counts(both[0]))} devices, which cannot be simulated together ({error.code})"
+        return replace(_checked(original, fused, given, **how), note=f"only on one device: {told}")
+
+
+def _gets_stuck(module: Module, given: Sequence[Sequence[Any]] | None, seed: int) -> bool:
+    """Whether devices of a module wait for each other for ever."""
+    try:
+        evaluate_devices(module, device_inputs(module, seed) if given is None else given)
+    except EvaluationError as error:
+        return error.code == "HLO405"
+    return False
+
+
+def _checked(
+    original: Module,
+    fused: Module,
+    given: Sequence[Sequence[Any]] | None,
+    *,
+    seed: int,
+    backend: str,
+    sanitize: bool,
+    memory_limit: int | None,
+) -> CheckReport:
+    devices = check_devices(original)
+    beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
+    check_memory(original, memory_limit, devices=devices, beside=beside, drawn=given is None)
+    executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit)
+    found = reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
+    by_draw: list[list[OutputReport]] = []
+    rewritten = False
+    for draw in found.draws:
+        actual = executable.run_devices(draw.inputs)
+        expected = draw.outputs
+        if len(expected[0]) != len(actual[0]):
+            raise CheckError(
+                f"{original.name} returns {len(expected[0])} arrays, {fused.name} {len(actual[0])}", code="HLO701"
+            )
+        by_device, moved = compare_outputs(original, fused, draw.inputs, expected, actual, seed, memory_limit)
+        by_draw.append([over_devices(own) for own in zip(*by_device, strict=True)])
+        rewritten = rewritten or moved
+        if not _all_ok(by_device):
+            break
+    reports = tuple(over_draws(own) for own in zip(*by_draw, strict=True))
+    if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in found.draws):
+        reports = tuple(replace(r, weak=r.weak or "all devices have the same inputs") for r in reports)
+    first = next((r.first for r in reports if not r.ok), None)
+    return CheckReport(
+        all(r.ok for r in reports),
+        executable.backend,
+        executable.why,
+        f"seed {seed}" if given is None else "given",
+        reports,
+        first,
+        executable.report(),
+        rewritten,
+        counts(original),
+        draws=len(by_draw),
+        unreached=found.unseen,
+        trials=found.trials,
+    )
+
+
+def reached(original: Module, seed: int = 0, memory_limit: int | None = None) -> Tried:
+    """Inputs that go all ways and show all mistakes, as far as they are found; where that takes more memory than there is, one set of inputs."""
+    devices = check_devices(original)
+    sets = MOST_TRIED * (inputs_bytes(original) + bytes_of(original.entry.root.shape))
+    try:
+        check_memory(
+            original, memory_limit, devices=devices, beside=devices * sets + _analysis_bytes(original, devices)
+        )
+    except EvaluationError:
+        found = reaching_inputs(original, seed, most=1)
+        return Tried(found.draws, found.unreached)
+    found = reaching_inputs(original, seed, most=MOST_DRAWS)
+    made = tried(original, found, seed, MOST_DRAWS)
+    return replace(made, unseen=found.unreached + made.unseen)
+
+
+def _analysis_bytes(module: Module, devices: int) -> int:
+    """What the analysis of rounding holds."""
+    return (ROWS + 2) * devices * peak_of(module.entry, compile_computation).bytes
+
+
+def _given(original: Module, given: Sequence[Sequence[Any]], devices: int) -> Tried:
+    """The inputs of the caller, with what the original makes of them."""
+    arrays = [entry_inputs(original, own) for own in spread(original, given)]
+    outputs = evaluate_devices(original, arrays) if devices > 1 else [Reference(original).run(arrays[0])]
+    return Tried((Draw(arrays, outputs),))
+
+
+def on_named_devices(original: Module, fused: Module) -> tuple[Module, Module]:
+    """Both modules for the devices that they are checked on: those in their headers or, where these say one, those that their collectives name; copies, where that is
+    another number. Raises UsageError (HLO702) for headers that differ."""
+    wanted, other = counts(original), counts(fused)
+    if wanted != other:
+        sizes = [f"{r} x {p} devices" for r, p in (wanted, other)]
+        raise UsageError(f"{original.name} is for {sizes[0]}, {fused.name} for {sizes[1]}", code="HLO702")
+    found = [named(module) for module in (original, fused)]
+    devices = max(r for r, _ in found), max(p for _, p in found)
+    return for_devices(original, devices), for_devices(fused, devices)
+
+
+def _tells_nothing(module: Module, inputs: Sequence[Sequence[Array]]) -> bool:
+    """Whether nothing tells the devices of a module with collectives apart, so that no output shows who sent what."""
+    if any(not same_bits(a, b) for own in inputs[1:] for a, b in zip(inputs[0], own, strict=True)):
+        return False
+    return depends_on_devices(module) is not None and not tells_devices_apart(module)
+
+
+def _same_inputs(original: Module, fused: Module) -> None:
+    wanted, taken = ([s.without_layout() for s in entry_shapes(m)] for m in (original, fused))
+    if len(wanted) != len(taken):
+        arrays = f"{len(wanted)} {'array' if len(wanted) == 1 else 'arrays'}"
+        raise UsageError(f"{_called(original)} takes {arrays}, {_called(fused)} {len(taken)}", code="HLO702")
+    for number, (first, second) in enumerate(zip(wanted, taken, strict=True)):
+        if first != second:
+            raise UsageError(
+                f"input {number} is {first} for {_called(original)}, but {second} for {_called(fused)}", code="HLO702"
+            )
+
+
+def _called(module: Module) -> str:
+    """The module's name, and the file that it was read from."""
+    return module.name if module.source is None else f"{module.name} in {module.source.filename}"
+
+
+def compare_outputs(
+    original: Module,
+    other: Module,
+    inputs: Sequence[Sequence[Array]],
+    expected: Sequence[Sequence[Array]],
+    actual: Sequence[Sequence[Array]],
+    seed: int,
+    memory_limit: int | None = None,
+) -> tuple[list[list[OutputReport]], bool]:
+    """For each device one report per output; and whether roundings at other places were allowed.
+
+    inputs, expected, actual  per device; of one device alone, that of a list
+
+    The original is analysed only where outputs are not equal to the last bit. Where they differ by more than its own operations explain, and the other module is not the
+    same graph, it may compute otherwise: in another order, or with roundings to narrow types left out, as XLA does where it may keep excess precision
+    (`xla_allow_excess_precision`, on by default). Then each rounding may be made elsewhere.
+    """
+    pairs = list(zip(expected, actual, strict=True))
+    reports = [compared(original, e, a, None) for e, a in pairs]
+    if _all_ok(reports):
+        return reports, False
+    devices = len(inputs)
+    check_memory(original, memory_limit, devices=devices, beside=_analysis_bytes(original, devices))
+    for rewritten in (False, True):
+        analyses = analyse_devices(original, inputs, seed, rewritten=rewritten)
+        reports = [compared(original, e, a, found) for (e, a), found in zip(pairs, analyses, strict=True)]
+        if rewritten or _all_ok(reports) or _is_same_graph(original, other):
+            break
+    return reports, rewritten
+
+
+def _all_ok(reports: Sequence[Sequence[OutputReport]]) -> bool:
+    return all(r.ok for device in reports for r in device)
+
+
+def _is_same_graph(original: Module, other: Module) -> bool:
+    try:
+        prove_same_graph(original, other)
+    except HloOptError:
+        return False
+    return True

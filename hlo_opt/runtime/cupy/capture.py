@@ -1,0 +1,123 @@
+"""Launches as one CUDA graph, those that need not wait for each other on several streams.
+
+The streams fork from the one that is captured and join it again by events, so the graph has an edge only where one launch must wait for another, and the graph as a whole
+is a piece of work of the stream on which it is launched. Nothing is allocated while a graph is captured, and the memory of what it launches must live as long as it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlo_opt.codegen.threads import keeps_memory
+from hlo_opt.diag import BackendError
+from hlo_opt.evaluate.threads import positive
+from hlo_opt.runtime.cupy.launch_order import Access, Start, dependencies, starts
+from hlo_opt.runtime.schedule.stretch import PlacingDevice, span_of
+from hlo_opt.runtime.schedule.stretch import Start as Launch
+
+STREAMS = 4
+"""Streams on which launches of a graph run side by side, unless `$HLO_OPT_STREAMS` says otherwise."""
+MOST_STREAMS = 32
+
+
+class CannotCaptureError(Exception):
+    """There is no graph of some launches: they do more than launch kernels, or CUDA refuses to capture them."""
+
+
+@dataclass
+class Graph:
+    """A captured graph: how many kernels it launches, and on how many streams."""
+
+    graph: Any
+    launches: int
+    streams: int
+
+
+@dataclass
+class Capturer:
+    """Captures launches on a device. `most_streams` is how many streams it uses at most."""
+
+    cupy: Any
+    device: PlacingDevice
+    most_streams: int = STREAMS
+    _streams: list[Any] = field(default_factory=list)
+    _events: list[Any] = field(default_factory=list)
+
+    def capture(self, launches: Sequence[Launch]) -> Graph:
+        """A graph of launches, all of which have been launched before: CUDA may load a kernel when it is first launched, which a capture forbids.
+
+        Raises CannotCaptureError with what CUDA says.
+        """
+        order = starts(dependencies([access_of(launch) for launch in launches]), self.most_streams)
+        used = 1 + max((s.stream for s in order), default=0)
+        while len(self._streams) < used:
+            self._streams.append(self.cupy.cuda.Stream(non_blocking=True))
+        origin = self._streams[0]
+        error_type = self.cupy.cuda.runtime.CUDARuntimeError
+        try:
+            with origin:
+                origin.begin_capture()
+                try:
+                    self._record(launches, order)
+                except BaseException:
+                    with contextlib.suppress(Exception):
+                        origin.end_capture()
+                    raise
+                graph = origin.end_capture()
+        except (BackendError, error_type) as error:
+            self._streams.clear()  # a capture that broke off may have left them captured
+            raise CannotCaptureError(str(error)) from None
+        finally:
+            self._events.clear()
+        return Graph(graph, sum(kernel is not None for kernel, _, _ in launches), used)
+
+    def _record(self, launches: Sequence[Launch], order: Sequence[Start]) -> None:
+        origin, *others = self._streams[: 1 + max((s.stream for s in order), default=0)]
+        fork = self._event(origin) if others else None
+        awaited = {n for start in order for n in start.waits}
+        events: dict[int, Any] = {}
+        joined: set[int] = {0}
+        for number, (launch, start) in enumerate(zip(launches, order, strict=True)):
+            stream = self._streams[start.stream]
+            if start.stream not in joined:
+                joined.add(start.stream)
+                stream.wait_event(fork)
+            for n in start.waits:
+                stream.wait_event(events[n])
+            with stream:
+                launch_one(self.device, launch)
+            if number in awaited:
+                events[number] = self._event(stream)
+        for stream in others:
+            origin.wait_event(self._event(stream))
+
+    def _event(self, stream: Any) -> Any:
+        event = self.cupy.cuda.Event(disable_timing=True)
+        stream.record(event)
+        self._events.append(event)
+        return event
+
+
+def launch_one(device: PlacingDevice, launch: Launch) -> None:
+    """Start a kernel or a copy on the current stream."""
+    kernel, inputs, outputs = launch
+    if kernel is None:
+        device.copy_to(outputs[0], inputs[0])
+    else:
+        device.launch(kernel, inputs, outputs)
+
+
+def access_of(launch: Launch) -> Access:
+    """What a launch reads and writes."""
+    kernel, inputs, outputs = launch
+    alone = kernel.symbol if kernel is not None and keeps_memory(kernel) else ""
+    return Access(tuple(map(span_of, inputs)), tuple(map(span_of, outputs)), alone)
+
+
+def streams_wished() -> int:
+    """How many streams a graph may use: `$HLO_OPT_STREAMS`, else `STREAMS`; 0 asks for no graphs at all. Raises UsageError for what is no number."""
+    wish = positive("HLO_OPT_STREAMS", least=0)
+    return STREAMS if wish is None else min(wish, MOST_STREAMS)

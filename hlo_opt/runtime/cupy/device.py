@@ -1,0 +1,224 @@
+"""Buffers and kernels on an NVIDIA GPU through CuPy. CuPy is imported only here, and only when the backend is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import BackendError
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.module_devices import counts, exchanges
+from hlo_opt.runtime.calls.one_device import device_call
+from hlo_opt.runtime.calls.table import DeviceCall
+from hlo_opt.runtime.cupy.cache import NVRTC_OPTIONS, architecture, compiled
+from hlo_opt.runtime.host.library import cache_directory
+from hlo_opt.runtime.library import functions
+from hlo_opt.runtime.memory import WORD, Array, from_memory, held_dtype, raw_dtype, to_memory
+from hlo_opt.runtime.schedule.ops import Call, Launch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hlo_opt.runtime.schedule import Schedule
+
+__all__ = ["NVRTC_OPTIONS", "CupyDevice", "has_gpu", "import_cupy", "refuse_what_cupy_lacks"]
+
+MOST_BLOCKS = 2**31 - 1
+"""Blocks of a one-dimensional grid (CUDA C++ Programming Guide, table of technical specifications)."""
+
+_COMPILED: dict[tuple[int, str], Any] = {}
+"""Functions of this process by device and source: equal texts load once."""
+
+
+def import_cupy() -> Any:
+    """CuPy with a GPU behind it. Raises BackendError, saying which of the two is missing."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendError(
+            f"backend cupy: CuPy cannot be imported ({error})",
+            code="HLO520",
+            hint="pip install 'hlo-opt[cuda13]' (or cuda12), or choose --backend host",
+        ) from None
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(
+            f"backend cupy: there is no usable GPU ({error})", code="HLO521", hint="choose --backend host or numpy"
+        ) from None
+    if count == 0:
+        raise BackendError("backend cupy: there is no GPU", code="HLO521", hint="choose --backend host or numpy")
+    return cupy
+
+
+def has_gpu() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    try:
+        import_cupy()
+    except BackendError:
+        return False
+    return True
+
+
+def refuse_what_cupy_lacks(schedule: Schedule) -> None:
+    """Raises BackendError for the first instruction that has neither a kernel nor a call of CuPy (HLO523), or whose launch needs more blocks than a GPU takes
+    (HLO525): nothing moves to the CPU unasked. The devices that a module with several is for, which one GPU plays, meet in NumPy."""
+    several = math.prod(counts(schedule.module)) > 1
+    for _, op in schedule.ops():
+        module, i = schedule.module, op.instruction
+        if (
+            isinstance(op, Call)
+            and op.kind != "empty"
+            and device_call(i) is None
+            and i.opcode != "after-all"
+            and not (several and exchanges(i))
+        ):
+            raise BackendError(
+                f"backend cupy: neither a kernel nor CuPy computes {i.opcode} {i.name}"
+                + (f" ({op.call})" if op.call != i.opcode else ""),
+                code="HLO523",
+                span=module.span(i),
+                hint="--backend host evaluates it in NumPy",
+            )
+        if isinstance(op, Launch) and op.kernel.launch.grid > MOST_BLOCKS:
+            raise BackendError(
+                f"backend cupy: {i.name} needs {op.kernel.launch.grid} blocks, and a GPU takes {MOST_BLOCKS}",
+                code="HLO525",
+                span=module.span(i),
+                hint="choose --backend host, or split the array",
+            )
+
+
+class CupyDevice:
+    """Memory is a flat CuPy array; types that CuPy lacks are held as their raw bits."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        refuse_what_cupy_lacks(schedule)
+        self.cupy = import_cupy()
+        self.module = schedule.module
+        self.notes: dict[str, str] = {}
+        self._calls: dict[Instruction, DeviceCall] = {}
+        self._functions = self._load(schedule.kernels)
+        names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
+        self._launched_by = names
+
+    def _load(self, kernels: Sequence[Kernel]) -> dict[str, Callable[..., None]]:
+        device = int(self.cupy.cuda.runtime.getDevice())
+        missing = [k for k in kernels if (device, k.source) not in _COMPILED]
+        if missing:
+            nvrtc = self.cupy.cuda.nvrtc
+            arch = architecture(nvrtc, str(self.cupy.cuda.Device().compute_capability))
+            for symbol, code in compiled(nvrtc, missing, arch, cache_directory()).items():
+                kernel = next(k for k in missing if k.symbol == symbol)
+                with self._told(None, f"loading kernel {symbol}"):
+                    module = self.cupy.cuda.function.Module()
+                    module.load(code)
+                    _COMPILED[device, kernel.source] = module.get_function(symbol)
+        return {k.symbol: _COMPILED[device, k.source] for k in kernels}
+
+    @contextmanager
+    def _told(self, instruction: Instruction | None, doing: str) -> Iterator[None]:
+        """What CUDA or a library of it says, as a BackendError with the instruction it happened at.
+
+        Launches are asynchronous: a fault of a kernel comes up at the next call that waits, which may be another instruction's.
+        """
+        cuda = self.cupy.cuda
+        known = (
+            self.cupy.cuda.memory.OutOfMemoryError,
+            cuda.runtime.CUDARuntimeError,
+            cuda.driver.CUDADriverError,
+        )
+        try:
+            yield
+        except BackendError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            told = isinstance(error, known) or kind in _LIBRARY_ERRORS
+            if not told and not isinstance(error, (ValueError, TypeError, NotImplementedError, ImportError)):
+                raise
+            is_memory = isinstance(error, self.cupy.cuda.memory.OutOfMemoryError)
+            span = None if instruction is None else self.module.span(instruction)
+            at = "" if instruction is None else f" at {instruction.opcode} {instruction.name}"
+            first = next(iter(str(error).splitlines()), "")[:200]
+            raise BackendError(
+                f"backend cupy: {doing}{at}: {kind}: {first}",
+                code="HLO527" if is_memory else "HLO526",
+                span=span,
+                hint="run says with --memory-limit what a module would need" if is_memory else None,
+            ) from error
+
+    def upload(self, array: Array, shape: Shape) -> Any:
+        flat = to_memory(array, shape)
+        with self._told(None, "copying to the GPU"):
+            return self.cupy.asarray(flat.view(raw_dtype(flat.dtype)))
+
+    def download(self, memory: Any, shape: Shape) -> Array:
+        with self._told(None, "copying from the GPU"):
+            flat: Array = self.cupy.asnumpy(memory).view(held_dtype(shape))
+        return np.array(from_memory(flat, shape), order="C")
+
+    def allocate(self, shape: Shape) -> Any:
+        with self._told(None, "allocating"):
+            if shape.type.per_byte > 1:  # whole words, in which kernels change single elements
+                return self.cupy.empty(-(-shape.stored_bytes // WORD) * WORD, "uint8")[: shape.stored_bytes]
+            return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
+
+    def copy(self, memory: Any) -> Any:
+        with self._told(None, "copying"):
+            return memory.copy()
+
+    def view(self, memory: Any, shape: Shape) -> Any:
+        return memory.view(raw_dtype(held_dtype(shape)))
+
+    def block(self, size: int) -> Any:
+        with self._told(None, "allocating"):
+            return self.cupy.empty(size, "uint8")
+
+    def part(self, block: Any, offset: int, shape: Shape) -> Any:
+        return block[offset : offset + shape.stored_bytes].view(raw_dtype(held_dtype(shape)))
+
+    def copy_to(self, target: Any, source: Any) -> None:
+        with self._told(None, "copying"):
+            target.data.copy_from_device_async(source.data, source.nbytes)
+
+    def replay(self, graph: Any) -> None:
+        with self._told(None, "launching a graph"):
+            graph.launch()
+
+    def relayout(self, memory: Any, shape: Shape, target: Shape) -> Any:
+        values = memory
+        if shape.type.per_byte > 1:
+            values = functions.unpacked(self.cupy, memory, shape.type.bits, shape.element_count)
+        array = functions.logical(values, shape.dimensions, shape.minor_to_major)
+        moved = functions.flat(self.cupy, array, target.minor_to_major)
+        return functions.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
+
+    def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        launch = kernel.launch
+        if launch.grid:
+            with self._told(self._launched_by.get(kernel.symbol), "launching"):
+                self._functions[kernel.symbol]((launch.grid,), (launch.block,), (*inputs, *outputs))
+
+    def call(self, op: Call, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+        call = self._calls.get(op.instruction)
+        if call is None:
+            if op.instruction.opcode == "after-all":
+                return [None]
+            call = device_call(op.instruction)
+            assert call is not None, op.instruction.name
+            self._calls[op.instruction] = call
+            self.notes[op.call] = call.does
+        with self._told(op.instruction, call.does):
+            return call.run(self.cupy, inputs)
+
+
+_LIBRARY_ERRORS = frozenset(
+    {"CUBLASError", "CUFFTError", "CUSOLVERError", "CUSPARSEError", "DynamicLibNotFoundError", "LinAlgError"}
+)
+"""Errors of NVIDIA's libraries, by name: their modules load the libraries, which a program that needs none of them may lack."""

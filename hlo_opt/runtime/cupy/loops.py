@@ -1,0 +1,254 @@
+"""Loops as CUDA graphs: where body and condition are stretches of kernels, one launch per iteration does both.
+
+The state that the body changes lies in two fixed sets of buffers; one graph runs the body from the first to the second, another one back. What else they make lies in one block,
+which both use. Each half runs kernel by kernel the first time, and is captured the second time.
+
+Where the number of iterations is known, they are all launched without the condition, whose predicate is read once, at the end. Else each half ends with the condition, and one
+byte is read per iteration. Iterations count as where a loop runs kernel by kernel, because it cannot be captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlo_opt.diag import BackendError
+from hlo_opt.runtime.cupy.capture import CannotCaptureError, Capturer, Graph, launch_one
+from hlo_opt.runtime.schedule import Schedule
+from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
+from hlo_opt.runtime.schedule.stretch import Start, Stretch, first_decision, stretch_of
+
+LEAST = 3
+"""Iterations, where their number is known, from which on graphs are worth their two sets of buffers."""
+MOST_LOOPS = 2
+"""Sets of graphs that are kept of a loop, by where that lies which its body leaves alone."""
+
+Constants = Callable[[Constant, Sequence[Any]], list[Any]]
+"""The buffers of a constant, given the shapes of its routine."""
+
+
+@dataclass
+class _Half:
+    """The body from a set to another one (no body where there is no source), then, if it `tests`, the condition there. `own` is the memory of what the condition makes;
+    `launches` lasts for one run, `graph` stays once there is one."""
+
+    source: int | None
+    target: int
+    tests: bool
+    own: dict[int, Any]
+    kernels: int
+    launches: list[Start] | None = None
+    was_launched: bool = False
+    graph: Graph | None = None
+
+
+@dataclass
+class LoopGraphs:
+    """The captured loops of a schedule on a device. `refused` says by loop why there is no graph, `replayed` how many launches of the run under way graphs made."""
+
+    capturer: Capturer
+    schedule: Schedule
+    replayed: int = 0
+    refused: dict[Loop, str] = field(default_factory=dict)
+    _stretches: dict[Loop, tuple[Stretch, Stretch]] = field(default_factory=dict)
+    _captured: dict[Loop, list[_Loop]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """A run starts."""
+        self.replayed = 0
+
+    @property
+    def captured(self) -> int:
+        """How many loops have a graph."""
+        return sum(any(half.graph for loop in loops for half in loop.halves) for loops in self._captured.values())
+
+    @property
+    def streams(self) -> int:
+        """The most streams that a graph uses."""
+        halves = (half for loops in self._captured.values() for loop in loops for half in loop.halves)
+        return max((half.graph.streams for half in halves if half.graph), default=0)
+
+    def run(
+        self,
+        op: Loop,
+        state: Sequence[Any],
+        trips: int | None,
+        constants: Constants,
+        count: Callable[[int], None],
+    ) -> tuple[list[Any], int] | None:
+        """The final state and how many kernels were launched; None where the loop must run kernel by kernel. `count` is called before each iteration with the number of those
+        that are done, and may raise."""
+        if op in self.refused or (trips is not None and trips < LEAST):
+            return None
+        loops = self._captured.setdefault(op, [])
+        loop = next((known for known in loops if known.fits(state)), None)
+        if loop is None:
+            try:
+                loop = _Loop(self, op, state, constants)
+            except (CannotCaptureError, BackendError) as error:
+                self.refused[op] = str(error)
+                return None
+            loops.append(loop)
+            del loops[:-MOST_LOOPS]
+        return loop.run(state, trips, count)
+
+    def stretches(self, op: Loop) -> tuple[Stretch, Stretch]:
+        """Body and condition of a loop. Raises CannotCaptureError where they do more than launch kernels."""
+        if op not in self._stretches:
+            body, condition = (self.schedule.routines[key] for key in (op.body, op.condition))
+            self._stretches[op] = (_whole(body), _whole(condition))
+        return self._stretches[op]
+
+
+def _whole(routine: Routine) -> Stretch:
+    other = first_decision(routine)
+    if other is not None:
+        raise CannotCaptureError(f"{other.instruction.opcode} {other.instruction.name} is no kernel")
+    return stretch_of(routine, 0, len(routine.ops))
+
+
+class _Loop:
+    def __init__(self, owner: LoopGraphs, op: Loop, state: Sequence[Any], constants: Constants) -> None:
+        self.owner = owner
+        self.op = op
+        self.device = owner.capturer.device
+        self.constants = constants
+        self.body, self.condition = owner.stretches(op)
+        routine = self.body.routine
+        self.carried = [k for k, (a, b) in enumerate(zip(routine.inputs, routine.results, strict=True)) if a != b]
+        self.updated = set(op.updated)
+        self.roots = self._roots()
+        self.fixed = [k for k in range(len(state)) if k not in set(self.carried)]
+        self.addresses = [_address(state[k]) for k in self.fixed]
+        self.given: Sequence[Any] = ()
+        shapes = [routine.shapes[self.roots[k]] for k in self.carried]
+        first = [self.device.allocate(shape) for shape in shapes]
+        second = [
+            m if k in self.updated else self.device.allocate(shape)
+            for k, m, shape in zip(self.carried, first, shapes, strict=True)
+        ]
+        self.sets = [first, second]
+        size = max(self.body.bytes, self.condition.bytes)
+        self.block = self.device.block(size) if size else None
+        self.tests = [self._half(None, n, True) for n in (0, 1)]
+        self.tested = [self._half(n, 1 - n, True) for n in (0, 1)]
+        self.plain = [self._half(n, 1 - n, False) for n in (0, 1)]
+        self.halves = [*self.tests, *self.tested, *self.plain]
+
+    def _half(self, source: int | None, target: int, tests: bool) -> _Half:
+        shapes = self.condition.routine.shapes
+        own = {b: self.device.allocate(shapes[b]) for b in self.condition.kept} if tests else {}
+        kernels = (self.condition.launches if tests else 0) + (0 if source is None else self.body.launches)
+        return _Half(source, target, tests, own, kernels)
+
+    def _roots(self) -> dict[int, int]:
+        """For each element that the body changes, the buffer of a kernel whose memory its result is, or the element itself where it is updated in place."""
+        routine = self.body.routine
+        roots: dict[int, int] = {}
+        for k in self.carried:
+            b = self.body.root[routine.results[k]]
+            made = b == routine.inputs[k] if k in self.updated else b in self.body.kept
+            if not made or b in roots.values():
+                raise CannotCaptureError(f"element {k} of the state is not what one kernel writes")
+            roots[k] = b
+        return roots
+
+    def _state(self, number: int) -> list[Any]:
+        """The state in one of the two sets, as the body's parameters are shaped."""
+        found = list(self.given)
+        routine = self.body.routine
+        for k, memory in zip(self.carried, self.sets[number], strict=True):
+            found[k] = self.device.view(memory, routine.shapes[routine.inputs[k]])
+        return found
+
+    def _predicate(self, half: _Half) -> Any:
+        memory = self._memory(self.condition, self._state(half.target), half.own)
+        return self.condition.found(self.device, memory, self.condition.routine.results[0])
+
+    def _launches(self, half: _Half) -> list[Start]:
+        """The launches of a half in the memory of this run."""
+        launches: list[Start] = []
+        if half.source is not None:
+            placed = {self.roots[k]: m for k, m in zip(self.carried, self.sets[half.target], strict=True)}
+            memory = self._memory(self.body, self._state(half.source), placed)
+            launches += self.body.bound(self.device, memory, self.block)
+        if half.tests:
+            memory = self._memory(self.condition, self._state(half.target), half.own)
+            launches += self.condition.bound(self.device, memory, self.block)
+        return launches
+
+    def _memory(self, stretch: Stretch, inputs: Sequence[Any], own: Mapping[int, Any]) -> list[Any]:
+        """What a stretch finds: its inputs, constants, and memory of its own for what others read."""
+        routine = stretch.routine
+        memory: list[Any] = [None] * len(routine.shapes)
+        for b, value in (*zip(routine.inputs, inputs, strict=True), *own.items()):
+            memory[b] = value
+        for op in stretch.constants:
+            for b, value in zip(op.outputs, self.constants(op, routine.shapes), strict=True):
+                memory[b] = value
+        return memory
+
+    def fits(self, state: Sequence[Any]) -> bool:
+        """Whether what the body leaves alone lies where it lay when the graphs were captured."""
+        return [_address(state[k]) for k in self.fixed] == self.addresses
+
+    def run(self, state: Sequence[Any], trips: int | None, count: Callable[[int], None]) -> tuple[list[Any], int]:
+        """As `LoopGraphs.run`. The state is let go of afterwards, so that the next one may lie in the same place."""
+        self.given = state
+        try:
+            return self._run(state, trips, count)
+        finally:
+            self.given = ()
+            for half in self.halves:
+                half.launches = None
+
+    def _run(self, state: Sequence[Any], trips: int | None, count: Callable[[int], None]) -> tuple[list[Any], int]:
+        for k, target in self._changed(0):
+            target[...] = state[k]
+        current, done, launches, unread = 0, 0, 0, trips or 0
+        predicate: Any = None  # of the state as it is now, once it has been tested
+        while True:
+            if unread <= 0:
+                if predicate is None:
+                    launches += self._start(self.tests[current])
+                    predicate = self._predicate(self.tests[current])
+                if not bool(self.owner.capturer.cupy.asnumpy(predicate)[0]):
+                    break
+            count(done)
+            half = (self.plain if unread > 0 else self.tested)[current]
+            launches += self._start(half)
+            predicate = self._predicate(half) if half.tests else None
+            current, unread, done = 1 - current, unread - 1, done + 1
+        results = list(state)
+        for k, memory in self._changed(current):
+            results[k] = memory.copy()  # the sets belong to the graphs
+        return results, launches
+
+    def _start(self, half: _Half) -> int:
+        """Start a half, and tell how many kernels it launches."""
+        if half.graph is None and half.launches is None:
+            half.launches = self._launches(half)
+        if half.graph is None and half.was_launched and self.op not in self.owner.refused:
+            assert half.launches is not None
+            try:
+                half.graph = self.owner.capturer.capture(half.launches)
+            except CannotCaptureError as error:
+                self.owner.refused[self.op] = str(error)
+        half.was_launched = True
+        if half.graph is not None:
+            self.device.replay(half.graph.graph)
+            self.owner.replayed += half.graph.launches
+            return half.kernels
+        for launch in half.launches or ():
+            launch_one(self.device, launch)
+        return half.kernels
+
+    def _changed(self, number: int) -> list[tuple[int, Any]]:
+        found = self._state(number)
+        return [(k, found[k]) for k in self.carried]
+
+
+def _address(memory: Any) -> int:
+    """Where a buffer lies; 0 for a token."""
+    return 0 if memory is None else int(memory.data.ptr)

@@ -1,0 +1,181 @@
+"""The fixed parts of an emitted `driver.py`: format strings, with braces doubled where Python needs them."""
+
+from __future__ import annotations
+
+from hlo_opt.runtime.library import functions
+
+PRELUDE = '''\
+"""Runs a compiled HLO module on a GPU. Needs CuPy and NumPy; the kernels are in the files beside this one.
+
+    from driver import run
+    outputs = run(*arrays)
+
+`run` takes one array per entry parameter (tuples flattened in order; `INPUTS` lists them) and returns the module's result as a list of NumPy
+arrays (`OUTPUTS`). Types that NumPy lacks, such as bf16, are raw bits: `uint16` in, `uint16` out. Written by hlo-opt; edit as you like.
+"""
+
+# HLO module: {module}
+
+import hashlib
+import os
+import pathlib
+{imports}
+import cupy
+import numpy
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+OPTIONS = ("-fmad=false", "--std=c++17")  # without -fmad=false, a product and a sum would round once instead of twice
+
+
+class Kernel:
+    """The function `symbol` of a CUDA file, with its grid (blocks) and block (threads). Compiled when it is first launched."""
+
+    def __init__(self, file, symbol, grid, block):
+        self.file, self.symbol, self.grid, self.block = file, symbol, grid, block
+        self.function = None
+
+    def __call__(self, *buffers):
+        """Launch it: one flat buffer per input, then one per output."""
+        if self.grid == 0:
+            return
+        if self.function is None:
+            self.function = loaded(self.file, self.symbol)
+        self.function((self.grid,), (self.block,), buffers)
+
+
+def loaded(file, symbol):
+    """A function of a CUDA file, whose machine code is kept where CuPy keeps its own. `cupy.RawModule` would round denormal numbers to zero: it adds -ftz=true."""
+    source = (FOLDER / file).read_text(encoding="utf-8")
+    key = repr((source, OPTIONS, cupy.cuda.Device().compute_capability, cupy.cuda.nvrtc.getVersion()))
+    folder = pathlib.Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache").expanduser()
+    path = folder / f"hlo_opt_{{hashlib.sha256(key.encode()).hexdigest()}}.cubin"
+    try:
+        code = path.read_bytes()
+    except OSError:
+        code, _ = cupy.cuda.compiler.compile_using_nvrtc(source, OPTIONS)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{{os.getpid()}}.partial")
+            partial.write_bytes(code)
+            partial.replace(path)
+        except OSError:
+            pass  # it is compiled again the next time
+    module = cupy.cuda.function.Module()
+    module.load(code)
+    return module.get_function(symbol)
+
+
+def constant(name):
+    """The buffer of a constant, uploaded when it is first used."""
+    if name not in UPLOADED:
+        dtype, count, bits = CONSTANTS[name]
+        if bits is None:
+            with numpy.load(FOLDER / "constants.npz") as archive:
+                values = archive[name]
+        else:
+            values = numpy.frombuffer(bytes.fromhex(bits), dtype) if bits else numpy.empty(0, dtype)
+            values = numpy.full(count, values[0]) if values.size == 1 else values
+        UPLOADED[name] = cupy.asarray(values)
+    return UPLOADED[name]
+
+
+UPLOADED = {{}}
+
+
+def upload(array, dimensions, minor_to_major, dtype, hlo_type):
+    """A flat buffer holding an array, its elements in the order of the parameter's layout."""
+    array = cupy.asnumpy(array) if isinstance(array, cupy.ndarray) else numpy.asarray(array)
+    if array.dtype != dtype and array.dtype.kind not in "biufc" and array.dtype.itemsize == numpy.dtype(dtype).itemsize:
+        array = array.view(dtype)
+    if array.dtype != dtype or array.shape != dimensions:
+        raise TypeError(f"expected {{hlo_type}} {{dimensions}} stored as {{dtype}}, got {{array.dtype}} {{array.shape}}")
+    flat_array = numpy.ascontiguousarray(array.transpose(tuple(reversed(minor_to_major)))).reshape(-1)
+    return cupy.asarray({upload})
+
+
+def download(buffer, dimensions, minor_to_major, dtype, hlo_type):
+    """The array in a flat buffer."""
+    order = tuple(reversed(minor_to_major))
+    dense = {download}.view(dtype).reshape([dimensions[d] for d in order])
+    return numpy.ascontiguousarray(dense.transpose([order.index(d) for d in range(len(order))])).reshape(dimensions)
+'''
+
+EPILOGUE = '''\
+def run(*arrays{arguments}):
+    """The module's outputs, a list of NumPy arrays, for its inputs.{meaning}"""
+{begins}    wanted = [spec for spec in INPUTS if spec is not None]
+    if len(arrays) != len(wanted):
+        raise TypeError(f"expected {{len(wanted)}} arrays, got {{len(arrays)}}")
+    given = iter(arrays)
+    buffers = [None if spec is None else upload(next(given), *spec) for spec in INPUTS]
+    results = {entry}(*buffers)
+    return [download(buffer, *spec) for buffer, spec in zip(results, OUTPUTS) if spec is not None]
+
+
+if __name__ == "__main__":
+    import sys
+
+    if len(sys.argv) > 1:
+        with numpy.load(sys.argv[1]) as archive:
+            given_arrays = [archive[f"in{{number}}"] for number in range(sum(spec is not None for spec in INPUTS))]
+{named}    else:
+        given_arrays = [numpy.zeros(spec[0], spec[2]) for spec in INPUTS if spec is not None]
+{zeros}    outputs = run(*given_arrays{passes})
+    for number, array in enumerate(outputs):
+        print(f"out{{number}}  {{array.dtype}}{{list(array.shape)}}")
+    if len(sys.argv) > 2:
+        numpy.savez(sys.argv[2], **{{f"out{{number}}": array for number, array in enumerate(outputs)}})
+'''
+
+MEANING = """ The module runs on several devices: start a process for each, and give
+    each what `cupyx.distributed.init_process_group(devices, rank)` returned there, and its own arrays."""
+CONNECTED = "    COMMUNICATOR[:] = [] if communicator is None else [communicator]\n"
+
+ABOUT_ELIDED = """ `elided` has the arrays of the
+    constants that the HLO text leaves out, by their names: see `ELIDED`."""
+TAKES_ELIDED = """\
+    for name, (key, *spec) in ELIDED.items():
+        if elided is None or key not in elided:
+            raise TypeError(f"the HLO text does not have the value of constant {key}: run(*arrays, elided={{{key!r}: ...}})")
+        UPLOADED[name] = upload(elided[key], *spec)
+"""
+READS_ELIDED = """\
+            named = {spec[0]: archive[spec[0]] for spec in ELIDED.values()}
+"""
+ZEROS_FOR_ELIDED = """\
+        named = {spec[0]: numpy.zeros(spec[1], spec[3]) for spec in ELIDED.values()}
+"""
+
+PLAIN = {"upload": "flat_array", "download": "cupy.asnumpy(buffer)"}
+PACKED = {
+    "upload": "packed(numpy, flat_array, PACKED[hlo_type]) if hlo_type in PACKED else flat_array",
+    "download": (
+        "(unpacked(numpy, cupy.asnumpy(buffer), PACKED[hlo_type], numpy.prod(dimensions, dtype=int)) "
+        "if hlo_type in PACKED else cupy.asnumpy(buffer))"
+    ),
+}
+"""What `upload` and `download` have to do where no, and where some elements share bytes."""
+
+RESERVED = frozenset(
+    {
+        *(
+            "hashlib",
+            "os",
+            "pathlib",
+            "cupy",
+            "numpy",
+            "FOLDER",
+            "OPTIONS",
+            "Kernel",
+            "loaded",
+            "constant",
+            "UPLOADED",
+            "upload",
+            "download",
+            "run",
+        ),
+        *("KERNELS", "CONSTANTS", "ELIDED", "INPUTS", "OUTPUTS", "COMMUNICATOR", "PACKED", "state", "Any"),
+        *functions.__all__,
+    }
+)
+"""Names that the driver uses itself."""

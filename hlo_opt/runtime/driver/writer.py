@@ -1,0 +1,377 @@
+"""The text of `driver.py`: a schedule as readable Python that needs only CuPy and NumPy.
+
+Every executed computation becomes a function, every buffer a local name, every launch a line. Names are sanitised and values are written as
+`repr` or hexadecimal bits, so nothing of the HLO text reaches the program as code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hlo_opt.diag import BackendError
+from hlo_opt.ir import ElementType, Literal, Shape
+from hlo_opt.ops.module_devices import WHICH_DEVICE, counts
+from hlo_opt.runtime.calls.collectives import driver_call
+from hlo_opt.runtime.calls.table import texts_of
+from hlo_opt.runtime.driver.names import Namespace
+from hlo_opt.runtime.driver.prelude import (
+    ABOUT_ELIDED,
+    CONNECTED,
+    EPILOGUE,
+    MEANING,
+    PACKED,
+    PLAIN,
+    PRELUDE,
+    READS_ELIDED,
+    RESERVED,
+    TAKES_ELIDED,
+    ZEROS_FOR_ELIDED,
+)
+from hlo_opt.runtime.memory import WORD, Array, held_dtype, raw_dtype, to_memory
+from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
+    Routine,
+    RoutineKey,
+    callees,
+)
+
+_INLINE_BYTES = 128  # longer constants go to constants.npz
+_DEEPEST = 200  # control flow inside control flow; Python stops at about 1,000 nested calls
+_EXCHANGES = frozenset({"exchange_call", "group_exchange_call"})
+
+
+@dataclass
+class Driver:
+    """The program and the arrays of `constants.npz` (empty: no such file)."""
+
+    text: str = ""
+    constants: dict[str, Array] = field(default_factory=dict)
+
+
+def driver_of(schedule: Schedule, files: Mapping[str, str]) -> Driver:
+    """The driver of a schedule; `files` gives the path of each kernel's text by symbol, relative to the driver.
+
+    Raises BackendError, naming the operations, where the driver would need what CuPy does not have, and for control flow nested too deep.
+    """
+    _refuse_what_cupy_lacks(schedule)
+    return _Writer(schedule, files).write()
+
+
+def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
+    lacking: dict[str, list[str]] = {}
+    if _exchanges(schedule):
+        told = {op.instruction for _, op in schedule.ops() if isinstance(op, Constant)}
+        for i in (i for c in schedule.module.computations for i in c.instructions if i.opcode in WHICH_DEVICE):
+            if i not in told:  # a kernel knows of one device only
+                lacking.setdefault(i.opcode, []).append(i.name)
+    for _, op in schedule.ops():
+        if isinstance(op, Call) and op.kind != "empty" and driver_call(op.instruction) is None:
+            lacking.setdefault(op.call, []).append(op.instruction.name)
+    if lacking:
+        listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
+        raise BackendError(
+            f"no driver: neither a kernel nor CuPy computes {listed}",
+            code="HLO530",
+            hint="hlo-opt run --backend cupy evaluates these in NumPy",
+        )
+
+
+def _exchanges(schedule: Schedule) -> bool:
+    """Whether the module's devices exchange anything, so that each runs the driver in a process of its own."""
+    calls = [driver_call(s.instruction) for _, s in schedule.ops() if isinstance(s, Call) and s.kind != "empty"]
+    return any(call is not None and call.function in _EXCHANGES for call in calls)
+
+
+def callees_first(schedule: Schedule) -> list[RoutineKey]:
+    """Routines in the order in which Python must define them. Raises BackendError when control flow nests too deep."""
+    depth: dict[RoutineKey, int] = {}
+    todo: list[tuple[RoutineKey, bool]] = [(next(iter(schedule.routines)), False)]
+    while todo:
+        key, ready = todo.pop()
+        if key in depth:
+            continue
+        called = [c for op in schedule.routines[key].ops for c in callees(op)]
+        if not ready:
+            todo.append((key, True))
+            todo.extend((c, False) for c in reversed(called) if c not in depth)
+            continue
+        depth[key] = 1 + max((depth[c] for c in called), default=0)
+        if depth[key] > _DEEPEST:
+            raise BackendError(f"no driver: control flow nests more than {_DEEPEST} deep", code="HLO531")
+    return list(depth)
+
+
+class _Writer:
+    def __init__(self, schedule: Schedule, files: Mapping[str, str]) -> None:
+        self.schedule = schedule
+        self.files = files
+        self.driver = Driver()
+        self.globals = Namespace(RESERVED)
+        self.functions: dict[RoutineKey, str] = {}
+        self.constants: dict[str, str] = {}
+        self.elided: dict[str, tuple[str, Shape]] = {}
+        self.constant_names: dict[tuple[Literal, tuple[int, ...]], str] = {}
+        self.exchanges = _exchanges(schedule)
+
+    def write(self) -> Driver:
+        keys = callees_first(self.schedule)
+        for key in keys:
+            self.functions[key] = self.globals.take(f"computation_{key.computation.name}")
+        bodies = ["\n".join(self.function(key)) for key in keys]
+        library = "\n\n\n".join(self.library_functions())
+        exchanges = self.exchanges
+        elided = bool(self.elided)
+        bits = {t.name: t.bits for t in self.packed_types()}
+        parts = [
+            PRELUDE.format(
+                module=ascii(self.schedule.module.name),
+                imports="from typing import Any\n" if library else "",
+                **(PACKED if bits else PLAIN),
+            ),
+            f"PACKED = {bits!r}  # bits of an element, for types of which several share a byte of a buffer"
+            if bits
+            else "",
+            "COMMUNICATOR = []" if exchanges else "",
+            library,
+            self.tables(),
+            *bodies,
+            EPILOGUE.format(
+                entry=self.functions[keys[-1]],
+                arguments=(", elided=None" if elided else "") + (", communicator=None" if exchanges else ""),
+                meaning=(ABOUT_ELIDED if elided else "") + (MEANING if exchanges else ""),
+                begins=(TAKES_ELIDED if elided else "") + (CONNECTED if exchanges else ""),
+                passes=", elided=named" if elided else "",
+                named=READS_ELIDED if elided else "",
+                zeros=ZEROS_FOR_ELIDED if elided else "",
+            ),
+        ]
+        self.driver.text = "\n\n\n".join(p.strip("\n") for p in parts if p) + "\n"
+        return self.driver
+
+    def library_functions(self) -> list[str]:
+        """The texts of what the driver needs of `library.functions`."""
+        steps = [s for routine in self.schedule.routines.values() for s in routine.ops]
+        calls = [driver_call(s.instruction) for s in steps if isinstance(s, Call) and s.kind != "empty"]
+        moves = ["logical", "flat"] if any(isinstance(s, Relayout) for s in steps) else []
+        told = [s for s in steps if isinstance(s, Constant) and s.instruction.opcode in WHICH_DEVICE]
+        numbers = ["own_number"] if self.exchanges and told else []
+        packs = ["packed", "unpacked"] if self.packed_types() else []
+        return texts_of(sorted({c.function for c in calls if c is not None}) + moves + numbers + packs)
+
+    def packed_types(self) -> list[ElementType]:
+        """The types of buffers in which several elements share a byte, by name."""
+        shapes = [shape for routine in self.schedule.routines.values() for shape in routine.shapes]
+        return sorted({shape.type for shape in shapes if _shares_bytes(shape)}, key=lambda t: t.name)
+
+    def tables(self) -> str:
+        entry = self.schedule.entry
+        rows = ["KERNELS = {"]
+        for k in self.schedule.kernels:
+            rows.append(
+                f"    {k.symbol!r}: Kernel({self.files[k.symbol]!r}, {k.symbol!r}, {k.launch.grid}, {k.launch.block}),"
+            )
+        rows += ["}", "", "CONSTANTS = {"]
+        rows += [f"    {name!r}: {value}" for name, value in self.constants.items()]
+        rows += ["}", ""]
+        if self.elided:
+            rows.append("ELIDED = {  # constants that the HLO text leaves out: name, then as in INPUTS")
+            rows += [
+                f"    {name!r}: ({origin!a}, *{_described(shape)})," for name, (origin, shape) in self.elided.items()
+            ]
+            rows += ["}", ""]
+        for name, buffers in (("INPUTS", entry.inputs), ("OUTPUTS", entry.results)):
+            rows.append(f"{name} = [  # dimensions, dimension numbers from the fastest varying, stored type, HLO type")
+            rows += [f"    {_described(entry.shapes[b])}," for b in buffers]
+            rows.append("]")
+        return "\n".join(rows)
+
+    def function(self, key: RoutineKey) -> Iterator[str]:
+        routine = self.schedule.routines[key]
+        names = _buffer_names(routine, {*RESERVED, *self.functions.values()})
+        yield f"def {self.functions[key]}({', '.join(names[b] for b in routine.inputs)}):"
+        yield f"    # computation {routine.computation.name!a}"
+        for op in routine.ops:
+            for line in self.lines(routine, op, names):
+                yield f"    {line}"
+        yield f"    return {_tuple(names[b] for b in routine.results)}"
+
+    def lines(self, routine: Routine, op: Op, names: Mapping[int, str]) -> Iterator[str]:
+        inputs, outputs = [names[b] for b in op.inputs], [names[b] for b in op.outputs]
+        match op:
+            case Allocate():
+                yield from (f"{names[b]} = {_empty(routine.shapes[b])}" for b in op.outputs)
+            case Copy():
+                yield f"{outputs[0]} = {inputs[0]}.copy()  # the kernel updates it in place"
+            case Alias(is_view=False):
+                yield f"{outputs[0]} = {inputs[0]}  # nothing else reads it: updated in place"
+            case Launch():
+                yield f"KERNELS[{op.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
+            case Free():
+                yield f"del {', '.join(inputs)}"
+            case Constant() if self.exchanges and op.instruction.opcode in WHICH_DEVICE:
+                is_partition = op.instruction.opcode == "partition-id"
+                yield f"{outputs[0]} = own_number(cupy, {counts(self.schedule.module)[1]}, {is_partition})"
+            case Constant():
+                for literal, b in zip(op.literals, op.outputs, strict=True):
+                    yield f"{names[b]} = constant({self.constant(literal, routine.shapes[b])!r})"
+            case Alias():
+                yield f"{outputs[0]} = {inputs[0]}.view({raw_dtype(held_dtype(routine.shapes[op.outputs[0]])).name!r})"
+            case Relayout():
+                old, new = (routine.shapes[b] for b in (*op.inputs, *op.outputs))
+                array = f"logical({_unpacked(inputs[0], old)}, {old.dimensions!r}, {old.minor_to_major!r})"
+                moved = f"flat(cupy, {array}, {new.minor_to_major!r})"
+                yield f"{outputs[0]} = {_packed(moved, new)}"
+            case Call(kind="empty"):
+                for b, name in zip(op.outputs, outputs, strict=True):
+                    yield f"{name} = {_empty(routine.shapes[b])}"
+            case Call():
+                shapes = routine.shapes
+                given = [_unpacked(name, shapes[b]) for name, b in zip(inputs, op.inputs, strict=True)]
+                yield from self.library(op, given, outputs)
+                for name, b in zip(outputs, op.outputs, strict=True):
+                    if _shares_bytes(shapes[b]):
+                        yield f"{name} = {_packed(name, shapes[b])}"
+            case Loop():
+                state = names[-1 - op.outputs[0]] if op.outputs else "state"
+                for k in op.copied:  # the body updates these in place
+                    inputs[k] = f"{inputs[k]}.copy()"
+                yield f"{state} = {_tuple(inputs)}"
+                yield f"while {self.functions[op.condition]}(*{state})[0].item():"
+                yield f"    {state} = {self.functions[op.body]}(*{state})"
+                if outputs:
+                    yield f"{_tuple(outputs)} = {state}"
+                yield f"del {state}"
+            case Branch():
+                yield from self.branch(routine, op, names, outputs)
+
+    def library(self, op: Call, inputs: list[str], outputs: list[str]) -> Iterator[str]:
+        call = driver_call(op.instruction)
+        assert call is not None, op.instruction.name
+        yield f"{_tuple(outputs)} = {call.function}("
+        yield "    cupy,"
+        yield f"    [{', '.join(inputs)}],"
+        yield "    ["
+        for shape in call.shapes:
+            yield f"        {shape!r},"
+        yield "    ],"
+        for argument in call.arguments:
+            yield f"    {argument!r},"
+        yield ")"
+
+    def branch(self, routine: Routine, op: Branch, names: Mapping[int, str], outputs: list[str]) -> Iterator[str]:
+        target = f"{_tuple(outputs)} = " if outputs else ""
+        calls = [
+            f"{target}{self.functions[c]}({', '.join(names[b] for b in arguments)})"
+            for c, arguments in zip(op.branches, op.arguments, strict=True)
+        ]
+        if op.selector is None:
+            yield calls[0]
+            return
+        selector = names[op.selector]
+        is_pred = routine.shapes[op.selector].type.kind == "pred"
+        for number, call in enumerate(calls):
+            condition = f"{selector}.item()" if is_pred else f"{selector}.item() == {number}"
+            if number == len(calls) - 1:
+                yield "else:" if len(calls) > 1 else "if True:"
+            else:
+                yield f"{'if' if number == 0 else 'elif'} {condition}:"
+            yield f"    {call}"
+
+    def constant(self, literal: Literal, shape: Shape) -> str:
+        """The key of a literal, laid out as the shape, in the driver's table."""
+        key = (literal, shape.minor_to_major)
+        if key in self.constant_names:
+            return self.constant_names[key]
+        name = f"c{len(self.constants) + len(self.elided)}"
+        if not literal.is_known:
+            self.elided[name] = (literal.origin, shape)
+            self.constant_names[key] = name
+            return name
+        value = literal_array(literal)
+        memory = to_memory(value, shape)
+        stored = memory.view(raw_dtype(memory.dtype))
+        first = stored[:1]
+        stored_text: str | None
+        if stored.size and bool((stored.view(np.uint8).reshape(stored.size, -1) == first.view(np.uint8)).all()):
+            stored_text = first.tobytes().hex()
+        elif stored.nbytes <= _INLINE_BYTES:
+            stored_text = stored.tobytes().hex()
+        else:
+            self.driver.constants[name] = stored
+            stored_text = None
+        shown = f"{shape.type} {value.reshape(-1)[0]!s}" if value.size == 1 else f"{value.size} elements"
+        self.constants[name] = f"({stored.dtype.name!r}, {stored.size}, {stored_text!r}),  # {shown}"
+        self.constant_names[key] = name
+        return name
+
+
+def _buffer_names(routine: Routine, reserved: set[str]) -> dict[int, str]:
+    """A local name for each buffer; the state of the loop whose first output is buffer `b` has the number `-1 - b`."""
+    space = Namespace(reserved)
+    names: dict[int, str] = {}
+    for parameter in routine.computation.parameters:
+        leaves = list(parameter.shape.leaves())
+        taken = routine.inputs[len(names) : len(names) + len(leaves)]
+        for number, buffer in enumerate(taken):
+            names[buffer] = space.take(parameter.name if len(leaves) == 1 else f"{parameter.name}_{number}")
+    for op in routine.ops:
+        if isinstance(op, Allocate | Copy | Free) or (isinstance(op, Alias) and not op.is_view):
+            continue  # the launch that follows names its outputs together
+        wish = op.instruction.name
+        for number, buffer in enumerate(op.outputs):
+            names[buffer] = space.take(wish if len(op.outputs) == 1 else f"{wish}_{number}")
+        if isinstance(op, Loop) and op.outputs:
+            names[-1 - op.outputs[0]] = space.take(f"{wish}_state")
+    return names
+
+
+def _tuple(names: Iterator[str] | list[str]) -> str:
+    listed = list(names)
+    return f"({listed[0]},)" if len(listed) == 1 else f"({', '.join(listed)})"
+
+
+def _stored(shape: Shape) -> str:
+    return raw_dtype(shape.type.dtype).name
+
+
+def _shares_bytes(shape: Shape) -> bool:
+    """Whether several elements of a buffer lie in a byte."""
+    return shape.is_array and shape.type.per_byte > 1
+
+
+def _unpacked(text: str, shape: Shape) -> str:
+    """The elements of a buffer as the functions of `library.functions` take them."""
+    return f"unpacked(cupy, {text}, {shape.type.bits}, {shape.element_count})" if _shares_bytes(shape) else text
+
+
+def _packed(text: str, shape: Shape) -> str:
+    """What such a function made, as a buffer."""
+    return f"packed(cupy, {text}, {shape.type.bits})" if _shares_bytes(shape) else text
+
+
+def _empty(shape: Shape) -> str:
+    if _shares_bytes(shape):
+        size = shape.stored_bytes
+        words = f"cupy.empty({-(-size // WORD) * WORD}, 'uint8')"  # in which kernels change single elements
+        return words if size % WORD == 0 else f"{words}[:{size}]"
+    return f"cupy.empty({shape.element_count}, {_stored(shape)!r})" if shape.is_array else "None"
+
+
+def _described(shape: Shape) -> str:
+    if not shape.is_array:
+        return "None"
+    return repr((shape.dimensions, shape.minor_to_major, _stored(shape), shape.type.name))

@@ -1,0 +1,274 @@
+"""A schedule compiled for the host: one call runs stretches, loops and conditionals, and comes back for library calls only."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hlo_opt.diag import BackendError
+from hlo_opt.evaluate.devices import SimulatedDevice, play
+from hlo_opt.evaluate.interpreter import Stopped, endless
+from hlo_opt.evaluate.threads import processors
+from hlo_opt.ir import Shape
+from hlo_opt.ops.module_devices import WHICH_DEVICE, counts, exchanges
+from hlo_opt.runtime.host.library import Form, HostLibrary, load
+from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
+from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule import Schedule, literal_array, told_array
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
+from hlo_opt.runtime.schedule.ops import Relayout
+
+_FINE, _CALL, _FIBRES, _STEPS, _MEMORY, _PAUSE = range(6)
+_NEW, _GO_ON = 0, -1
+_ALONE = -1
+
+
+class _Routine(ctypes.Structure):
+    _fields_: ClassVar[list[tuple[str, Any]]] = [
+        ("words", ctypes.c_void_p),
+        ("buffers", ctypes.c_longlong),
+        ("slots", ctypes.c_longlong),
+    ]
+
+
+class _Program(ctypes.Structure):
+    _fields_: ClassVar[list[tuple[str, Any]]] = [
+        ("routines", ctypes.c_void_p),
+        ("launchers", ctypes.c_void_p),
+        ("timings", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),
+        ("most_steps", ctypes.c_longlong),
+        ("processors", ctypes.c_int),
+        ("launches", ctypes.c_longlong),
+        ("steps", ctypes.c_longlong),
+        ("at_instruction", ctypes.c_longlong),
+        ("at_iterations", ctypes.c_longlong),
+        ("at_slots", ctypes.c_void_p),
+        ("depth", ctypes.c_longlong),
+    ]
+
+
+@cache
+def _runner() -> Any:
+    folder = resources.files("hlo_opt.runtime.host")
+    product = folder.joinpath("host_product.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
+    text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8").replace("HLO_PRODUCT\n", product)
+    run = load([text], ("-pthread", "-ffp-contract=fast")).hlo_run
+    run.restype = ctypes.c_int
+    pointer = ctypes.c_void_p
+    run.argtypes = [pointer, ctypes.c_longlong, pointer, pointer, pointer, pointer]
+    return run
+
+
+class HostProgram:
+    """Runs a schedule; the same face as `Executor`.
+
+    launches  kernel launches of the last run, on all its devices
+    """
+
+    def __init__(
+        self, schedule: Schedule, reference: Reference, max_steps: int | None = None, form: Form = "lanes"
+    ) -> None:
+        """`max_steps` as for `Executor`. Raises BackendError as `HostLibrary`."""
+        self.schedule = schedule
+        self.launches = 0
+        self.devices = 1
+        """Devices of the last run."""
+        self._reference = reference
+        self._most_steps = -1 if max_steps is None else max_steps
+        self._library = HostLibrary(schedule.kernels, form=form)
+        self._program = words_of(schedule, spread=form == "lanes")
+        self._constants: list[Array] | None = None
+        self._kept: dict[int, _Run] = {}
+        self._timings = np.zeros((max(1, len(schedule.kernels)), 2), np.int64)
+        self._words = [np.array(r.words, np.int64) for r in self._program.routines]
+        self._launchers = np.array([self._library.address(k) for k in schedule.kernels] or [0], np.uint64)
+        self._routines = (_Routine * len(self._words))(
+            *(
+                _Routine(w.ctypes.data, r.buffers, r.slots)
+                for w, r in zip(self._words, self._program.routines, strict=True)
+            )
+        )
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that the last run held on all its devices: `buffers` (all intermediate values, in one block per device), `constants` (which they share), `inputs` and `outputs`; `peak`
+        is their sum."""
+        entry = self.schedule.entry
+        sizes = {
+            "buffers": self.devices * self._program.routines[0].bytes,
+            "constants": sum(buffer_bytes(shape) for _, _, shape in self._program.constants),
+            "inputs": self.devices * sum(buffer_bytes(entry.shapes[b]) for b in entry.inputs),
+            "outputs": self.devices * sum(buffer_bytes(entry.shapes[b]) for b in entry.results),
+        }
+        return {**sizes, "peak": sum(sizes.values())}
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
+        run = self._taken(None)
+        try:
+            return run(inputs)
+        finally:
+            self.launches, self.devices = run.program.launches, 1
+            self._kept[_ALONE] = run
+
+    def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """What `run` gives on every device of the module for its inputs. Raises what `play` raises."""
+        launches = 0
+
+        def work(device: SimulatedDevice) -> list[Array]:
+            nonlocal launches
+            device.player = run = self._taken(device)
+            try:
+                return run(inputs[device.number])
+            finally:
+                launches += run.program.launches
+                self._kept[device.number] = run
+
+        try:
+            return play(self.schedule.module, work)
+        finally:
+            self.launches, self.devices = launches, math.prod(counts(self.schedule.module))
+
+    def _taken(self, device: SimulatedDevice | None) -> _Run:
+        """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its own."""
+        if self._constants is None:
+            self._constants = [_held(literal_array(value), shape) for _, value, shape in self._program.constants]
+        run = self._kept.pop(_ALONE if device is None else device.number, None) or _Run(self)
+        run.play(device)
+        return run
+
+
+class _Run:
+    """Memory for one run at a time, on one device. Once `stopped` is set, a run that pauses ends."""
+
+    def __init__(self, owner: HostProgram) -> None:
+        words: ProgramWords = owner._program
+        entry: RoutineWords = words.routines[0]
+        self.owner = owner
+        assert owner._constants is not None
+        self.constants = np.array([a.ctypes.data for a in owner._constants] or [0], np.uint64)
+        self.arena = np.empty(entry.bytes + 64, np.uint8)
+        self.base = -(-self.arena.ctypes.data // 64) * 64
+        self.slots = np.zeros(entry.deepest, np.uint64)
+        self.frames = np.zeros(entry.depth * 8, np.int64)
+        self.scratch = np.zeros(words.pointers, np.uint64)
+        self.program = _Program(
+            ctypes.addressof(owner._routines),
+            owner._launchers.ctypes.data,
+            owner._timings.ctypes.data,
+            self.constants.ctypes.data,
+            owner._most_steps,
+            processors(),
+        )
+        self.wrapped: dict[tuple[int, Shape], Array] = {}
+        self.reference = owner._reference
+        self.numbers: list[Array] = []
+        self.stopped = False
+        self.is_one_of_several = False
+
+    def play(self, device: SimulatedDevice | None) -> None:
+        """Run as this device from now on; None: as one that is alone."""
+        self.stopped = False
+        self.is_one_of_several = device is not None
+        if device is None:
+            return
+        if self.reference is self.owner._reference:
+            self.reference = Reference(self.owner.schedule.module)
+        self.reference.play(device)
+        self.numbers.clear()
+        for k, (op, literal, shape) in enumerate(self.owner._program.constants):
+            if op.instruction.opcode in WHICH_DEVICE:
+                self.numbers.append(_held(told_array(op, literal, device), shape))
+                self.constants[k] = self.numbers[-1].ctypes.data
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        routine = self.owner.schedule.entry
+        given = iter(inputs)
+        held = [_held(next(given), routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.inputs]
+        outputs = [empty_memory(routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.results]
+        for b, array in zip(routine.inputs, held, strict=True):
+            self.slots[b] = 0 if array is None else array.ctypes.data
+        first = self.owner._program.routines[0].buffers
+        for k, array in enumerate(outputs):
+            self.slots[first + k] = 0 if array is None else array.ctypes.data
+        status = self._go(_NEW)
+        while status in (_CALL, _PAUSE):
+            if status == _CALL:
+                self._call(self.owner._program.calls[self.program.at_instruction], self.program.at_slots or 0)
+            if self.stopped:
+                raise Stopped
+            status = self._go(_GO_ON)
+        self.wrapped.clear()
+        self._check(status)
+        shapes = [routine.shapes[b] for b in routine.results]
+        return [_logical(a, s) for a, s in zip(outputs, shapes, strict=True) if a is not None]
+
+    def _check(self, status: int) -> None:
+        if status == _FIBRES:
+            kernel = self.owner.schedule.kernels[self.program.at_instruction]
+            raise self.owner._library.fault(kernel)
+        if status == _MEMORY:
+            raise BackendError("no memory for a matrix product", code="HLO512")
+        if status == _STEPS:
+            loop = self.owner._program.loops[self.program.at_instruction].instruction
+            raise endless(loop, self.program.at_iterations, self.program.steps, self.owner._most_steps)
+
+    def _go(self, entry: int) -> int:
+        status: int = _runner()(
+            ctypes.byref(self.program),
+            entry,
+            self.slots.ctypes.data,
+            self.base,
+            self.frames.ctypes.data,
+            self.scratch.ctypes.data,
+        )
+        return status
+
+    def _call(self, call: HostCall, slots: int) -> None:
+        highest = max((b for b, _ in (*call.inputs, *call.outputs)), default=0)
+        table = (ctypes.c_uint64 * (highest + 1)).from_address(slots)
+        arrays = [from_memory(self._at(table[b], s), s) if s.is_array else None for b, s in call.inputs]
+        if self.is_one_of_several and exchanges(
+            call.op.instruction
+        ):  # others read them when this memory holds something else
+            arrays = [None if a is None else a.copy() for a in arrays]
+        if isinstance(call.op, Relayout):
+            results: list[Array | None] = list(arrays)
+        else:
+            results = self.reference.leaves_of(call.op.instruction, arrays)
+        for (b, shape), result in zip(call.outputs, results, strict=True):
+            if result is not None and result.size:
+                memory = self._at(table[b], shape)
+                if shape.type.per_byte > 1:
+                    np.copyto(memory, to_memory(result, shape))
+                else:
+                    np.copyto(logical(memory, shape), result)
+
+    def _at(self, address: int, shape: Shape) -> Array:
+        """The buffer at an address."""
+        found = self.wrapped.get((address, shape))
+        if found is None:
+            size = buffer_bytes(shape)
+            memory = memoryview((ctypes.c_uint8 * size).from_address(address) if size else bytearray()).cast("B")
+            found = self.wrapped[address, shape] = (
+                np.frombuffer(memory, held_dtype(shape)) if size else empty_memory(shape)
+            )
+        return found
+
+
+def _held(array: Array, shape: Shape) -> Array:
+    """The array as a buffer: flat, at a multiple of its element's size."""
+    found = to_memory(array, shape)
+    return found if found.flags.aligned else found.copy()
+
+
+def _logical(memory: Array, shape: Shape) -> Array:
+    return np.ascontiguousarray(from_memory(memory, shape)).reshape(shape.dimensions)

@@ -1,0 +1,299 @@
+"""A schedule as the words that `host_runtime.cpp` runs, with a place for every buffer.
+
+Every routine gets a table of slots (one pointer per buffer, then scratch pointers of its loops, then the places that its caller wants the results in) and a piece of
+memory in which the buffers of its own lie; a callee's piece lies in its caller's. What a routine returns is made where the caller wants it, unless it is
+no value of its own (a parameter, a constant, the same value twice): then it is copied.
+
+Loops: a leaf of the state that the body hands on unchanged stays where it is. One that a kernel of the body updates in place is copied once, before the loop.
+Any other goes back and forth between two places. Both lie where the loop got them, if nothing else needs that memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from hlo_opt.codegen.lanes import may_spread
+from hlo_opt.ir import Literal, Shape
+from hlo_opt.runtime.schedule import Schedule
+from hlo_opt.runtime.schedule.arena import Arena
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, callees_first, lifetimes
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
+    Routine,
+    RoutineKey,
+    callees,
+)
+
+
+class Operation(IntEnum):
+    """What a word asks for; `host_runtime.cpp` has the same."""
+
+    KERNEL = 0
+    VIEW = 1
+    COPY = 2
+    LIBRARY = 3
+    WHILE = 4
+    BRANCH = 5
+    RETURN = 6
+    PRODUCT = 7
+
+
+class Mode(IntEnum):
+    """Where a loop keeps a leaf of its state."""
+
+    SWAP = 0
+    SAME = 1
+    IN_PLACE = 2
+
+
+@dataclass(frozen=True)
+class RoutineWords:
+    """A routine, ready to run.
+
+    buffers  slots of buffers and scratch pointers; the destinations of results lie behind them
+    slots    all slots of a frame
+    deepest  slots of this frame and of all that it calls
+    depth    frames, itself included
+    bytes    the memory of its own buffers and of what it calls
+    """
+
+    words: tuple[int, ...]
+    buffers: int
+    slots: int
+    deepest: int
+    depth: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """What Python does for a routine: a library call, or elements moved to another layout. Buffers are slots."""
+
+    op: Call | Relayout
+    inputs: tuple[tuple[int, Shape], ...]
+    outputs: tuple[tuple[int, Shape], ...]
+
+
+@dataclass
+class ProgramWords:
+    """A whole schedule; `routines[0]` is the entry. `loops` are the steps that `at_instruction` counts; `pointers` the most that a kernel takes.
+    `spread`: several processors may run blocks of a launch."""
+
+    routines: list[RoutineWords] = field(default_factory=list)
+    calls: list[HostCall] = field(default_factory=list)
+    constants: list[tuple[Constant, Literal, Shape]] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    pointers: int = 1
+    spread: bool = True
+
+
+def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
+    """The words of a schedule. `spread`: several processors may run blocks of a launch."""
+    order = callees_first(schedule.routines)
+    entry = next(iter(schedule.routines))
+    numbers = {key: len(order) - 1 - position for position, key in enumerate(order)}
+    assert numbers[entry] == 0
+    program = ProgramWords(spread=spread)
+    launchers = {kernel.symbol: number for number, kernel in enumerate(schedule.kernels)}
+    done: dict[RoutineKey, RoutineWords] = {}
+    for key in order:
+        done[key] = _Writer(schedule.routines[key], program, launchers, numbers, done).write()
+    program.routines = [done[key] for key in reversed(order)]
+    return program
+
+
+def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+    """Rows, columns, terms, and strides in elements of a product of two f32 matrices: left by row and by term, right by term and by column, result by row and by
+    column. None for other steps."""
+    i = op.instruction
+    if i.opcode != "dot" or len(op.inputs) != 2 or len(op.outputs) != 1:
+        return None
+    left, right, result = (shapes[b] for b in (*op.inputs, *op.outputs))
+    sums = (i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims"))
+    if any(s.rank != 2 or s.type.name != "f32" or not s.element_count for s in (left, right, result)):
+        return None
+    if any(len(s) != 1 for s in sums):
+        return None
+    (across,), (down,) = sums
+    (l0, l1), (r0, r1), (o0, o1) = left.strides, right.strides, result.strides
+    left_row, left_term = (l0, l1) if across == 1 else (l1, l0)
+    right_term, right_column = (r0, r1) if down == 0 else (r1, r0)
+    sizes = (*result.dimensions, left.dimensions[across])
+    return (*sizes, left_row, left_term, right_term, right_column, o0, o1)
+
+
+class _Writer:
+    """Writes one routine."""
+
+    def __init__(
+        self,
+        routine: Routine,
+        program: ProgramWords,
+        launchers: Mapping[str, int],
+        numbers: Mapping[RoutineKey, int],
+        done: Mapping[RoutineKey, RoutineWords],
+    ) -> None:
+        self.routine, self.program, self.shapes = routine, program, routine.shapes
+        self.launchers, self.numbers, self.done = launchers, numbers, done
+        self.lives = lifetimes(routine.ops, routine.shapes)
+        self.arena = Arena()
+        self.places: dict[int, int] = {}
+        """Offsets, by slot, of what lies in this routine's memory."""
+        self.slots = len(self.shapes)
+        self.known: list[tuple[int, int]] = []
+        self.targets: dict[int, int] = {}
+        self.words: list[int] = []
+        self.borrowed: list[int] = []
+        """Offsets of the operation at hand, given back after it."""
+        self.deepest = self.depth = 0
+
+    # ---- slots and places
+
+    def slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def scratch(self, count: int) -> int:
+        """An offset for the length of one operation."""
+        offset = self.arena.take(count)
+        self.borrowed.append(offset)
+        return offset
+
+    def place(self, buffer: int) -> None:
+        """Give a buffer that gets memory its place: the caller's where it is a result, else in this routine's memory."""
+        if buffer not in self.targets and self.shapes[buffer].is_array:
+            offset = self.places[buffer] = self.arena.take(buffer_bytes(self.shapes[buffer]))
+            self.known.append((buffer, offset))
+
+    # ---- the routine
+
+    def write(self) -> RoutineWords:
+        routine = self.routine
+        own = {b for made in self.lives.made for b in made}
+        for k, b in enumerate(routine.results):
+            root = self.lives.root[b]
+            if root in own and root not in self.targets and buffer_bytes(self.shapes[root]):
+                self.targets[root] = k
+        constants: list[tuple[int, int]] = []
+        for op, made, dead in zip(routine.ops, self.lives.made, self.lives.dead, strict=True):
+            self.borrowed = []
+            if isinstance(op, Constant):
+                for b, literal in zip(op.outputs, op.literals, strict=True):
+                    constants.append((b, len(self.program.constants)))
+                    self.program.constants.append((op, literal, self.shapes[b]))
+            for b in made:
+                self.place(b)
+            self.write_op(op)
+            for offset in self.borrowed:
+                self.arena.give_back(offset)
+            for b in dead:
+                if b in self.places:
+                    self.arena.give_back(self.places[b])
+        self.results()
+        head = [len(self.known), *(w for pair in self.known for w in pair)]
+        head += [len(constants), *(w for pair in constants for w in pair)]
+        head += [len(self.targets), *(w for pair in self.targets.items() for w in pair)]
+        total = self.slots + len(routine.results)
+        words = (*head, *self.words)
+        return RoutineWords(words, self.slots, total, total + self.deepest, 1 + self.depth, self.arena.size)
+
+    def results(self) -> None:
+        copies = []
+        for k, b in enumerate(self.routine.results):
+            size = buffer_bytes(self.shapes[b])
+            if self.targets.get(self.lives.root[b]) != k and k not in self.routine.donated and size:
+                copies += [k, b, size]
+        self.words += [Operation.RETURN, len(copies) // 3, *copies]
+
+    def write_op(self, op: Op) -> None:
+        match op:
+            case Alias():
+                self.words += [Operation.VIEW, op.outputs[0], op.inputs[0]]
+            case Copy():
+                self.words += [Operation.COPY, *op.outputs, *op.inputs, buffer_bytes(self.shapes[op.outputs[0]])]
+            case Launch():
+                self.launch(op)
+            case Relayout():
+                self.call(op)
+            case Call():
+                product = product_of(op, self.shapes)
+                if product is not None:
+                    self.words += [Operation.PRODUCT, *op.inputs, *op.outputs, *product]
+                elif op.kind != "empty":
+                    self.call(op)
+            case Loop():
+                self.loop(op)
+            case Branch():
+                self.branch(op)
+            case Allocate() | Constant() | Free():
+                pass  # places are known before anything runs
+            case _:
+                raise AssertionError(type(op).__name__)
+
+    def launch(self, op: Launch) -> None:
+        kernel = op.kernel
+        if not kernel.launch.grid:
+            return
+        pointers = (*op.inputs, *op.outputs)
+        self.program.pointers = max(self.program.pointers, len(pointers))
+        touched = sum(buffer_bytes(self.shapes[b]) for b in pointers)
+        spread = int(self.program.spread and may_spread(kernel))
+        self.words += [Operation.KERNEL, self.launchers[kernel.symbol], kernel.launch.grid, touched, spread]
+        self.words += [len(pointers), *pointers]
+
+    def call(self, op: Call | Relayout) -> None:
+        inputs = tuple((b, self.shapes[b]) for b in op.inputs)
+        outputs = tuple((b, self.shapes[b]) for b in op.outputs)
+        self.words += [Operation.LIBRARY, len(self.program.calls)]
+        self.program.calls.append(HostCall(op, inputs, outputs))
+
+    def callees_base(self, op: Op) -> int:
+        found = [self.done[k] for k in callees(op)]
+        self.deepest = max(self.deepest, *(r.deepest for r in found))
+        self.depth = max(self.depth, *(r.depth for r in found))
+        return self.scratch(max(r.bytes for r in found))
+
+    def loop(self, op: Loop) -> None:
+        base = self.callees_base(op)
+        predicate = self.slot()
+        self.known.append((predicate, self.scratch(1)))
+        words = [self.numbers[op.condition], self.numbers[op.body], predicate, base, len(self.program.loops)]
+        words.append(len(op.inputs))
+        self.program.loops.append(op)
+        for k in op.owned:
+            self.words += [Operation.VIEW, op.outputs[k], op.inputs[k]]
+        for k, (source, target) in enumerate(zip(op.inputs, op.outputs, strict=True)):
+            size = buffer_bytes(self.shapes[target])
+            mode = Mode.SAME if k in op.unchanged else (Mode.IN_PLACE if k in op.updated else Mode.SWAP)
+            spare = target
+            if mode is Mode.SWAP and size:
+                spare = self.slot()
+                self.known.append((spare, self.scratch(size)))
+            words += [source, target, spare, self.slot(), mode, size]
+        self.words += [Operation.WHILE, *words]
+
+    def branch(self, op: Branch) -> None:
+        base = self.callees_base(op)
+        width, signed = 0, 0
+        if op.selector is not None:
+            selector = self.shapes[op.selector].type
+            width = 0 if selector.kind == "pred" else selector.dtype.itemsize
+            signed = int(selector.kind == "signed")
+        tail: list[int] = [len(op.branches)]
+        for key, arguments in zip(op.branches, op.arguments, strict=True):
+            tail += [self.numbers[key], len(arguments), *arguments]
+        head = [-1 if op.selector is None else op.selector, width, signed, base]
+        length = len(head) + 2 + len(op.outputs) + len(tail)
+        self.words += [Operation.BRANCH, *head, length, len(op.outputs), *op.outputs, *tail]

@@ -1,0 +1,146 @@
+"""Factorizations of (batches of) matrices over an array module `xp` that is CuPy (or looks like it). Written as `library.arrays` says.
+
+They are computed in float64 or complex128 and rounded once, as the NumPy meaning is (ops/factorizations_numpy.py and its neighbours). Reflections and
+pivots go column by column, all matrices of a batch together; eigenvalues and singular values are cuSOLVER's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_opt.ops.elimination import eliminated, swapped_order
+from hlo_opt.runtime.library.arrays import flat, logical
+from hlo_opt.runtime.library.linear import cholesky_factors
+
+
+def wide_operand(xp: Any, memory: Any, shape: Any) -> Any:
+    """A copy of the array in a buffer, in the type that factorizations are computed in."""
+    array = logical(memory, shape[2], shape[3])
+    return xp.array(array.astype("complex128" if array.dtype.kind == "c" else "float64"), order="C")
+
+
+def declared(xp: Any, shapes: Any, made: Any) -> Any:
+    """The buffers of the first results in the types that the call declares; what else it declares (workspace) is zero."""
+    found = []
+    for number, shape in enumerate(shapes):
+        if number < len(made):
+            value = made[number]
+            value = value.real if value.dtype.kind == "c" and xp.dtype(shape[1]).kind != "c" else value
+            value = value.astype(shape[1]).reshape(shape[2])
+        else:
+            value = xp.zeros(shape[2], shape[1])
+        found.append(flat(xp, value, shape[3]))
+    return found
+
+
+def hermitian(xp: Any, a: Any, lower: bool) -> Any:
+    """The whole matrices of which one triangle is given; the diagonal is real."""
+    half = xp.tril(a) if lower else xp.conj(xp.swapaxes(xp.triu(a), -1, -2))
+    strict = xp.tril(half, -1)
+    return strict + xp.conj(xp.swapaxes(strict, -1, -2)) + half.real * xp.eye(a.shape[-1])
+
+
+def reflected(xp: Any, a: Any, factor: Any, v: Any) -> Any:
+    """H a for H = I - factor v v^H."""
+    return a - factor[..., None, None] * v[..., :, None] * xp.matmul(xp.conj(v)[..., None, :], a)
+
+
+def geqrf_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+    """A = QR as LAPACK stores it: (R above, below the diagonal the vectors of H = I - factor v v^H with v[0] = 1; the factors)."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    steps = min(a.shape[-2:])
+    factors = xp.zeros((*a.shape[:-2], steps), a.dtype)
+    for k in range(steps):
+        x = a[..., k:, k].copy()
+        alpha = x[..., 0].copy()
+        below = (xp.abs(x[..., 1:]) ** 2).sum(axis=-1)
+        norm = xp.sqrt(xp.abs(alpha) ** 2 + below)
+        still = (below == 0) & (alpha.imag == 0)
+        beta = xp.where(still, alpha.real, xp.where(alpha.real < 0, norm, -norm))
+        factor = xp.where(still, 0, (beta - alpha) / xp.where(still, 1, beta))
+        v = xp.where(still[..., None], 0, x / xp.where(still, 1, alpha - beta)[..., None])
+        v[..., 0] = 1
+        factors[..., k] = factor
+        a[..., k:, k + 1 :] = reflected(xp, a[..., k:, k + 1 :], xp.conj(factor), v)
+        a[..., k, k] = beta
+        a[..., k + 1 :, k] = v[..., 1:]
+    return declared(xp, shapes[1:], [a, factors])
+
+
+def stored_vector(a: Any, k: int) -> Any:
+    """The vector of reflection k."""
+    v = a[..., k:, k].copy()
+    v[..., 0] = 1
+    return v
+
+
+def orgqr_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+    """The first columns of Q, the product of all reflections."""
+    a, factors = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:2], strict=True))
+    q = xp.zeros(a.shape, a.dtype) + xp.eye(*a.shape[-2:])
+    for k in range(factors.shape[-1] - 1, -1, -1):
+        q[..., k:, :] = reflected(xp, q[..., k:, :], factors[..., k], stored_vector(a, k))
+    return declared(xp, shapes[2:], [q])
+
+
+def ormqr_call(xp: Any, buffers: Any, shapes: Any, left: bool, turned: bool) -> Any:
+    """Q C, Q^H C (`turned`), or with Q on the right."""
+    a, factors, c = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:3], strict=True))
+    c = c if left else xp.conj(xp.swapaxes(c, -1, -2)).copy()  # C Q is (Q^H C^H)^H
+    adjoint = turned if left else not turned
+    steps = range(factors.shape[-1])
+    for k in steps if adjoint else reversed(steps):
+        factor = xp.conj(factors[..., k]) if adjoint else factors[..., k]
+        c[..., k:, :] = reflected(xp, c[..., k:, :], factor, stored_vector(a, k))
+    return declared(xp, shapes[3:], [c if left else xp.conj(xp.swapaxes(c, -1, -2))])
+
+
+def getrf_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+    """PA = LU: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    return declared(xp, shapes[1:], eliminated(xp, a.reshape(-1, *a.shape[-2:])))
+
+
+def pivots_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+    """The rows' order after swapping row k with row pivots[k], counted from 0, for each k in turn."""
+    pivots = logical(buffers[0], shapes[0][2], shapes[0][3])
+    order = swapped_order(xp, pivots.reshape(-1, pivots.shape[-1]), shapes[1][2][-1])
+    return declared(xp, shapes[1:], [order])
+
+
+def potrf_call(xp: Any, buffers: Any, shapes: Any, lower: bool, has_workspace: bool) -> Any:
+    """A = L L^H or U^H U: (the factor over the operand's triangle, [workspace,] the first minor that is not positive counted from 1 or 0)."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    matrices = a.reshape(-1, *a.shape[-2:])
+    full = hermitian(xp, matrices, lower)
+    factors = cholesky_factors(xp, full)
+    failed = xp.isnan(factors.real).any(axis=(-1, -2))
+    state = [0] * len(full)
+    for number in [n for n, value in enumerate(failed.tolist()) if value]:
+        minors = range(1, full.shape[-1] + 1)
+        wrong = (
+            m for m in minors if bool(xp.isnan(cholesky_factors(xp, full[number : number + 1, :m, :m]).real).any())
+        )
+        state[number] = next(wrong, full.shape[-1])
+    over = factors + xp.triu(matrices, 1) if lower else xp.conj(xp.swapaxes(factors, -1, -2)) + xp.tril(matrices, -1)
+    made = xp.where(failed[:, None, None], matrices, over)
+    between = [xp.zeros(shapes[2][2], shapes[2][1])] if has_workspace else []
+    return declared(xp, shapes[1:], [made, *between, xp.asarray(state)])
+
+
+def syevd_call(xp: Any, buffers: Any, shapes: Any, lower: bool) -> Any:
+    """(eigenvectors in columns, eigenvalues in rising order, 0)"""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    eigenvalues, vectors = xp.linalg.eigh(a, UPLO="L" if lower else "U")
+    return declared(xp, shapes[1:], [vectors, eigenvalues])
+
+
+def gesvd_call(xp: Any, buffers: Any, shapes: Any, kind: str, is_whole: bool, is_turned: bool) -> Any:
+    """(the operand's memory, singular values, U, V^H or (`kind` is V) V, 0); no vectors where `kind` is empty. `is_turned`: V^H comes before U."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    if not kind:
+        singular = xp.linalg.svd(a, compute_uv=False)
+        return declared(xp, shapes[1:], [a, singular])
+    u, singular, v = xp.linalg.svd(a, full_matrices=is_whole)
+    v = xp.conj(xp.swapaxes(v, -1, -2)) if kind == "V" else v
+    return declared(xp, shapes[1:], [a, singular, *((v, u) if is_turned else (u, v))])

@@ -1,0 +1,166 @@
+"""Library calls on a GPU, over an array module `xp` that is CuPy (or looks like it): all of them, by name.
+
+The text of these functions is also what an emitted driver contains, so they use nothing but their arguments and each other. Buffers are flat and hold raw
+bits where CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_opt.ops.elimination import eliminated, swapped_order
+from hlo_opt.ops.packing import packed, unpacked
+from hlo_opt.runtime.library.arrays import (
+    alone_call,
+    flat,
+    logical,
+    narrowed,
+    operand,
+    rounded_result,
+    widened,
+)
+from hlo_opt.runtime.library.collectives import (
+    delivered,
+    exchange_call,
+    group_exchange_call,
+    own_communicator,
+    own_number,
+)
+from hlo_opt.runtime.library.factorizations import (
+    declared,
+    geqrf_call,
+    gesvd_call,
+    getrf_call,
+    hermitian,
+    orgqr_call,
+    ormqr_call,
+    pivots_call,
+    potrf_call,
+    reflected,
+    stored_vector,
+    syevd_call,
+    wide_operand,
+)
+from hlo_opt.runtime.library.linear import cholesky_call, cholesky_factors, fft_call, triangular_solve_call
+from hlo_opt.runtime.library.order import computed, radix_sort_call, sort_call, sort_fusion_call, sorting_key, top_call
+from hlo_opt.runtime.library.products import (
+    convolution,
+    convolution_call,
+    dot,
+    dot_call,
+    gemm,
+    gemm_call,
+    gemm_operand,
+    matrices,
+    steps_call,
+)
+
+__all__ = [
+    "alone_call",
+    "cholesky_call",
+    "cholesky_factors",
+    "complex_call",
+    "computed",
+    "convolution",
+    "convolution_call",
+    "declared",
+    "delivered",
+    "dot",
+    "dot_call",
+    "eliminated",
+    "exchange_call",
+    "fft_call",
+    "flat",
+    "gemm",
+    "gemm_call",
+    "gemm_operand",
+    "geqrf_call",
+    "gesvd_call",
+    "getrf_call",
+    "group_exchange_call",
+    "hermitian",
+    "logical",
+    "matrices",
+    "narrowed",
+    "operand",
+    "orgqr_call",
+    "ormqr_call",
+    "own_communicator",
+    "own_number",
+    "packed",
+    "pivots_call",
+    "potrf_call",
+    "radix_sort_call",
+    "reflected",
+    "rounded_result",
+    "scatter_call",
+    "sort_call",
+    "sort_fusion_call",
+    "sorting_key",
+    "steps_call",
+    "stored_vector",
+    "swapped_order",
+    "syevd_call",
+    "top_call",
+    "triangular_solve_call",
+    "unpacked",
+    "wide_operand",
+    "widened",
+]
+
+
+def scatter_call(xp: Any, buffers: Any, shapes: Any, dimensions: Any, combine: str, dtype_name: str) -> Any:
+    """`scatter` on buffers, of one operand. `dimensions` are, by operand dimension, (component of the index vector, dimension of the index space,
+    dimension of the updates), each None where there is none; then the vector's dimension in the indices. `combine` is `assign` or a ufunc of `xp`;
+    it works in `dtype_name`. Windows that are not wholly inside change nothing; where several updates meet, the order is any."""
+    source, index_shape, update_shape, result = shapes
+    by_dimension, vector_dim = dimensions
+    values = xp.array(logical(widened(xp, buffers[0], source[0]), source[2], source[3]).astype(dtype_name), order="C")
+    updates = logical(widened(xp, buffers[2], update_shape[0]), update_shape[2], update_shape[3]).astype(dtype_name)
+    indices = logical(buffers[1], index_shape[2], index_shape[3])
+    if indices.dtype.name == "uint64":
+        indices = xp.minimum(indices, xp.uint64(2**63 - 1))
+    indices = indices.astype(xp.int64)
+    if vector_dim == indices.ndim:
+        indices = indices.reshape((*indices.shape, 1))
+    indices = xp.moveaxis(indices, vector_dim, -1)
+    windows = [place for _, _, place in by_dimension if place is not None]
+    batch = [d for d in range(updates.ndim) if d not in windows]
+    updates = updates.transpose([*batch, *windows])
+    space = indices.ndim - 1
+    linear = xp.zeros((1,) * updates.ndim, xp.int64)
+    inside = xp.ones((1,) * updates.ndim, xp.bool_)
+    for d, (component, along, place) in enumerate(by_dimension):
+        at = xp.zeros((1,) * updates.ndim, xp.int64)
+        size = 1 if place is None else updates.shape[space + windows.index(place)]
+        if component is not None:
+            start = indices[..., component].reshape((*indices.shape[:-1], *(1,) * len(windows)))
+            inside = inside & (start >= 0) & (start <= values.shape[d] - size)
+            at = at + start
+        if along is not None:
+            counted = xp.arange(indices.shape[along])
+            at = at + counted.reshape([-1 if k == along else 1 for k in range(updates.ndim)])
+        if place is not None:
+            axis = space + windows.index(place)
+            at = at + xp.arange(size).reshape([-1 if k == axis else 1 for k in range(updates.ndim)])
+        linear = linear * values.shape[d] + at
+    inside = xp.broadcast_to(inside, updates.shape)
+    where, moved = xp.broadcast_to(linear, updates.shape)[inside], updates[inside]
+    values = values.reshape(-1)
+    if combine == "assign":
+        values[where] = moved
+    else:
+        getattr(xp, combine).at(values, where, moved)
+    return [narrowed(xp, flat(xp, values.reshape(source[2]), result[3]), result[0], result[1])]
+
+
+def complex_call(xp: Any, buffers: Any, shapes: Any, function: str) -> Any:
+    """An elementwise operation on buffers, some of them complex; `pair` makes complex numbers of real and imaginary parts."""
+    result = shapes[-1]
+    values = [flat(xp, logical(b, s[2], s[3]), result[3]) for b, s in zip(buffers, shapes, strict=False)]
+    if function == "pair":
+        made = xp.empty(values[0].size, result[1])
+        made.real, made.imag = values
+    else:
+        made = getattr(xp, function)(*values)
+    return [xp.ascontiguousarray(made.astype(result[1], copy=False))]

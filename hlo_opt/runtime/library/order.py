@@ -1,0 +1,106 @@
+"""Sorting on a GPU: CuPy's stable sort of integer keys. Written as `library.arrays` says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_opt.runtime.library.arrays import flat, logical, widened
+
+
+def computed(xp: Any, recipe: Any, arrays: Any) -> Any:
+    """The value of an elementwise function: `recipe` lists (operation, argument, numbers of the earlier values that it takes), the last one counts."""
+    values: list[Any] = []
+    names = {"EQ": "equal", "NE": "not_equal", "LT": "less", "GT": "greater", "LE": "less_equal", "GE": "greater_equal"}
+    for operation, argument, taken in recipe:
+        given = [values[n] for n in taken]
+        if operation == "parameter":
+            values.append(arrays[argument])
+        elif operation == "constant":
+            values.append(
+                xp.asarray(float(argument[1]) if isinstance(argument[1], str) else argument[1]).astype(argument[0])
+            )
+        elif operation == "compare":
+            values.append(getattr(xp, names[argument])(*given))
+        elif operation == "select":
+            values.append(xp.where(*given))
+        elif operation == "view":
+            values.append(xp.ascontiguousarray(given[0]).view(argument).reshape(given[0].shape))
+        elif operation == "convert":
+            values.append(given[0].astype(argument))
+        else:
+            values.append(getattr(xp, operation)(*given))
+    return values[-1]
+
+
+def sorting_key(xp: Any, values: Any, is_total: bool, is_descending: bool) -> Any:
+    """Integers that order as the values do. The total order of floats is -NaN < -inf < ... < -0 < +0 < ... < inf < NaN; else zeros are equal."""
+    if values.dtype.kind == "b":
+        values = values.astype(xp.uint8)
+    if values.dtype.kind == "f":
+        kind = f"int{8 * values.dtype.itemsize}"
+        bits = xp.ascontiguousarray(values).view(kind).reshape(values.shape)
+        least = xp.asarray(-(2 ** (8 * values.dtype.itemsize - 1))).astype(kind)
+        if not is_total:  # by its bits: CuPy's arithmetic takes denormal numbers for zeros
+            bits = xp.where(bits == least, bits.dtype.type(0), bits)
+        values = xp.where(bits < 0, least - bits - bits.dtype.type(1), bits)
+    return ~values if is_descending else values
+
+
+def sort_call(xp: Any, buffers: Any, shapes: Any, axis: int, keys: Any) -> Any:
+    """`sort` on buffers, stable. `keys` are (recipe, whether floats are in total order, whether the largest comes first), the most important first."""
+    half = len(buffers)
+    arrays = [xp.moveaxis(logical(b, s[2], s[3]), axis, -1) for b, s in zip(buffers, shapes[:half], strict=True)]
+    wide = [
+        xp.moveaxis(logical(widened(xp, b, s[0]), s[2], s[3]), axis, -1)
+        for b, s in zip(buffers, shapes[:half], strict=True)
+    ]
+    order = None
+    for recipe, is_total, is_descending in reversed(keys):
+        key = sorting_key(xp, computed(xp, recipe, wide), is_total, is_descending)
+        key = xp.ascontiguousarray(xp.broadcast_to(key, arrays[0].shape))
+        if order is None:
+            order = xp.argsort(key, axis=-1, kind="stable")
+        else:
+            place = xp.argsort(xp.take_along_axis(key, order, axis=-1), axis=-1, kind="stable")
+            order = xp.take_along_axis(order, place, axis=-1)
+    made = [xp.moveaxis(xp.take_along_axis(a, order, axis=-1), -1, axis) for a in arrays]
+    return [flat(xp, a, s[3]) for a, s in zip(made, shapes[half:], strict=True)]
+
+
+def sort_fusion_call(xp: Any, buffers: Any, shapes: Any, sources: Any, axis: int, keys: Any) -> Any:
+    """`sort_call` of some buffers and of numbers that count up. `sources` are, by operand of the sort, the number of a buffer, or (dimension, shape) of an `iota`."""
+    memory, given = [], []
+    for source in sources:
+        if isinstance(source, int):
+            memory.append(buffers[source])
+            given.append(shapes[source])
+            continue
+        dimension, shape = source
+        along = [-1 if d == dimension else 1 for d in range(len(shape[2]))]
+        counted = xp.arange(shape[2][dimension]).astype(shape[1]).reshape(along)
+        memory.append(flat(xp, xp.broadcast_to(counted, shape[2]), shape[3]))
+        given.append(shape)
+    return sort_call(xp, memory, [*given, *shapes[len(buffers) :]], axis, keys)
+
+
+def top_call(xp: Any, buffers: Any, shapes: Any, count: int, is_largest: bool) -> Any:
+    """The `count` largest (or smallest) of the last dimension and their positions; of equal ones the first come first, a NaN above everything."""
+    source, *results = shapes
+    array = logical(buffers[0], source[2], source[3])
+    wide = logical(widened(xp, buffers[0], source[0]), source[2], source[3])
+    key = xp.ascontiguousarray(sorting_key(xp, wide, True, is_largest))
+    order = xp.argsort(key, axis=-1, kind="stable")[..., :count]
+    made = [xp.take_along_axis(array, order, axis=-1), order.astype(results[1][1])]
+    return [flat(xp, a, s[3]) for a, s in zip(made, results, strict=True)]
+
+
+def radix_sort_call(xp: Any, buffers: Any, shapes: Any, is_descending: bool) -> Any:
+    """CUB's radix sort of the first buffer along the last dimension, by its bits but with equal zeros; the others go along. Further results are workspace, zeros."""
+    half = len(buffers)
+    wide = logical(widened(xp, buffers[0], shapes[0][0]), shapes[0][2], shapes[0][3])
+    order = xp.argsort(xp.ascontiguousarray(sorting_key(xp, wide, False, is_descending)), axis=-1, kind="stable")
+    made = [
+        flat(xp, xp.take_along_axis(logical(b, s[2], s[3]), order, axis=-1), r[3])
+        for b, s, r in zip(buffers, shapes[:half], shapes[half:], strict=False)
+    ]
+    return [*made, *(xp.zeros(r[2], r[1]).reshape(-1) for r in shapes[2 * half :])]

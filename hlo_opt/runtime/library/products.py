@@ -1,0 +1,225 @@
+"""Matrix products and convolutions on a GPU: cuBLAS through CuPy. Written as `library.arrays` says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_opt.runtime.library.arrays import flat, logical, narrowed, operand, rounded_result, widened
+
+
+def gemm_operand(xp: Any, array: Any) -> Any:
+    """[batch, rows, columns] as cuBLAS can read it, without a copy where that is possible: (array, is transposed, leading dimension, batch stride)."""
+    size = array.dtype.itemsize
+    batch, rows, columns = array.shape
+    steps = [step // size for step in array.strides]
+    if any(step % size or step < 0 for step in array.strides):
+        steps = [0, 0, 0]
+    row_step = steps[1] if rows > 1 else columns
+    column_step = steps[2] if columns > 1 else 1
+    if column_step == 1 and columns <= row_step < 2**31:
+        return array, False, row_step, steps[0] if batch > 1 else 0
+    column_step = steps[2] if columns > 1 else rows
+    row_step = steps[1] if rows > 1 else 1
+    if row_step == 1 and rows <= column_step < 2**31:
+        return array, True, column_step, steps[0] if batch > 1 else 0
+    return xp.ascontiguousarray(array), False, columns, rows * columns
+
+
+def gemm(xp: Any, left: Any, right: Any, types: Any) -> Any:
+    """[batch, m, k] x [batch, k, n] by one call of cuBLAS, for raw buffers of any type that it has. `types` are the types of operands and result.
+
+    cuBLAS counts columns first, so it computes the transposed product of the transposed operands. Sums of f16 and bf16 are in f32; no TF32.
+    """
+    import numpy
+
+    numbers = {"f32": 0, "f64": 1, "f16": 2, "c64": 4, "c128": 5, "bf16": 14}  # cudaDataType
+    stored = {"f32": "float32", "f64": "float64", "f16": "float16", "c64": "complex64", "c128": "complex128"}
+    double = types[1] in ("f64", "c128")
+    one_type = stored[types[1]] if types[1] in ("c64", "c128") else "float64" if double else "float32"
+    one, zero = numpy.ones(1, one_type), numpy.zeros(1, one_type)
+    (batch, rows, _), columns = left.shape, right.shape[2]
+    made = xp.empty((batch, rows, columns), stored.get(types[1], "uint16"))
+    a, a_turned, a_step, a_batch = gemm_operand(xp, left)
+    b, b_turned, b_step, b_batch = gemm_operand(xp, right)
+    xp.cuda.cublas.gemmStridedBatchedEx(
+        xp.cuda.device.get_cublas_handle(),
+        int(b_turned),
+        int(a_turned),
+        columns,
+        rows,
+        left.shape[2],
+        one.ctypes.data,
+        b.data.ptr,
+        numbers[types[0]],
+        b_step,
+        b_batch,
+        a.data.ptr,
+        numbers[types[0]],
+        a_step,
+        a_batch,
+        zero.ctypes.data,
+        made.data.ptr,
+        numbers[types[1]],
+        columns,
+        rows * columns,
+        batch,
+        70 if double else 68,  # CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F
+        -1,  # CUBLAS_GEMM_DEFAULT
+    )
+    return made
+
+
+def matrices(lhs: Any, rhs: Any, batch: Any, contracting: Any) -> Any:
+    """Both operands of a dot as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
+    (lhs_batch, rhs_batch), (lhs_sum, rhs_sum) = batch, contracting
+    lhs_free = [d for d in range(lhs.ndim) if d not in lhs_batch and d not in lhs_sum]
+    rhs_free = [d for d in range(rhs.ndim) if d not in rhs_batch and d not in rhs_sum]
+    sizes = [1, 1, 1, 1]
+    for place, (array, dims) in enumerate(((lhs, lhs_batch), (lhs, lhs_free), (lhs, lhs_sum), (rhs, rhs_free))):
+        for d in dims:
+            sizes[place] *= array.shape[d]
+    left = lhs.transpose([*lhs_batch, *lhs_free, *lhs_sum]).reshape(sizes[0], sizes[1], sizes[2])
+    right = rhs.transpose([*rhs_batch, *rhs_sum, *rhs_free]).reshape(sizes[0], sizes[2], sizes[3])
+    dimensions = [*(lhs.shape[d] for d in (*lhs_batch, *lhs_free)), *(rhs.shape[d] for d in rhs_free)]
+    return left, right, dimensions
+
+
+def dot(xp: Any, lhs: Any, rhs: Any, batch: Any, contracting: Any, dtype_name: str) -> Any:
+    """HLO's dot: batch dimensions, then the others of the left, then of the right. Operands are converted to `dtype_name`, which accumulates."""
+    left, right, dimensions = matrices(lhs, rhs, batch, contracting)
+    if 0 in (*left.shape, *right.shape):
+        return xp.zeros(dimensions, dtype_name)
+    product = xp.matmul(left.astype(dtype_name, copy=False), right.astype(dtype_name, copy=False))
+    return product.reshape(dimensions)
+
+
+def gemm_call(xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any) -> Any:
+    """`dot` on buffers of types that cuBLAS multiplies as they are."""
+    left, right, result = shapes
+    lhs = logical(buffers[0], left[2], left[3])
+    rhs = logical(buffers[1], right[2], right[3])
+    a, b, dimensions = matrices(lhs, rhs, batch, contracting)
+    if 0 in (*a.shape, *b.shape):
+        return [xp.zeros(result[2], result[1]).reshape(-1)]
+    product = gemm(xp, a, b, (left[0], result[0])).reshape(dimensions)
+    return [flat(xp, product, result[3])]
+
+
+def dot_call(
+    xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any, dtype_name: str, tables: Any = ("", "", "")
+) -> Any:
+    """`dot` on buffers of any types, computed in `dtype_name`. `tables` are as `operand` and, the last one, as `rounded_result` takes them."""
+    left, right, result = shapes
+    lhs, rhs = operand(xp, buffers[0], left, tables[0]), operand(xp, buffers[1], right, tables[1])
+    product = dot(xp, lhs, rhs, batch, contracting, dtype_name)
+    return [rounded_result(xp, product, result, tables[2])]
+
+
+def convolution_call(
+    xp: Any,
+    buffers: Any,
+    shapes: Any,
+    positions: Any,
+    window: Any,
+    groups: Any,
+    dtype_name: str,
+    tables: Any = ("", "", ""),
+) -> Any:
+    """`convolution` on buffers, computed in `dtype_name`; `tables` are as `dot_call` takes them, the other arguments as `convolution` does."""
+    source, weights, result = shapes
+    value, kernel = operand(xp, buffers[0], source, tables[0]), operand(xp, buffers[1], weights, tables[1])
+    made = convolution(xp, value, kernel, result[2], positions, window, groups, dtype_name)
+    return [rounded_result(xp, made, result, tables[2])]
+
+
+def convolution(
+    xp: Any, value: Any, kernel: Any, dimensions: Any, positions: Any, window: Any, groups: Any, dtype_name: str
+) -> Any:
+    """HLO's convolution, whose result has these dimensions: the windows are laid out next to each other, and one matrix product per group does the rest.
+
+    positions  for input, kernel and output: (batch or output feature, feature, spatial dimensions)
+    window     per spatial dimension: (size, stride, low padding, high padding, dilation of the input, dilation of the window, reversed)
+    groups     feature groups, batch groups
+    """
+    dtype = xp.dtype(dtype_name)
+    value = value.transpose([positions[0][0], positions[0][1], *positions[0][2]]).astype(dtype)
+    kernel = kernel.transpose([positions[1][0], positions[1][1], *positions[1][2]]).astype(dtype)
+    for k, w in enumerate(window):
+        if w[6]:
+            kernel = xp.flip(kernel, 2 + k)
+    sizes = list(value.shape)
+    taken, to = [slice(None), slice(None)], [slice(None), slice(None)]
+    for k, (_, _, low, high, dilate, _, _) in enumerate(window):
+        size = value.shape[2 + k]
+        sizes[2 + k] = max((size - 1) * dilate + 1 + low + high, 0)
+        first = 0 if low >= 0 else -(low // dilate)
+        start = low + first * dilate
+        count = max(min(size - first, -(-(sizes[2 + k] - start) // dilate)), 0)
+        taken.append(slice(first, first + count))
+        to.append(slice(start, start + count * dilate, dilate))
+    spread = xp.zeros(sizes, dtype)
+    spread[tuple(to)] = value[tuple(taken)]
+    out = [dimensions[d] for d in positions[2][2]]
+    count = max(groups)
+    outputs, features = kernel.shape[0] // count, kernel.shape[1]
+    if groups[1] > 1:
+        spread = spread.reshape([count, sizes[0] // count, features, *sizes[2:]])
+    else:
+        spread = xp.moveaxis(spread.reshape([sizes[0], count, features, *sizes[2:]]), 1, 0)
+    spread = xp.ascontiguousarray(spread)
+    batch = spread.shape[1]
+    steps = spread.strides
+    windows = xp.lib.stride_tricks.as_strided(
+        spread,
+        [count, batch, *out, features, *(w[0] for w in window)],
+        [
+            *steps[:2],
+            *(step * w[1] for step, w in zip(steps[3:], window, strict=True)),
+            steps[2],
+            *(step * w[5] for step, w in zip(steps[3:], window, strict=True)),
+        ],
+    )
+    length, places = features, 1
+    for w, size in zip(window, out, strict=True):
+        length, places = length * w[0], places * size
+    matrix = kernel.reshape(count, outputs, length).transpose(0, 2, 1)
+    made = xp.empty((count, batch, places, outputs), dtype)
+    step = max(1, 2**30 // max(1, count * places * length * dtype.itemsize))  # at most 1 GiB of windows at once
+    for at in range(0, batch, step):
+        part = windows[:, at : at + step]
+        laid = part.reshape(count, part.shape[1] * places, length)
+        made[:, at : at + step] = xp.matmul(laid, matrix).reshape(count, part.shape[1], places, outputs)
+    made = made.transpose(1, 0, 3, 2).reshape([batch, count * outputs, *out])
+    order = [positions[2][0], positions[2][1], *positions[2][2]]
+    return made.transpose([order.index(d) for d in range(len(order))])
+
+
+def steps_call(xp: Any, buffers: Any, shapes: Any, steps: Any, results: Any) -> Any:
+    """What a library call means, operation by operation: each of `steps` is (operation, arguments, numbers of the values that it takes), the first values
+    are the operands; `results` are numbers of values. bf16 is computed in float32 and rounded where the steps say `narrow`."""
+    values: list[Any] = []
+    given = iter(shapes)
+    for memory in buffers:
+        shape = next(given)
+        values.append(logical(widened(xp, memory, shape[0]), shape[2], shape[3]))
+    for operation, arguments, taken in steps:
+        parts = [values[n] for n in taken]
+        if operation == "constant":
+            values.append(xp.asarray(float(arguments[1])).astype(arguments[0]))
+        elif operation == "broadcast":
+            spread = [1] * len(arguments[1])
+            for place, d in enumerate(arguments[0]):
+                spread[d] = parts[0].shape[place]
+            values.append(xp.broadcast_to(parts[0].reshape(spread), arguments[1]))
+        elif operation == "convolution":
+            values.append(convolution(xp, *parts, *arguments))
+        elif operation == "narrow":
+            values.append(widened(xp, narrowed(xp, parts[0], "bf16", "uint16"), "bf16"))
+        elif operation in ("astype", "reshape", "transpose"):
+            values.append(getattr(parts[0], operation)(*arguments))
+        elif operation == "logistic":
+            values.append(1 / (1 + xp.exp(-parts[0])))
+        else:
+            values.append(getattr(xp, operation)(*parts))
+    made = [(values[n], shape) for n, shape in zip(results, given, strict=True)]
+    return [narrowed(xp, flat(xp, value, s[3]), s[0], s[1]) for value, s in made]

@@ -1,0 +1,262 @@
+"""Where the time of a run goes: each launch and library call timed, as a Chrome/Perfetto trace and by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.analysis.traffic import bytes_accessed
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir import Instruction, Module, Shape
+from hlo_opt.runtime.executable import entry_inputs
+from hlo_opt.runtime.measure.clock import Clock, clock_of
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.schedule.device import Device
+from hlo_opt.runtime.schedule.executor import Executor
+from hlo_opt.runtime.schedule.ops import Call, Launch
+from hlo_opt.text.frames import source_location
+
+MOST_EVENTS = 200_000
+"""Launches that a trace holds; later ones run, but are not timed."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A launch or call: microseconds from the start of the run, and how many it took. `count` is how many bytes it reads and writes, `source` the Python line
+    of the instruction. Where several instructions share a kernel (`sharing` of them), the first stands for all."""
+
+    name: str
+    kind: str
+    instruction: str
+    start: float
+    duration: float
+    count: float
+    source: str = ""
+    sharing: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """All launches of a kernel (or calls of a library operation): times in microseconds, bytes of all of them together; the first of its instructions, how
+    many others there are, and its Python line."""
+
+    name: str
+    kind: str
+    instruction: str
+    others: int
+    source: str
+    launches: int
+    microseconds: float
+    count: float
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second."""
+        return self.count / (self.microseconds * 1e-6) if self.microseconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profiled run.
+
+    copy_bandwidth  bytes per second that a plain copy of a large array reads and writes on the device
+    left_out        launches beyond `MOST_EVENTS`
+    """
+
+    module: str
+    backend: str
+    device: str
+    copy_bandwidth: float
+    events: tuple[Event, ...]
+    left_out: int = 0
+
+    @property
+    def microseconds(self) -> float:
+        """From the start of the first event to the end of the last."""
+        return max((e.start + e.duration for e in self.events), default=0.0)
+
+    def rows(self) -> list[Row]:
+        """By kernel, the one that takes longest first."""
+        found: dict[tuple[str, str], list[Event]] = {}
+        for event in self.events:
+            found.setdefault((event.name, event.kind), []).append(event)
+        rows = [
+            Row(
+                name,
+                kind,
+                events[0].instruction,
+                max(events[0].sharing, len({e.instruction for e in events})) - 1,
+                events[0].source,
+                len(events),
+                sum(e.duration for e in events),
+                sum(e.count for e in events),
+            )
+            for (name, kind), events in found.items()
+        ]
+        return sorted(rows, key=lambda row: (-row.microseconds, row.name))
+
+    def share(self, row: Row) -> float:
+        """Achieved bandwidth as a part of the copy bandwidth."""
+        return row.bandwidth / self.copy_bandwidth if self.copy_bandwidth else 0.0
+
+    def trace(self) -> dict[str, Any]:
+        """The trace-event format that chrome://tracing and ui.perfetto.dev read; names are JSON strings, whatever the dump calls itself."""
+        tracks = {"kernel": 1, "library": 2}
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": f"{self.module} on {self.device}"}}
+        ]
+        for kind, track in tracks.items():
+            events.append({"ph": "M", "pid": 1, "tid": track, "name": "thread_name", "args": {"name": kind}})
+        for e in self.events:
+            arguments = {"instruction": e.instruction, "bytes": e.count}
+            if e.duration > 0:
+                arguments["GB/s"] = round(e.count / e.duration / 1e3, 3)
+            events.append(
+                {
+                    "ph": "X",
+                    "pid": 1,
+                    "tid": tracks[e.kind],
+                    "name": e.name,
+                    "cat": e.kind,
+                    "ts": round(e.start, 3),
+                    "dur": round(e.duration, 3),
+                    "args": arguments,
+                }
+            )
+        rows = [
+            {
+                "name": r.name,
+                "kind": r.kind,
+                "instruction": r.instruction,
+                "other_instructions": r.others,
+                "source": r.source,
+                "launches": r.launches,
+                "microseconds": round(r.microseconds, 3),
+                "bytes": r.count,
+                "gb_per_s": round(r.bandwidth / 1e9, 3),
+                "share_of_copy": round(self.share(r), 4),
+            }
+            for r in self.rows()
+        ]
+        other = {"backend": self.backend, "device": self.device, "copy_gb_per_s": round(self.copy_bandwidth / 1e9, 3)}
+        return {"displayTimeUnit": "ns", "traceEvents": events, "otherData": other, "kernels": rows}
+
+
+class TimedDevice:
+    """A device that marks the time before and after each launch and call of another one."""
+
+    def __init__(self, device: Device, clock: Clock, schedule: Schedule) -> None:
+        self._device = device
+        self._clock = clock
+        self._module = schedule.module
+        self._launched: dict[str, list[Instruction]] = {}
+        self._bytes: dict[Instruction, float] = {}
+        self._taken: list[tuple[str, str, Instruction, Any, Any]] = []
+        self.left_out = 0
+        for _, op in schedule.ops():
+            if isinstance(op, Launch):
+                self._launched.setdefault(op.kernel.symbol, []).append(op.instruction)
+
+    def upload(self, array: Array, shape: Shape) -> Any:
+        return self._device.upload(array, shape)
+
+    def download(self, memory: Any, shape: Shape) -> Array:
+        return self._device.download(memory, shape)
+
+    def allocate(self, shape: Shape) -> Any:
+        return self._device.allocate(shape)
+
+    def copy(self, memory: Any) -> Any:
+        return self._device.copy(memory)
+
+    def view(self, memory: Any, shape: Shape) -> Any:
+        return self._device.view(memory, shape)
+
+    def relayout(self, memory: Any, shape: Shape, target: Shape) -> Any:
+        return self._device.relayout(memory, shape, target)
+
+    def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        before = self._mark()
+        self._device.launch(kernel, inputs, outputs)
+        self._note(kernel.symbol, "kernel", self._launched[kernel.symbol][0], before)
+
+    def call(self, op: Call, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+        before = self._mark()
+        made = self._device.call(op, inputs, shapes)
+        self._note(op.call, "library", op.instruction, before)
+        return made
+
+    def _mark(self) -> Any:
+        if len(self._taken) >= MOST_EVENTS:
+            self.left_out += 1
+            return None
+        return self._clock.mark()
+
+    def _note(self, name: str, kind: str, instruction: Instruction, before: Any) -> None:
+        if before is not None:
+            self._taken.append((name, kind, instruction, before, self._clock.mark()))
+
+    def forget(self) -> None:
+        """Start anew."""
+        self._taken.clear()
+        self.left_out = 0
+
+    def events(self, start: Any) -> tuple[Event, ...]:
+        """What was timed, from a mark on."""
+        made = []
+        for name, kind, i, before, after in self._taken:
+            if i not in self._bytes:
+                self._bytes[i] = bytes_accessed(i)
+            first = self._clock.between(start, before)
+            sharing = len(dict.fromkeys(self._launched[name])) if kind == "kernel" else 1
+            took, source = self._clock.between(before, after), line_of(self._module, i)
+            made.append(Event(name, kind, i.name, first, took, self._bytes[i], source, sharing))
+        return tuple(made)
+
+
+def line_of(module: Module, instruction: Instruction) -> str:
+    """The Python line of an instruction; of a fusion that has none, that of what it computes last. Empty where the dump does not say."""
+    while not (found := source_location(module, instruction)) and instruction.opcode == "fusion":
+        instruction = instruction.called_by("calls").root
+        if instruction.opcode == "tuple" and instruction.operands:
+            instruction = instruction.operands[0]
+    return found
+
+
+def _device(schedule: Schedule, backend: str) -> Device:
+    if backend == "cupy":
+        from hlo_opt.runtime.cupy.device import CupyDevice
+
+        return CupyDevice(schedule)
+    from hlo_opt.runtime.host.device import HostDevice
+    from hlo_opt.runtime.host.library import HostLibrary
+
+    return HostDevice(HostLibrary(schedule.kernels), Reference(schedule.module))
+
+
+def profile(
+    module: Module, backend: str, inputs: Sequence[Sequence[Any]], *, max_steps: int | None = None
+) -> tuple[list[list[Array]], Profile]:
+    """The outputs of a module on each of its devices and where the time went: one run to warm up, one that is timed. `backend` is `host` or `cupy`; `inputs` are per device.
+
+    Raises what `compile` raises.
+    """
+    schedule = build_schedule(module)
+    clock = clock_of(backend)
+    device = TimedDevice(_device(schedule, backend), clock, schedule)
+    executor = Executor(schedule, device, max_steps)
+    memory = [executor.upload(entry_inputs(module, own)) for own in inputs]
+
+    def run() -> list[list[Any]]:
+        return [executor.run_resident(memory[0])] if len(memory) == 1 else executor.run_devices_resident(memory)
+
+    run()
+    device.forget()
+    start = clock.mark()
+    outputs = [executor.outputs(results) for results in run()]
+    events = device.events(start)
+    found = Profile(module.name, backend, clock.device, clock.copy_bandwidth(), events, device.left_out)
+    return outputs, found

@@ -1,0 +1,369 @@
+"""Runs a schedule on a device, operation by operation. Control flow is an explicit stack, so that no input decides how deep Python recurses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from hlo_opt.analysis.loops import derived_trip_count
+from hlo_opt.evaluate.devices import SimulatedDevice, play
+from hlo_opt.evaluate.interpreter import Stopped, endless
+from hlo_opt.ir import Shape
+from hlo_opt.ops.module_devices import WHICH_DEVICE, exchanges
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule import Schedule, told_array
+from hlo_opt.runtime.schedule.device import Device, Memory
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
+    Routine,
+)
+from hlo_opt.runtime.schedule.stretch import Stretch
+
+
+class Loops(Protocol):
+    """Runs whole loops faster than operation by operation, where it can."""
+
+    def begin(self) -> None:
+        """A run starts."""
+        ...
+
+    def run(
+        self,
+        op: Loop,
+        state: Sequence[Memory],
+        trips: int | None,
+        constants: Callable[[Constant, Sequence[Shape]], list[Memory]],
+        count: Callable[[int], None],
+    ) -> tuple[list[Memory], int] | None:
+        """The final state and the number of launches, or None. `trips` is the number of iterations where it is known; `count` gets how many are done before each one,
+        and may raise."""
+        ...
+
+
+class Stretches(Protocol):
+    """Runs stretches of kernels faster than one by one, where it can."""
+
+    def begin(self) -> None:
+        """A run starts."""
+        ...
+
+    def of(self, routine: Routine) -> Mapping[int, Stretch]:
+        """The stretches of a routine, by the position at which they start."""
+        ...
+
+    def run(self, stretch: Stretch, memory: list[Memory]) -> bool:
+        """Start its launches, on the buffers of a routine that runs, constants included; False where they must run one by one."""
+        ...
+
+
+_NO_STRETCHES: Mapping[int, Stretch] = {}
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A running routine. `waiting` is the control flow whose callee runs now; `state` that loop's values, `iterations` how often its body has run,
+    `unread` how often it runs on before its predicate is looked at."""
+
+    routine: Routine
+    memory: list[Memory]
+    stretches: Mapping[int, Stretch] = field(default_factory=dict)
+    position: int = 0
+    waiting: Op | None = None
+    state: list[Memory] | None = None
+    in_condition: bool = False
+    iterations: int = 0
+    unread: int = 0
+
+
+class Executor:
+    """Runs a schedule on a device and counts launches. Constants are uploaded once and kept."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        device: Device,
+        max_steps: int | None = None,
+        *,
+        place: SimulatedDevice | None = None,
+        kept: Executor | None = None,
+    ) -> None:
+        """`max_steps` is how many iterations all loops of a run may take together; None: any number. `place` is the device to play, None one that is alone. What `kept` holds
+        for all runs is shared."""
+        self.max_steps = max_steps
+        self.place = place
+        self.stopped = False
+        self._reference = None if place is None else Reference(schedule.module)
+        if place is not None and self._reference is not None:
+            self._reference.play(place)
+        self.steps = 0
+        self.schedule = schedule
+        self.device = device
+        self.launches = 0
+        self.loops: Loops | None = None
+        self.stretches: Stretches | None = None
+        self._do: dict[type[Op], Callable[[_Frame, Any], _Frame | None]] = {
+            Alias: self._alias,
+            Allocate: self._allocate,
+            Branch: self._branch,
+            Call: self._call,
+            Constant: self._constants,
+            Copy: self._copy,
+            Free: self._free,
+            Launch: self._launch,
+            Loop: self._loop,
+            Relayout: self._relayout,
+        }
+        self._constants_of: dict[Constant, list[Memory]] = {} if kept is None else kept._constants_of
+        self._known_trips: dict[Loop, int | None] = {} if kept is None else kept._known_trips
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
+        return self.outputs(self.run_resident(self.upload(inputs)))
+
+    def outputs(self, results: Sequence[Memory]) -> list[Array]:
+        """The arrays in what `run_resident` gave."""
+        entry = self.schedule.entry
+        outputs = [(m, entry.shapes[b]) for m, b in zip(results, entry.results, strict=True)]
+        return [self.device.download(m, s) for m, s in outputs if s.is_array]
+
+    def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """What `run` gives on every device of the module for its inputs. Raises what `play` raises."""
+        results = self.run_devices_resident([self.upload(own) for own in inputs])
+        return [self.outputs(own) for own in results]
+
+    def run_devices_resident(self, memory: Sequence[Sequence[Memory]]) -> list[list[Memory]]:
+        """What `run_devices` does, from buffers to buffers. Launches are those of all devices."""
+        launches = 0
+
+        def work(place: SimulatedDevice) -> list[Memory]:
+            nonlocal launches
+            place.player = player = type(self)(self.schedule, self.device, self.max_steps, place=place, kept=self)
+            try:
+                return player.run_resident(memory[place.number])
+            finally:
+                launches += player.launches
+
+        try:
+            return play(self.schedule.module, work)
+        finally:
+            self.launches = launches
+
+    def upload(self, inputs: Sequence[Array]) -> list[Memory]:
+        """The entry's flattened parameters as the device holds them."""
+        entry = self.schedule.entry
+        given = iter(inputs)
+        shapes = [entry.shapes[b] for b in entry.inputs]
+        return [self.device.upload(next(given), s) if s.is_array else None for s in shapes]
+
+    def run_resident(self, memory: Sequence[Memory]) -> list[Memory]:
+        """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return."""
+        self.launches = self.steps = 0
+        for faster in (self.loops, self.stretches):
+            if faster is not None:
+                faster.begin()
+        return self._run(self.schedule.entry, memory)
+
+    def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
+        stack = [self._start(entry, inputs)]
+        while True:
+            frame = stack[-1]
+            callee = self._go_on(frame)
+            if callee is not None:
+                stack.append(callee)
+                continue
+            results = [frame.memory[b] for b in frame.routine.results]
+            stack.pop()
+            if not stack:
+                return results
+            if (next_callee := self._returned(stack[-1], frame.routine, results)) is not None:
+                stack.append(next_callee)
+
+    def _start(self, routine: Routine, inputs: Sequence[Memory]) -> _Frame:
+        memory: list[Memory] = [None] * len(routine.shapes)
+        for b, value in zip(routine.inputs, inputs, strict=True):
+            memory[b] = value
+        return _Frame(routine, memory, _NO_STRETCHES if self.stretches is None else self.stretches.of(routine))
+
+    def _go_on(self, frame: _Frame) -> _Frame | None:
+        """Do what comes next; a frame when a routine must run first, None at the end."""
+        ops, do = frame.routine.ops, self._do
+        while frame.position < len(ops):
+            if self.stopped:
+                raise Stopped
+            stretch = frame.stretches.get(frame.position)
+            if stretch is not None and self._stretch(frame, stretch):
+                continue
+            op = ops[frame.position]
+            callee = do[type(op)](frame, op)
+            if callee is not None:
+                return callee
+            frame.position += 1
+        return None
+
+    def _stretch(self, frame: _Frame, stretch: Stretch) -> bool:
+        """Run a stretch at once, if that can be."""
+        assert self.stretches is not None
+        for constant in stretch.constants:
+            self._constants(frame, constant)
+        if not self.stretches.run(stretch, frame.memory):
+            return False
+        self.launches += stretch.launches
+        for op in frame.routine.ops[stretch.first : stretch.last]:
+            if isinstance(op, Free):
+                self._free(frame, op)
+        frame.position = stretch.last
+        return True
+
+    # ---- operations: each gives the frame of a routine that must run first, or None
+
+    def _allocate(self, frame: _Frame, op: Allocate) -> None:
+        for b in op.outputs:
+            frame.memory[b] = self.device.allocate(frame.routine.shapes[b])
+
+    def _copy(self, frame: _Frame, op: Copy) -> None:
+        frame.memory[op.outputs[0]] = self.device.copy(frame.memory[op.inputs[0]])
+
+    def _alias(self, frame: _Frame, op: Alias) -> None:
+        memory, output = frame.memory[op.inputs[0]], op.outputs[0]
+        frame.memory[output] = self.device.view(memory, frame.routine.shapes[output]) if op.is_view else memory
+
+    def _relayout(self, frame: _Frame, op: Relayout) -> None:
+        source, target = op.inputs[0], op.outputs[0]
+        shapes = frame.routine.shapes
+        frame.memory[target] = self.device.relayout(frame.memory[source], shapes[source], shapes[target])
+
+    def _constants(self, frame: _Frame, op: Constant) -> None:
+        for b, value in zip(op.outputs, self._constant(op, frame.routine.shapes), strict=True):
+            frame.memory[b] = value
+
+    def _launch(self, frame: _Frame, op: Launch) -> None:
+        memory = frame.memory
+        self.device.launch(op.kernel, [memory[b] for b in op.inputs], [memory[b] for b in op.outputs])
+        self.launches += 1
+
+    def _free(self, frame: _Frame, op: Free) -> None:
+        for b in op.inputs:
+            frame.memory[b] = None
+
+    def _loop(self, frame: _Frame, op: Loop) -> _Frame | None:
+        state = [frame.memory[b] for b in op.inputs]
+        trips = self._trips(op)
+        if self.loops is not None:
+            done = self.loops.run(op, state, trips, self._constant, partial(self._count, op))
+            if done is not None:
+                results, launches = done
+                self.launches += launches
+                for b, value in zip(op.outputs, results, strict=True):
+                    frame.memory[b] = value
+                return None
+        for k in op.copied:
+            state[k] = self.device.copy(state[k])
+        frame.waiting, frame.state, frame.iterations, frame.unread = op, state, 0, trips or 0
+        return self._again(op, frame, state)
+
+    def _branch(self, frame: _Frame, op: Branch) -> _Frame:
+        frame.waiting = op
+        number = self._chosen(op, frame)
+        arguments = [frame.memory[b] for b in op.arguments[number]]
+        return self._start(self.schedule.routines[op.branches[number]], arguments)
+
+    def _returned(self, frame: _Frame, callee: Routine, results: list[Memory]) -> _Frame | None:
+        """Take a callee's results; a frame when the loop that called it goes on."""
+        op = frame.waiting
+        if isinstance(op, Loop):
+            assert frame.state is not None
+            if not frame.in_condition:
+                frame.state = results
+                return self._again(op, frame, results)
+            if bool(self._scalar(results[0], callee.shapes[callee.results[0]])):
+                self._count(op, frame.iterations)
+                frame.iterations += 1
+                frame.in_condition = False
+                return self._start(self.schedule.routines[op.body], frame.state)
+            results = frame.state
+        assert op is not None
+        for b, value in zip(op.outputs, results, strict=True):
+            frame.memory[b] = value
+        frame.waiting = frame.state = None
+        frame.position += 1
+        return None
+
+    def _again(self, op: Loop, frame: _Frame, state: list[Memory]) -> _Frame:
+        """The next thing that a loop does: the body, while iterations are known to remain, else the condition, whose answer is read."""
+        frame.in_condition = frame.unread <= 0
+        if frame.in_condition:
+            return self._start(self.schedule.routines[op.condition], state)
+        frame.unread -= 1
+        self._count(op, frame.iterations)
+        frame.iterations += 1
+        return self._start(self.schedule.routines[op.body], state)
+
+    def _trips(self, op: Loop) -> int | None:
+        """How often a counted loop's body runs. What a backend config states is no proof and is not believed; the condition has the last word in any case."""
+        if op not in self._known_trips:
+            self._known_trips[op] = derived_trip_count(op.instruction)
+        return self._known_trips[op]
+
+    def _count(self, op: Loop, done: int) -> None:
+        """Before an iteration of a loop that has done so many. Raises EvaluationError (HLO402) where all loops together have had their share."""
+        if self.max_steps is not None and self.steps >= self.max_steps:
+            raise endless(op.instruction, done, self.steps, self.max_steps)
+        self.steps += 1
+
+    def _call(self, frame: _Frame, op: Call) -> None:
+        memory, shapes = frame.memory, frame.routine.shapes
+        if op.kind == "empty":
+            for b in op.outputs:
+                memory[b] = self.device.allocate(shapes[b]) if shapes[b].is_array else None
+            return
+        given, of = [memory[b] for b in op.inputs], [shapes[b] for b in op.inputs]
+        if self._reference is not None and exchanges(op.instruction):
+            values = self._exchanged(self._reference, op, given, of)
+        else:
+            values = self.device.call(op, given, of)
+        for b, value in zip(op.outputs, values, strict=True):
+            memory[b] = value
+
+    def _exchanged(
+        self, reference: Reference, op: Call, given: Sequence[Memory], shapes: Sequence[Shape]
+    ) -> list[Memory]:
+        """What a collective gives this device: the devices of a run meet in NumPy, wherever their buffers are."""
+        arrays = [self.device.download(m, s) if s.is_array else None for m, s in zip(given, shapes, strict=True)]
+        results = reference.leaves_of(op.instruction, arrays)
+        leaves = op.instruction.shape.leaves()
+        return [None if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
+
+    def _constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
+        is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE
+        found = None if is_own else self._constants_of.get(op)
+        if found is None:
+            pairs = zip(op.literals, op.outputs, strict=True)
+            found = [self.device.upload(told_array(op, value, self.place), shapes[b]) for value, b in pairs]
+            if not is_own:
+                self._constants_of[op] = found
+        return found
+
+    def _chosen(self, op: Branch, frame: _Frame) -> int:
+        if op.selector is None:
+            return 0
+        shape = frame.routine.shapes[op.selector]
+        value = int(self._scalar(frame.memory[op.selector], shape))
+        if shape.type.kind == "pred":
+            return 0 if value else 1
+        return value if 0 <= value < len(op.branches) else len(op.branches) - 1
+
+    def _scalar(self, memory: Memory, shape: Shape) -> Any:
+        return self.device.download(memory, shape)[()]

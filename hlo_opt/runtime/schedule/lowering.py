@@ -1,0 +1,393 @@
+"""The lowering of a module to a schedule: what it does when it runs, as operations that every backend and the emitted driver walk.
+
+Tuples are only names for lists of buffers, so `tuple`, `get-tuple-element` and the like need no operation. A buffer is written once each time its routine runs, which makes every
+alias harmless.
+
+Dumps from before layout assignment pass values on under another layout than they have (a call whose operand is `{1,0}` and whose parameter is `{0,1}`). Where
+the elements then lie differently, a `Relayout` moves them; a computation that callers want in several layouts becomes several routines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal as OneOf
+
+import numpy as np
+
+from hlo_opt.analysis.facts import is_boundary_fusion
+from hlo_opt.analysis.targets import DeviceTarget, target_of
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.diag import EvaluationError
+from hlo_opt.ir import Called, Computation, Instruction, Layout, Literal, Module, Shape
+from hlo_opt.ops import find
+from hlo_opt.ops.control import branches as branches_of
+from hlo_opt.ops.custom_calls import find_custom_call
+from hlo_opt.ops.device import Device
+from hlo_opt.ops.module_devices import WHICH_DEVICE
+from hlo_opt.ops.started import started
+from hlo_opt.passes.for_kernels import expanded
+from hlo_opt.runtime.calls.one_device import handed_on
+from hlo_opt.runtime.calls.table import call_of
+from hlo_opt.runtime.memory import Array
+from hlo_opt.runtime.schedule.dead_control import without_dead_control
+from hlo_opt.runtime.schedule.donation import with_donations
+from hlo_opt.runtime.schedule.kernels import KernelSet, Part
+from hlo_opt.runtime.schedule.lifetimes import with_frees
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Branch,
+    Buffers,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Loop,
+    Op,
+    Relayout,
+    Routine,
+    RoutineKey,
+    callees,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """All routines of a module, the entry first, and the distinct kernels that they launch, for one device."""
+
+    module: Module
+    target: DeviceTarget
+    routines: Mapping[RoutineKey, Routine]
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def entry(self) -> Routine:
+        return next(iter(self.routines.values()))
+
+    def ops(self) -> Iterator[tuple[Routine, Op]]:
+        """The operations of instructions with their routines, each once however often it runs or in how many layouts."""
+        seen: set[Computation] = set()
+        for routine in self.routines.values():
+            if routine.computation not in seen:
+                seen.add(routine.computation)
+                yield from ((routine, op) for op in routine.ops if not isinstance(op, Relayout | Free))
+
+    def library_calls(self, kind: OneOf["library", "fallback"]) -> dict[str, int]:
+        """How many instructions are library calls (or fallbacks), by what is called."""
+        found = Counter(op.call for _, op in self.ops() if isinstance(op, Call) and op.kind == kind)
+        return dict(sorted(found.items()))
+
+
+def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
+    """The schedule of a module, fused or not, for a device: see `target_of`. Raises EvaluationError for control flow that is not well formed."""
+    device = target_of(module, target)
+    module = expanded(module, device)
+    kernels = KernelSet(module, device)
+    entry = module.entry
+    todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
+    routines: dict[RoutineKey, Routine] = {}
+    while todo:
+        key = todo.pop()
+        if key not in routines:
+            routines[key] = RoutineBuilder(key, kernels).build()
+            todo.extend(reversed([k for op in routines[key].ops for k in callees(op)]))
+    finished = without_dead_control(with_donations(routines))
+    freed = {key: replace(r, ops=with_frees(r.ops, r.results)) for key, r in finished.items()}
+    return Schedule(module, device, freed, kernels.distinct())
+
+
+_FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})
+
+
+class RoutineBuilder:
+    """Makes one routine. The buffers in `leaves` always lie as the shape of their instruction says."""
+
+    def __init__(self, key: RoutineKey, kernels: KernelSet) -> None:
+        self.key = key
+        self.kernels = kernels
+        self.shapes: list[Shape] = []
+        self.ops: list[Op] = []
+        self.leaves: dict[Instruction, Buffers] = {}
+
+    def build(self) -> Routine:
+        computation = self.key.computation
+        given = iter(self.key.inputs)
+        inputs: list[int] = []
+        for parameter in computation.parameters:
+            buffers = tuple(self.fresh(_laid_out(leaf, next(given))) for leaf in parameter.shape.leaves())
+            inputs.extend(buffers)
+            self.leaves[parameter] = self.adapted(parameter, buffers, parameter.shape)
+        for instruction in computation.instructions:
+            if instruction.parameter_number is None:
+                self.leaves[instruction] = self.adapted(instruction, self.place(instruction), instruction.shape)
+        root = computation.root
+        results = tuple(
+            self.relaid(root, b, _laid_out(self.shapes[b], order))
+            for b, order in zip(self.leaves[root], self.key.results, strict=True)
+        )
+        return Routine(computation, tuple(self.shapes), tuple(inputs), results, tuple(self.ops))
+
+    def fresh(self, shape: Shape) -> int:
+        self.shapes.append(shape)
+        return len(self.shapes) - 1
+
+    def adapted(self, i: Instruction, buffers: Sequence[int], shape: Shape) -> Buffers:
+        """The buffers of a value as the leaves of a shape lie."""
+        leaves = list(shape.leaves())
+        if len(leaves) != len(buffers):
+            raise self.malformed(i, f"{len(buffers)} arrays where {shape} has {len(leaves)}")
+        return tuple(self.relaid(i, b, leaf) for b, leaf in zip(buffers, leaves, strict=True))
+
+    def relaid(self, i: Instruction, buffer: int, shape: Shape) -> int:
+        """The buffer, or another one with its elements where the shape wants them."""
+        if lies_alike(self.shapes[buffer], shape):
+            return buffer
+        made = self.fresh(shape)
+        self.ops.append(Relayout(i, (buffer,), (made,)))
+        return made
+
+    def place(self, i: Instruction) -> Buffers:
+        """The buffers of an instruction's value, with the operations that fill them, if it needs any."""
+        operands = tuple(b for o in i.operands for b in self.leaves[o])
+        if i.opcode in _FORWARDED:
+            return operands
+        same = handed_on(i)
+        if same is not None:
+            self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
+            return tuple(operands[k] for k in same)
+        if i.opcode == "get-tuple-element":
+            return self.element(i)
+        if i.opcode == "add-dependency":
+            return self.leaves[i.operands[0]]
+        work = asynchronous(i)
+        if work is not None:
+            return self.started(i, operands, work)
+        if i.opcode in ("async-update", "async-done") or (
+            i.opcode.endswith(("-update", "-done")) and not find(i.opcode)
+        ):
+            return operands if i.opcode.endswith("-update") else self.part(i, 1)
+        match i.opcode:
+            case "copy-start":
+                return self.copied(i, operands)
+            case "copy-done":
+                return self.part(i, 0)
+            case "while":
+                return self.loop(i, operands)
+            case "call":
+                return self.branch(i, operands, None, [i.called_by("to_apply")], [operands])
+            case "conditional":
+                selector, *arguments = (self.leaves[o] for o in i.operands)
+                computations = [c for value in branches_of(i) for c in value.computations]
+                return self.branch(i, operands, selector[0], computations, arguments)
+        return self.compute(i, operands)
+
+    def element(self, i: Instruction) -> Buffers:
+        return self.part(i, i.attribute("index", int))
+
+    def part(self, i: Instruction, index: int) -> Buffers:
+        """The buffers of an element of the operand, a tuple."""
+        source = i.operands[0]
+        parts = source.shape.elements
+        if parts is None or not 0 <= index < len(parts):
+            raise self.malformed(i, f"{source.name} has no element {index}")
+        first = sum(len(list(s.leaves())) for s in parts[:index])
+        return self.leaves[source][first : first + len(list(parts[index].leaves()))]
+
+    def started(self, i: Instruction, operands: Buffers, work: Instruction) -> Buffers:
+        """What an asynchronous operation gives when it starts, with its results made already: ((operands), results, contexts..)."""
+        elements = i.shape.elements or ()
+        given = self.adapted(i, operands, elements[0])
+        made = self.adapted(i, self.place(work), elements[1])
+        return (*given, *made, *self.contexts(i, elements[2:]))
+
+    def copied(self, i: Instruction, operands: Buffers) -> Buffers:
+        """(destination, source, context), the copy made already."""
+        elements = i.shape.elements or ()
+        work = Instruction(i.name, "copy", elements[0], i.operands)
+        work.parent = i.parent
+        made = self.adapted(i, self.place(work), elements[0])
+        return (*made, *self.adapted(i, operands, elements[1]), *self.contexts(i, elements[2:]))
+
+    def contexts(self, i: Instruction, elements: Sequence[Shape]) -> Buffers:
+        """What an operation under way is known by: zeros, for it is done."""
+        contexts = [leaf for element in elements for leaf in element.leaves()]
+        held = tuple(self.fresh(leaf) for leaf in contexts)
+        arrays = [(b, leaf) for b, leaf in zip(held, contexts, strict=True) if leaf.is_array]
+        literals = tuple(Literal(s, value=np.zeros(s.dimensions, s.type.dtype)) for _, s in arrays)
+        self.ops.append(Constant(i, (), tuple(b for b, _ in arrays), literals))
+        return held
+
+    def loop(self, i: Instruction, operands: Buffers) -> Buffers:
+        condition, body = i.called_by("condition"), i.called_by("body")
+        state = _layouts(i.shape.leaves())
+        inputs = self.adapted(i, operands, i.shape)
+        outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
+        test = RoutineKey(condition, state, _layouts(condition.root.shape.leaves()))
+        self.ops.append(Loop(i, inputs, outputs, test, RoutineKey(body, state, state)))
+        return outputs
+
+    def branch(
+        self,
+        i: Instruction,
+        operands: Buffers,
+        selector: int | None,
+        computations: Sequence[Computation],
+        arguments: Sequence[Buffers],
+    ) -> Buffers:
+        if len(computations) != len(arguments) or not computations:
+            raise self.malformed(i, f"{len(computations)} branches for {len(arguments)} arguments")
+        results = _layouts(i.shape.leaves())
+        keys, given = [], []
+        for computation, buffers in zip(computations, arguments, strict=True):
+            wanted = Shape.tuple_of(*(p.shape for p in computation.parameters))
+            given.append(self.adapted(i, buffers, wanted))
+            keys.append(RoutineKey(computation, _parameter_layouts(computation), results))
+        outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
+        read = tuple(dict.fromkeys([*operands, *(b for buffers in given for b in buffers)]))
+        self.ops.append(Branch(i, read, outputs, selector, tuple(keys), tuple(given)))
+        return outputs
+
+    def compute(self, i: Instruction, operands: Buffers) -> Buffers:
+        """The buffers that a constant, a view, a kernel or a library call fills."""
+        leaves = list(i.shape.leaves())
+        literals = _known_value(i)
+        spec = find(i.opcode)
+        is_empty = not (spec is not None and spec.side_effects) and not any(s.element_count for s in leaves)
+        parts = () if literals is not None or is_empty or i.opcode == "bitcast" else self.kernels.parts_of(i)
+        if parts:
+            return self.launches(i, operands, parts)
+        if i.opcode == "fusion" and not is_empty and call_of(i) is None:
+            body = i.called_by("calls")  # no kernel computes it whole: its operations, one after another
+            return self.branch(i, operands, None, [body], [operands])
+        outputs = tuple(self.fresh(leaf) for leaf in leaves)
+        if literals is not None:
+            self.ops.append(Constant(i, (), outputs, literals))
+        elif i.opcode == "bitcast":
+            self.ops.append(Alias(i, operands, outputs, is_view=True))
+        elif is_empty:
+            self.ops.append(Call(i, operands, outputs, "empty", i.opcode))
+        else:
+            known = (spec is not None and spec.is_library) or _is_library_target(i) or call_of(i) is not None
+            call = i.word("custom_call_target", i.opcode)
+            around = _library_call_inside(i)
+            if around is not None:  # a sort that makes its iota itself is as much a library's as a sort
+                known, call = True, around.opcode
+            kind: OneOf["library", "fallback"] = "library" if known else "fallback"
+            self.ops.append(Call(i, operands, outputs, kind, call))
+        return outputs
+
+    def launches(self, i: Instruction, operands: Buffers, parts: Sequence[Part]) -> Buffers:
+        """The buffers that the kernels of an instruction write, in the order of its leaves."""
+        written: dict[int, int] = {}
+        for part in parts:
+            inputs = self.adapted(i, operands, Shape.tuple_of(*part.kernel.inputs))
+            made = tuple(self.fresh(shape) for shape in part.kernel.outputs)
+            updates = dict(part.kernel.aliases)
+            for output, b in enumerate(made):
+                if output in updates:
+                    self.ops.append(Copy(i, (inputs[updates[output]],), (b,)))
+                else:
+                    self.ops.append(Allocate(i, (), (b,)))
+            self.ops.append(Launch(i, inputs, made, part.kernel))
+            written.update(zip(part.leaves, made, strict=False))
+        return tuple(written[leaf] for leaf in sorted(written))
+
+    def malformed(self, i: Instruction, why: str) -> EvaluationError:
+        module = self.key.computation.module
+        return EvaluationError(f"{i.name}: {why}", code="HLO412", span=None if module is None else module.span(i))
+
+
+def _library_call_inside(instruction: Instruction) -> Instruction | None:
+    """The library operation that a custom fusion is built around; None for any other instruction."""
+    if not is_boundary_fusion(instruction):
+        return None
+    root = instruction.called_by("calls").root
+    spec = find(root.opcode)
+    return root if spec is not None and spec.is_library else None
+
+
+def _is_library_target(instruction: Instruction) -> bool:
+    """Whether a custom call is one of a library's functions."""
+    if instruction.opcode != "custom-call":
+        return False
+    spec = find_custom_call(instruction.word("custom_call_target"))
+    return spec is not None and bool(spec.library)
+
+
+def asynchronous(i: Instruction) -> Instruction | None:
+    """The operation that an instruction starts, as one that is done at once; None for any other instruction. `X-start` is short for an `async-start` of X."""
+    elements = i.shape.elements
+    if i.opcode != "async-start" or elements is None or len(elements) < 2:
+        return started(i)
+    made = Instruction(i.name, "call", elements[1], i.operands, {"to_apply": Called(next(i.called()))})
+    made.parent = i.parent
+    return made
+
+
+def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
+    """The leaves of a value that is known before anything runs; None for one that is not."""
+    match i.opcode:
+        case "constant":
+            assert i.literal is not None, i.name
+            return tuple(_literal_leaves(i.literal))
+        case opcode if opcode in WHICH_DEVICE:
+            return (_scalar(i.shape, 0),)
+        case "get-dimension-size":
+            return (_scalar(i.shape, i.operands[0].shape.dimensions[i.ints("dimensions")[0]]),)
+    return None
+
+
+def _layouts(shapes: Iterable[Shape]) -> tuple[tuple[int, ...], ...]:
+    return tuple(s.minor_to_major for s in shapes)
+
+
+def _parameter_layouts(computation: Computation) -> tuple[tuple[int, ...], ...]:
+    return _layouts(leaf for p in computation.parameters for leaf in p.shape.leaves())
+
+
+def _laid_out(shape: Shape, minor_to_major: tuple[int, ...]) -> Shape:
+    return shape if shape.minor_to_major == minor_to_major else replace(shape, layout=Layout(minor_to_major))
+
+
+def lies_alike(a: Shape, b: Shape) -> bool:
+    """Whether the elements of two shapes of equal dimensions lie in the same order. Dimensions of size 1 lie anywhere."""
+    if a.minor_to_major == b.minor_to_major or not a.element_count:
+        return True
+    return [d for d in a.minor_to_major if a.dimensions[d] != 1] == [
+        d for d in b.minor_to_major if b.dimensions[d] != 1
+    ]
+
+
+def _scalar(shape: Shape, value: int) -> Literal:
+    return Literal(shape, value=np.full(shape.dimensions, value, shape.type.dtype))
+
+
+def _literal_leaves(literal: Literal) -> Iterator[Literal]:
+    """The array literals of a tuple literal, depth first."""
+    todo = [literal]
+    while todo:
+        top = todo.pop()
+        if not top.shape.is_tuple:
+            yield top
+        elif not top.is_known:
+            todo.extend(top.element(k) for k in reversed(range(len(top.shape.elements or ()))))
+        elif isinstance(top.value, tuple):
+            todo.extend(reversed(top.value))
+
+
+def told_array(op: Constant, literal: Literal, device: Device | None) -> Array:
+    """What a constant puts into a buffer: the literal's value, or the number of the device that runs (None: of the only one)."""
+    if device is not None and op.instruction.opcode in WHICH_DEVICE:
+        number = device.partition if op.instruction.opcode == "partition-id" else device.replica
+        return np.full(literal.shape.dimensions, number, literal.shape.type.dtype)
+    return literal_array(literal)
+
+
+def literal_array(literal: Literal) -> Array:
+    """The value of an array literal."""
+    value = literal.value
+    assert not isinstance(value, tuple)
+    return np.asarray(value)

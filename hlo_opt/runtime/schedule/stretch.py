@@ -1,0 +1,177 @@
+"""Stretches of a routine: kernels one after another, with no decision and no library call between them, and a place for everything that they make.
+
+What nothing reads afterwards lies in one block, where values that are not alive together share places; what somebody reads gets memory of its own. A stretch thus needs the
+same few addresses each time it runs, however many kernels it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir import Shape
+from hlo_opt.runtime.schedule.arena import Arena
+from hlo_opt.runtime.schedule.device import Device
+from hlo_opt.runtime.schedule.lifetimes import Lifetimes, buffer_bytes, lifetimes
+from hlo_opt.runtime.schedule.ops import Alias, Allocate, Buffers, Constant, Copy, Free, Launch, Op, Routine, made_by
+
+ALIGNMENT = 256
+"""Bytes that a place in the block is a multiple of: what cudaMalloc gives at least (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+
+Start = tuple[Kernel | None, list[Any], list[Any]]
+"""A kernel with its inputs and outputs, or (None) a copy of one buffer to another."""
+
+
+class PlacingDevice(Device, Protocol):
+    """A device that puts buffers into blocks of memory."""
+
+    def block(self, size: int) -> Any:
+        """Memory of so many bytes."""
+        ...
+
+    def part(self, block: Any, offset: int, shape: Shape) -> Any:
+        """The buffer at an offset of a block, in bytes."""
+        ...
+
+    def copy_to(self, target: Any, source: Any) -> None:
+        """Start a copy of a buffer to another one of the same size."""
+        ...
+
+    def replay(self, graph: Any) -> None:
+        """Start a captured graph."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """The operations of a routine from `first` up to `last`.
+
+    work       copies and launches, in order
+    made       buffers that the stretch gives a value to
+    root       for each buffer of the routine the one whose memory it is, as far as the stretch tells
+    taken      buffers whose memory the stretch finds, reads and perhaps updates; constants among them
+    kept       buffers of its own whose memory somebody reads afterwards
+    seen       buffers that somebody reads afterwards, views included
+    offsets    where the other buffers of its own lie in the block
+    bytes      of that block
+    constants  the operations on its way that put constants into buffers
+    """
+
+    routine: Routine
+    first: int
+    last: int
+    work: tuple[Copy | Launch, ...]
+    made: Buffers
+    root: Sequence[int]
+    taken: Buffers
+    kept: Buffers
+    seen: Buffers
+    offsets: Mapping[int, int]
+    bytes: int
+    constants: tuple[Constant, ...]
+
+    @property
+    def launches(self) -> int:
+        """How many kernels it launches."""
+        return sum(isinstance(op, Launch) for op in self.work)
+
+    @property
+    def held(self) -> int:
+        """Bytes that it allocates before it starts."""
+        return self.bytes + sum(buffer_bytes(self.routine.shapes[b]) for b in self.kept)
+
+    def found(self, device: PlacingDevice, memory: Sequence[Any], buffer: int) -> Any:
+        """A buffer that the stretch makes, once it is known where those lie whose memory it is."""
+        root = self.root[buffer]
+        return memory[root] if root == buffer else device.view(memory[root], self.routine.shapes[buffer])
+
+    def bound(self, device: PlacingDevice, given: Sequence[Any], block: Any) -> list[Start]:
+        """The launches on memory: `given` has `taken` and `kept`, and `block` the rest. Copies of memory to itself are left out."""
+        memory = list(given)
+        for b, offset in self.offsets.items():
+            memory[b] = device.part(block, offset, self.routine.shapes[b])
+        for b in self.made:
+            memory[b] = self.found(device, memory, b)
+        starts: list[Start] = []
+        for op in self.work:
+            inputs, outputs = [memory[b] for b in op.inputs], [memory[b] for b in op.outputs]
+            if isinstance(op, Launch):
+                starts.append((op.kernel, inputs, outputs))
+            elif span_of(inputs[0]) != span_of(outputs[0]):
+                starts.append((None, inputs, outputs))
+        return starts
+
+
+def span_of(memory: Any) -> tuple[int, int]:
+    """The first byte of a buffer of a GPU and the one behind its last."""
+    first = int(memory.data.ptr)
+    return first, first + int(memory.nbytes)
+
+
+def first_decision(routine: Routine) -> Op | None:
+    """The first operation that does more than launch kernels; None for a routine that is one stretch."""
+    return next((op for op in routine.ops if not isinstance(op, _PLAIN)), None)
+
+
+_PLAIN = (Allocate, Alias, Copy, Constant, Launch, Free)
+
+
+def stretches(routine: Routine, least: int, most: int) -> Iterator[Stretch]:
+    """The stretches of a routine that launch at least so many kernels; longer ones than `most` are divided."""
+    start, kernels = -1, 0
+    for position, op in enumerate((*routine.ops, None)):
+        is_first = isinstance(op, Allocate | Copy | Launch) or (isinstance(op, Alias) and not op.is_view)
+        if start < 0 and is_first:
+            start, kernels = position, 0
+        if start >= 0 and (not isinstance(op, _PLAIN) or (kernels >= most and not isinstance(op, Free))):
+            if kernels >= least:
+                yield stretch_of(routine, start, position)
+            start, kernels = (position, 0) if is_first else (-1, 0)
+        kernels += isinstance(op, Launch)
+
+
+def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
+    """These operations, which only launch kernels, as a stretch."""
+    ops = routine.ops[first:last]
+    assert all(isinstance(op, _PLAIN) for op in ops)
+    needed = {b for op in routine.ops[last:] if not isinstance(op, Free) for b in op.inputs} | set(routine.results)
+    lives = lifetimes(ops, routine.shapes)
+    root = lives.root
+    work = tuple(op for op in ops if isinstance(op, Copy | Launch))
+    named = [b for op in ops if not isinstance(op, Constant) for b in made_by(op)]
+    own = {b for made in lives.made for b in made}
+    seen = tuple(sorted(b for b in named if b in needed))
+    kept = {root[b] for b in seen} & own
+    found = {root[b] for op in work for b in (*op.inputs, *op.outputs)} | {root[b] for b in seen}
+    offsets, size = _placed(lives, own - kept, routine.shapes)
+    constants = tuple(op for op in ops if isinstance(op, Constant))
+    return Stretch(
+        routine,
+        first,
+        last,
+        work,
+        tuple(named),
+        root,
+        tuple(sorted(found - own)),
+        tuple(sorted(kept)),
+        seen,
+        offsets,
+        size,
+        constants,
+    )
+
+
+def _placed(lives: Lifetimes, own: set[int], shapes: Sequence[Shape]) -> tuple[dict[int, int], int]:
+    """Offsets of buffers in a block, and its size. What a launch touches lies apart; a place is free for the next launch."""
+    arena = Arena()
+    offsets: dict[int, int] = {}
+    for made, dead in zip(lives.made, lives.dead, strict=True):
+        for b in made:
+            if b in own:
+                offsets[b] = arena.take(-(-max(buffer_bytes(shapes[b]), 1) // ALIGNMENT) * ALIGNMENT)
+        for b in dead:
+            if b in own:
+                arena.give_back(offsets[b])
+    return offsets, arena.size

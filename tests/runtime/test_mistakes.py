@@ -1,0 +1,216 @@
+"""Mistakes that inputs would not show are named, and draws are added that show them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hlo_opt import parse
+from hlo_opt.evaluate.reach import Draw, Reached, reaching_inputs
+from hlo_opt.ir import Module
+from hlo_opt.runtime.check import mistakes
+from hlo_opt.runtime.check.compare import check, reached
+from hlo_opt.runtime.check.mistakes import Tried, tried
+
+SUM = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }"
+LARGEST = """larger {
+  a = f32[] parameter(0)  i = s32[] parameter(1)  b = f32[] parameter(2)  j = s32[] parameter(3)
+  greater = pred[] compare(a, b), direction=GT
+  isnan = pred[] compare(a, a), direction=NE
+  first = pred[] or(greater, isnan)
+  value = f32[] select(first, a, b)
+  place = s32[] select(first, i, j)
+  ROOT t = (f32[], s32[]) tuple(value, place)
+}"""
+
+
+def module(body: str, before: str = "") -> Module:
+    return parse(f"HloModule m\n{before}\nENTRY e {{\n{body}\n}}\n")
+
+
+def unseen(found: Tried) -> dict[str, set[str]]:
+    names: dict[str, set[str]] = {}
+    for way in found.unseen:
+        names.setdefault(way.instruction.name, set()).add(way.words.removeprefix("would not be noticed if it "))
+    return names
+
+
+def tries(of: Module, *inputs: object, seed: int = 0) -> Tried:
+    """Trials on given inputs alone."""
+    from hlo_opt import evaluate
+
+    arrays = [np.asarray(a) for a in inputs]
+    return tried(of, Reached((Draw([arrays], [evaluate(of, arrays)]),), (), 1), seed, most=1)
+
+
+def test_a_term_and_a_constant_that_are_too_small_to_matter_are_named() -> None:
+    text = """p = f32[4] parameter(0)
+      tiny = f32[] constant(1.5e-7)
+      tinies = f32[4] broadcast(tiny), dimensions={}
+      two = f32[] constant(2)
+      twos = f32[4] broadcast(two), dimensions={}
+      sum = f32[4] add(p, tinies)
+      ROOT product = f32[4] multiply(sum, twos)"""
+    found = tries(module(text), np.array([1, 2, -3, 4], np.float32))
+    assert unseen(found) == {"tiny": {"were 1% larger"}, "sum": {"were its first operand alone"}}
+    assert found.trials == 6  # one of each constant, two of an operation with two operands
+    assert str(found.unseen[0]) == "tiny (line 5) would not be noticed if it were 1% larger"
+
+
+def test_what_never_goes_another_way_is_left_to_the_ways() -> None:
+    """`choice` never takes its second choice, so nothing can be told of a mistake there; `negated` is never looked at."""
+    text = """p = f32[4] parameter(0)
+      negated = f32[4] negate(p)
+      doubled = f32[4] add(p, p)
+      zero = f32[] constant(0)
+      zeros = f32[4] broadcast(zero), dimensions={}
+      above = pred[4] compare(p, zeros), direction=GT
+      ROOT choice = f32[4] select(above, doubled, negated)"""
+    both = unseen(tries(module(text), np.float32([0.0, 1.0, -1.0, 0.5])))
+    one = unseen(tries(module(text), np.float32([0.5, 2.0, 0.25, 8.0])))
+    assert both == {"above": {"were wrong on equal values"}} and set(one) == {"negated"}
+
+
+def test_a_comparison_whose_ties_decide_nothing_is_named() -> None:
+    text = """p = f32[3] parameter(0)
+      q = f32[3] parameter(1)
+      less = pred[3] compare(p, q), direction=LT
+      ROOT least = f32[3] select(less, p, q)"""
+    found = unseen(tries(module(text), np.float32([1, 2, 3]), np.float32([1, 3, 2])))
+    assert found == {"less": {"were wrong on equal values"}}
+
+
+def test_a_draw_is_added_that_shows_what_the_chosen_ones_do_not() -> None:
+    """The start is clamped: with few values of it, adding 50 to a negative one or taking 50 are the same."""
+    text = """x = f32[50,60] parameter(0)
+      start = s32[] parameter(1)
+      zero = s32[] constant(0)
+      below = pred[] compare(start, zero), direction=LT
+      fifty = s32[] constant(50)
+      wrapped = s32[] add(start, fifty)
+      from = s32[] select(below, wrapped, start)
+      ROOT cut = f32[10,60] dynamic-slice(x, from, zero), dynamic_slice_sizes={10,60}"""
+    original = module(text)
+    few = reaching_inputs(original)
+    found = reached(original)
+    assert len(found.draws) > len(few.draws) and "wrapped" not in unseen(found)
+
+
+def test_reducers_are_looked_into_and_nan_is_drawn_for_them() -> None:
+    text = """p = f32[5,40] parameter(0)
+      places = s32[5,40] iota(), iota_dimension=1
+      low = f32[] constant(-inf)
+      zero = s32[] constant(0)
+      both = (f32[5], s32[5]) reduce(p, places, low, zero), dimensions={1}, to_apply=larger
+      value = f32[5] get-tuple-element(both), index=0
+      place = s32[5] get-tuple-element(both), index=1
+      ROOT t = (f32[5], s32[5]) tuple(value, place)"""
+    original = module(text, LARGEST)
+    numbers = np.random.default_rng(0).standard_normal((5, 40)).astype(np.float32)
+    assert "were wrong on NaN" in unseen(tries(original, numbers))["isnan"]
+    found = reached(original)
+    assert any(np.isnan(d.inputs[0][0]).any() for d in found.draws) and "isnan" not in unseen(found)
+
+
+def test_what_takes_too_long_is_tried_in_part_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = module(
+        "p = f32[64] parameter(0)\nq = f32[64] sine(p)\nr = f32[64] cosine(q)\nROOT s = f32[64] add(q, r)"
+    )
+    draws = reaching_inputs(original)
+    assert tried(original, draws).trials == 4
+    monkeypatch.setattr(mistakes, "WORK", 3 * 3 * mistakes.EVENT)
+    assert 0 < tried(original, draws).trials < 4
+    monkeypatch.setattr(mistakes, "WORK", 1)
+    assert tried(original, draws).trials <= 1
+
+
+def test_long_runs_are_compared_without_an_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mistakes, "PRECISE", 0)
+    text = """p = s32[4] parameter(0)
+      one = s32[] constant(1)
+      ones = s32[4] broadcast(one), dimensions={}
+      more = s32[4] add(p, ones)
+      real = f32[4] convert(p)
+      half = f32[] constant(0.5)
+      halves = f32[4] broadcast(half), dimensions={}
+      part = f32[4] multiply(real, halves)
+      ROOT t = (s32[4], f32[4]) tuple(more, part)"""
+    assert unseen(tries(module(text), np.int32([3, -1, 4, 1]))) == {}
+
+
+def test_mistakes_are_tried_on_all_devices() -> None:
+    text = f"""HloModule m, replica_count=2
+{SUM}
+ENTRY e {{
+  p = f32[4] parameter(0)
+  tiny = f32[] constant(1e-12)
+  tinies = f32[4] broadcast(tiny), dimensions={{}}
+  both = f32[4] add(p, tinies)
+  ROOT s = f32[4] all-reduce(both), replica_groups={{{{0,1}}}}, to_apply=add
+}}
+"""
+    found = reached(parse(text))
+    assert found.trials > 0
+    assert unseen(found)["tiny"] == {"were 1% larger"} and "s" not in unseen(found)
+
+
+def test_a_loop_that_a_mistake_makes_endless_is_noticed() -> None:
+    text = """one = s32[] constant(1)
+      p = s32[] parameter(0)
+      t = (s32[], s32[]) tuple(p, p)
+      loop = (s32[], s32[]) while(t), condition=under, body=more
+      ROOT r = s32[] get-tuple-element(loop), index=1"""
+    before = """under { s = (s32[], s32[]) parameter(0)
+      i = s32[] get-tuple-element(s), index=0
+      ten = s32[] constant(10)
+      ROOT l = pred[] compare(i, ten), direction=LT }
+more { s = (s32[], s32[]) parameter(0)
+      i = s32[] get-tuple-element(s), index=0
+      n = s32[] get-tuple-element(s), index=1
+      one = s32[] constant(1)
+      j = s32[] add(i, one)
+      m = s32[] add(n, i)
+      ROOT u = (s32[], s32[]) tuple(j, m) }"""
+    found = unseen(tries(module(text, before), np.int32(3)))
+    assert "j" not in found and "m" not in found and "ten" not in found
+
+
+def test_check_tells_what_it_would_not_notice() -> None:
+    from hlo_opt.report.runs import check_page
+
+    original = module(
+        "p = f32[64] parameter(0)\ntiny = f32[] constant(1e-12)\nt = f32[64] broadcast(tiny), dimensions={}\n"
+        "ROOT s = f32[64] multiply(p, p)"
+    )
+    result = check(original, original, backend="numpy")
+    assert result.trials == 1 and "of 1 mistake tried in the original, 0 would not be noticed" in str(
+        check_page(result)
+    )
+
+
+def test_a_limit_on_memory_takes_draws_away_only_where_it_is_small() -> None:
+    text = "p = f32[1000] parameter(0)\nq = f32[1000] negate(p)\nROOT m = f32[1000] maximum(p, q)"
+    original = module(text)
+    assert len(reached(original, 0, 1 << 30).draws) == len(reached(original).draws)
+    assert reached(original, 0, 1 << 30).trials > 0
+    small = reached(original, 0, 20_000)
+    assert small.trials == 0 and len(small.draws) == 1
+
+
+def test_what_hangs_on_the_order_of_a_fold_is_set_aside() -> None:
+    """Of two NaN in a row, the reducer picks the place of the one that it is given first, and HLO leaves the order open."""
+    from hlo_opt.runtime.check.compare import compare_outputs
+
+    text = """p = f32[3,8] parameter(0)
+      places = s32[3,8] iota(), iota_dimension=1
+      low = f32[] constant(-inf)
+      zero = s32[] constant(0)
+      both = (f32[3], s32[3]) reduce(p, places, low, zero), dimensions={1}, to_apply=larger
+      ROOT place = s32[3] get-tuple-element(both), index=1"""
+    original = module(text, LARGEST)
+    numbers = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    numbers[0, 2] = numbers[0, 5] = numbers[1, 3] = np.nan
+    (wanted,) = original_outputs = tries(original, numbers).draws[0].outputs[0]
+    for other, ok in [([5, 3, wanted[2]], True), ([2, 4, wanted[2]], False), ([2, 3, wanted[2] ^ 1], False)]:
+        (reports,), _ = compare_outputs(original, original, [[numbers]], [original_outputs], [[np.int32(other)]], 0)
+        assert reports[0].ok == ok
