@@ -194,11 +194,17 @@ def places_of(group: Neighbours, step: Name) -> list[Let]:
         first = body[0]
         if not isinstance(first, Let) or first.expression is None:
             return []
-        vector = substitute(first.expression, {group.number.text: constant(0)})
-        at_one = substitute(vector, {step.text: constant(1)})
-        is_next = variables_of(first.expression) == {step.text, group.number.text} and not digits_in(first.expression)
-        if not is_next or at_one != constant(group.size) or variables_of(vector) != {step.text}:
+        of_both = variables_of(first.expression) == {step.text, group.number.text}
+        if not of_both or digits_in(first.expression):
             return []
+        for vector, number, place in (
+            (0, 0, 0),
+            (1, 0, group.size),
+            (0, 1, 1),
+        ):  # a sum of products: these tell it whole
+            given = {step.text: constant(vector), group.number.text: constant(number)}
+            if substitute(first.expression, given) != constant(place):
+                return []
         found.append(first)
     return found
 

@@ -27,15 +27,15 @@ def emit(builder: Builder, plan: Plan, segment: Segment[LongLines], first_block:
     with builder.walk("int", place, thread, length, lines.block):
         builder.assign(cell(places, _cell(builder, frame, "cell", place)), of(place))
     builder.add(Barrier())
-    network = Network([], _merge(builder, frame))
-    builder.add(network)
-    with builder.inside(network.steps), network_steps(builder, lines.pairs) as (step, mask):
+    steps: list[Statement] = []
+    with builder.inside(steps), network_steps(builder, lines.pairs) as (step, mask):
         pair = Variable(0, lines.pairs - 1, builder.names.fresh("pair"))
         with builder.walk("int", pair, thread, lines.pairs, lines.block):
             first, second = pair_places(builder, lines.pairs, of(pair), step, mask)
             with builder.branch(code("{} < {}", second, length)):
                 _exchange(builder, frame, first, second)
         builder.add(Barrier())
+    builder.add(Network(steps, _merge(builder, frame)))
     rank = Variable(0, lines.kept - 1, builder.names.fresh("rank"))
     with builder.walk("int", rank, thread, lines.kept, lines.block):
         at = _cell(builder, frame, "cell", Variable(0, length - 1, rank.name))

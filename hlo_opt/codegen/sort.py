@@ -140,10 +140,10 @@ def _own(builder: Builder, lines: Lines, stem: str, inside: Expression, size: in
 
 def _order(builder: Builder, tables: _Tables) -> None:
     """The network: for lines of 2, 4, 8, ... elements, a step that compares mirrored places, and steps that compare places half as far apart each time."""
-    network = Network([], _merge(builder, tables))
-    builder.add(network)
-    with builder.inside(network.steps):
+    steps: list[Statement] = []
+    with builder.inside(steps):
         _steps(builder, tables)
+    builder.add(Network(steps, _merge(builder, tables)))
 
 
 def _steps(builder: Builder, tables: _Tables) -> None:

@@ -147,7 +147,7 @@ class Neighbours:
 
     `arrays` hold what is read ahead and what is made, by element; `bits` hold what fills bytes. `number` is the variable of an element's number among them, and that of its place
     is declared first in each of `reading`, `making` and `writing`, which run for each element. `writing`, and after it `filling`, happen only where the condition `guard` holds. All may be
-    in `making`, where a compiler joins the accesses anyway.
+    in `making`, where a compiler joins the accesses anyway. No two of these declare the same name: printed as one loop they stand side by side.
     """
 
     size: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hlo_opt.ops.elementwise_cuda import PRELUDE, prelude_for
 
+from hlo_opt.codegen.device_code import definitions, helpers
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, ElementType, Instruction, array
 from hlo_opt.ops import OpKind, spec_of, table
 from hlo_opt.ops.lowering import Elementwise, compute_type, is_rounded, storage_type, width_text
@@ -162,7 +163,12 @@ def function_text(name: str, instruction: Instruction, qualifiers: str) -> str:
 
 def source_of(instructions: list[Instruction], qualifiers: str) -> str:
     body = "".join(function_text(f"f{k}", i, qualifiers) for k, i in enumerate(instructions))
-    return prelude_for(body) + body
+    return with_helpers(body)
+
+
+def with_helpers(text: str) -> str:
+    """The text behind the helpers that it names."""
+    return helpers(re.findall(r"\bhlo_\w+", text)) + text
 
 
 def build(folder: Path, source: str) -> ctypes.CDLL:
@@ -232,20 +238,18 @@ def test_nvrtc_compiles_every_helper_and_text() -> None:
 
 
 def test_every_text_calls_only_helpers_that_exist() -> None:
-    import re
-
     for instruction in cases():
         for name in re.findall(r"\bhlo_\w+", template(instruction) or ""):
-            assert name in PRELUDE, f"{instruction.opcode} calls {name}"
+            assert name in definitions(), f"{instruction.opcode} calls {name}"
 
 
 def test_prelude_holds_what_is_mentioned_in_a_fixed_order() -> None:
-    assert prelude_for("a + b") == ""
-    text = prelude_for("hlo_round_f16(hlo_divide<int>(a, b))")
-    named = [name for name in PRELUDE if f" {name}(" in text.replace("&", " ")]
+    assert helpers(["fabsf", "__shfl_sync"]) == ""
+    text = helpers(["hlo_round_f16", "hlo_divide"])
+    named = [name for name in definitions() if f" {name}(" in text.replace("&", " ")]
     assert {"hlo_bit_cast", "hlo_divide", "hlo_load_f16", "hlo_store_f16", "hlo_round_f16"} <= set(named)
     assert "hlo_power" not in text
-    assert text == prelude_for("hlo_divide<int>(a, b) hlo_round_f16 hlo_round_f16")
+    assert text == helpers(["hlo_divide", "hlo_round_f16", "hlo_round_f16"])
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
@@ -257,7 +261,7 @@ def test_narrow_floats_are_rounded_to_the_bit(name: str, tmp_path: Path) -> None
         f'extern "C" void loads(const unsigned short* in, float* out, int n) '
         f"{{ for (int i = 0; i < n; i++) out[i] = hlo_load_{name}(in[i]); }}\n"
     )
-    library = build(tmp_path, prelude_for(text) + text)
+    library = build(tmp_path, with_helpers(text))
     dtype = ELEMENT_TYPES[name].dtype
     every = np.arange(65536, dtype=np.uint16)
     floats = np.zeros(65536, np.float32)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hlo_opt.ops.elementwise_cuda import prelude_for
-from hlo_opt.ops.small_floats_cuda import NAMES, SMALL_FLOATS
 
+from hlo_opt.codegen.device_code import helpers
 from hlo_opt.ir import ELEMENT_TYPES
+from hlo_opt.ops.lowering import SMALL_FLOATS as NAMES
 from hlo_opt.ops.numeric import narrow
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
@@ -32,7 +32,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
     folder: Path = tmp_path_factory.mktemp("floats")
     head = "#include <math.h>\n#include <string.h>\n#define __device__\n#define __forceinline__ inline\n"
-    (folder / "floats.cpp").write_text(head + prelude_for(body) + body)
+    (folder / "floats.cpp").write_text(
+        head + helpers(f"hlo_{way}_{n}" for way in ("load", "store") for n in NAMES) + body
+    )
     command = [COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", "floats.cpp", "-o", "floats.so"]
     subprocess.run(command, cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "floats.so"))
@@ -65,8 +67,3 @@ def test_numbers_are_rounded_to_the_bit(name: str, library: Any) -> None:
         expected = narrow(values, ELEMENT_TYPES[name]).view(np.uint8)
     wrong = np.flatnonzero(found != expected)
     assert not wrong.size, (values[wrong[:5]], found[wrong[:5]], expected[wrong[:5]])
-
-
-def test_the_table_has_the_types_widths() -> None:
-    assert {name: of.bits for name, of in SMALL_FLOATS.items()} == {n: ELEMENT_TYPES[n].bits for n in SMALL_FLOATS}
-    assert set(NAMES) == {t.name for t in ELEMENT_TYPES.values() if t.is_float and t.bits < 16}
