@@ -44,7 +44,7 @@ def accesses(instruction: Instruction, capability: int) -> Accesses:
     if is_free(opcode):
         return Accesses(
             0.0,
-            tuple(0.0 if opcode == "constant" else 1.0 for _ in instruction.operands),
+            (1.0,) * len(instruction.operands),
             (0.0,) * len(instruction.operands),
             0.0,
         )

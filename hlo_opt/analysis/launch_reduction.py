@@ -128,6 +128,6 @@ def _is_uniform(node: Node) -> bool:
     if instruction.shape.is_array and instruction.shape.element_count == 1:
         return True
     if instruction.opcode != "broadcast":
-        return instruction.opcode == "constant"
+        return instruction.literal is not None
     operand = instruction.operands[0]
-    return operand.opcode == "constant" or operand.shape.element_count == 1
+    return operand.literal is not None or operand.shape.element_count == 1

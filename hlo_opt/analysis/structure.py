@@ -63,7 +63,7 @@ class Members:
             attribute_key(instruction),
             tuple(called),
             instruction.parameter_number,
-            literal_key(instruction) if instruction.opcode == "constant" else None,
+            literal_key(instruction) if instruction.literal is not None else None,
         )
 
     def _know_called(self, instruction: Instruction) -> None:

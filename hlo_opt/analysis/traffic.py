@@ -13,7 +13,6 @@ from hlo_opt.ir.walk import CONTROL_FLOW
 from hlo_opt.ops import find
 from hlo_opt.ops.sets import results_of
 
-_FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 POINTER = 8
 """Bytes of an element in a tuple's index table, as XLA's cost analysis counts them (HandleTuple)."""
 _NO_MOVE = frozenset({"get-tuple-element", "bitcast", "tuple"})
@@ -37,7 +36,7 @@ def _read(instruction: Instruction, number: int) -> float:
         return float(byte_size(instruction.shape))
     if number == 0 and opcode == "dynamic-update-slice":
         return 0.0
-    if number > _FIRST_INDEX.get(opcode, number):
+    if spec is not None and spec.first_index is not None and number > spec.first_index:
         return 0.0  # of the start indices XLA counts the first
     if opcode == "scatter" and number < len(instruction.operands) // 2:
         return float(byte_size(instruction.operands[-1].shape))

@@ -252,7 +252,7 @@ class Use:
 def use_of(instruction: Instruction, capability: int) -> Use:
     opcode = instruction.opcode
     form = fast_form(instruction) if opcode == "reduce" else None
-    is_large = opcode == "constant" and instruction.shape.element_count > IMMEDIATE_ELEMENTS
+    is_large = instruction.literal is not None and instruction.shape.element_count > IMMEDIATE_ELEMENTS
     return Use(
         accesses(instruction, capability),
         _passes_on(instruction),

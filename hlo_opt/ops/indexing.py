@@ -331,6 +331,7 @@ def _register() -> None:
                 moves_data=opcode != "get-dimension-size",
                 aligned=element_use.first if opcode == "dynamic-update-slice" else None,
                 reads_part=opcode == "dynamic-slice",
+                first_index={"dynamic-slice": 1, "dynamic-update-slice": 2}.get(opcode),
                 reuses=reuses.get(opcode),
             )
         )
@@ -362,6 +363,7 @@ register(
         ways=lazy("ways_numpy", "INDICES"),
         moves_data=True,
         reads_part=True,
+        first_index=1,
         reuses=element_use.behind_first,
     )
 )

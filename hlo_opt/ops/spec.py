@@ -139,6 +139,7 @@ class OpSpec:
     is_identity  its value is its first operand, in the same memory
     moves_data  its result holds elements of its operands as they are, moved by fixed places or by indices
     reads_part  of its first operand it reads as many elements as it gives
+    first_index  the first operand that is an index, all behind it too; None: no operand is, or their place varies
     aligned     whether an element of the result reads the elements at its own index only, of an operand by number or of all of them; None: as the
                 kind says
     reuses      whether an element of an operand may be read for several of the result; None: unless it is aligned
@@ -180,6 +181,7 @@ class OpSpec:
     hands_on: bool = False
     is_identity: bool = False
     reads_part: bool = False
+    first_index: int | None = None
     aligned: Callable[[Instruction, int | None], bool] | None = None
     reuses: Callable[[Instruction, int], bool] | None = None
     moves_data: bool = False

@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
+from hlo_opt.ops import find
 from hlo_opt.ops.spread_numpy import (
     HIGH,
     LOW,
@@ -26,13 +27,12 @@ from hlo_opt.ops.spread_numpy import (
 
 Value = Any
 
-_INDICES = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
-"""The first operand that is an index."""
-
 
 def indexed(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
-    """The face of an operation of `_INDICES`."""
-    first = _INDICES[instruction.opcode]
+    """The face of an operation that reads or writes where indices say."""
+    spec = find(instruction.opcode)
+    assert spec is not None and spec.first_index is not None
+    first = spec.first_index
     writes = instruction.opcode == "dynamic-update-slice"
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
