@@ -65,7 +65,7 @@ class InstructionFusion(FusionPass):
         return frozenset(globally_unfusible(computation, order, allows))
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
-        self.policy(engine, computation)  # judged by the computation as it is now
+        policy = self.policy(engine, computation)
         position = {instruction: n for n, instruction in enumerate(post_order(computation))}
         queue = list(position)
         changed = False
@@ -74,7 +74,9 @@ class InstructionFusion(FusionPass):
             if consumer.parent is None or not launches(consumer):
                 continue
             for producer in sorted(dict.fromkeys(consumer.operands), key=lambda o: -position[o]):
-                if not (_is_producer(producer, consumer) and self.takes(engine, producer, consumer)):
+                if not _is_producer(producer, consumer):
+                    continue
+                if not engine.allows(engine.edge(producer, consumer), policy):
                     continue
                 if not engine.context.step():
                     return changed

@@ -27,6 +27,7 @@ class Says:
 
     def __init__(self, *codes: str, rules_out: bool = False, likeness: Hashable = "says") -> None:
         self.codes, self.out, self.like = codes, rules_out, likeness
+        self.any_form = False
         self.asked = 0
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
@@ -53,12 +54,14 @@ class Choice:
 
 def made(*lines: str, **options: object) -> tuple[Engine, Edge]:
     module = module_of(*(lines or CHAIN))
-    engine = Engine(module, PassContext(FuseOptions(H100, **options)))  # type: ignore[arg-type]
+    notes = {"forbidden": options.pop("forbidden")} if "forbidden" in options else {}
+    engine = Engine(module, PassContext(FuseOptions(H100, **options), **notes))  # type: ignore[arg-type]
     return engine, engine.edge(named(module, "a"), named(module, "b"))
 
 
-def codes(engine: Engine, edge: Edge, policy: Says, **options: bool) -> list[str]:
-    return [r.code for r in engine.reasons(edge, policy, **options)]
+def codes(engine: Engine, edge: Edge, policy: Says, *, any_form: bool = False) -> list[str]:
+    policy.any_form = any_form
+    return [r.code for r in engine.reasons(edge, policy)]
 
 
 def plan_refused(edge: Edge) -> Reason:
@@ -90,7 +93,9 @@ def test_edges_alike_are_asked_about_once():
     assert engine.allows(edge, policy) and engine.allows(edge, policy) and policy.asked == 1
     other = engine.edge(named(module, "a1"), named(module, "b1"))
     assert engine.allows(other, policy) and policy.asked == 2  # a1 has two readers
-    assert engine.allows(edge, policy, any_form=True) and policy.asked == 3
+    policy.any_form = True
+    assert engine.allows(edge, policy) and policy.asked == 3
+    policy.any_form = False
     policy.like = "otherwise"
     assert engine.allows(edge, policy) and policy.asked == 4
     policy.codes = ("FUS501",)

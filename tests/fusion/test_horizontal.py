@@ -159,13 +159,8 @@ SPAN = (f"a = {ROW} negate(p)", f"b = {ROW} tanh(a)", f"c = {ROW} abs(q)", f"r =
 
 def joiner(*lines: str, disabled: frozenset[str] = CAREFUL, steps: int = 100) -> tuple[Joiner, dict[str, Instruction]]:
     module, of = read(*lines)
-    left = [steps]
-
-    def step() -> bool:
-        left[0] -= 1
-        return left[0] >= 0
-
-    return Joiner(Engine(module, PassContext(FuseOptions(H100, disabled=disabled))), module.entry, step), of
+    options = FuseOptions(H100, disabled=disabled, stop_after_step=steps)
+    return Joiner(Engine(module, PassContext(options)), module.entry), of
 
 
 def kernels(found: Joiner) -> list[int]:

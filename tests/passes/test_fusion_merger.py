@@ -93,7 +93,7 @@ def test_how_many_copies_there_may_be(limit: int, fits: bool):
         None if fits else no("FUS205", producer="y0", size=2, users=3, copies=4, limit=3)
     )
     assert [u.name for u in merger._takers(engine, of["f"])] == (["a", "b", "c"] if fits else [])
-    assert list(merger._against_all(engine, of["f"])) == ([] if fits else [(None, merger._copies(engine, of["f"]))])
+    assert list(merger.against_producer(engine, of["f"])) == ([] if fits else [(None, merger._copies(engine, of["f"]))])
     engine.disabled = frozenset({"FUS205"})
     assert merger._copies(engine, of["f"]) is None
 
@@ -121,7 +121,7 @@ def cannot(user: str, opcode: str, why: str) -> Reason:
 def test_the_first_user_that_cannot_take_it(lines: tuple[str, ...], user: str, why: str):
     engine, of = read(*lines)
     merger = FusionMerger()
-    ((named_user, reason),) = merger._against_all(engine, of["f"])
+    ((named_user, reason),) = merger.against_producer(engine, of["f"])
     assert named_user is of[user] and reason.code == "FUS108"
     assert dict(reason.numbers) | {"why": ""} == {"producer": "y0", "user": user, "opcode": of[user].opcode, "why": ""}
     assert str(reason.numbers["why"]).startswith(why.split(" custom")[0])
@@ -136,7 +136,7 @@ def test_without_the_rule_those_that_can_take_it_do():
     lines = (f"a = {ROW} negate(f)", f"r = ({ROW}, {ROW}) tuple(a, f)")
     engine, of = read(*lines, disabled=frozenset({"FUS108"}))
     assert FusionMerger()._takers(engine, of["f"]) == [of["a"]]
-    assert list(FusionMerger()._against_all(engine, of["f"])) == []
+    assert list(FusionMerger().against_producer(engine, of["f"])) == []
     engine, of = read(*lines, forced=frozenset({("y0", "a")}))
     assert FusionMerger()._takers(engine, of["f"]) == [of["a"]]
     engine, of = read(*THREE[:2], f"r = ({ROW}, {ROW}, {ROW}) tuple(a, b, f)", forced=frozenset({("y0", "b")}))  # fmt: skip
@@ -154,7 +154,7 @@ def test_one_that_takes_as_long_is_merged(
     takers = [of["a"], of["b"], of["c"]]
     assert merger._slower(engine, of["f"], takers) == wanted
     assert merger._takers(engine, of["f"]) == ([] if slower else takers)
-    assert list(merger._against_all(engine, of["f"])) == ([(None, wanted)] if slower else [])
+    assert list(merger.against_producer(engine, of["f"])) == ([(None, wanted)] if slower else [])
     for options in ({"disabled": frozenset({"FUS408"})}, {"forced": frozenset({("y0", "b")})}):
         engine, of = read(*THREE, **options)
         assert merger._slower(engine, of["f"], [of["a"], of["b"]]) is None
@@ -188,11 +188,14 @@ def test_which_edges_are_its_business_and_by_which_rules():
     merger = FusionMerger(max_emissions=7)
     assert merger.looks_at(engine.edge(of["f"], of["a"])) and not merger.looks_at(engine.edge(of["f"], of["r"]))
     assert not merger.looks_at(engine.edge(of["p"], of["a"]))
-    assert merger._choices().max_emissions == 7
-    names = [{c.__name__ for c in FusionMerger(row_kernels=rows)._choices().checks()} for rows in (True, False)]
+    assert merger.policy(engine, engine.module.entry).max_emissions == 7
+    names = [
+        {c.__name__ for c in FusionMerger(row_kernels=rows).policy(engine, engine.module.entry).checks()}
+        for rows in (True, False)
+    ]
     assert names[0] - names[1] == {"keeps_row_reduction"} and names[1] - names[0] == {"code_size"}
     assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 9
-    assert not merger._choices().rules_out(engine.edge(of["f"], of["a"]))
+    assert not merger.policy(engine, engine.module.entry).rules_out(engine.edge(of["f"], of["a"]))
     assert (FusionMerger().max_emissions, FusionMerger().max_copies) == (15, 256)
 
 

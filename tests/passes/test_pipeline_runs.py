@@ -13,9 +13,8 @@ from small_modules import H100, module_of, text_of
 
 import hlo_opt
 import hlo_opt.passes.run
-from hlo_opt.diag import HloOptError, Reason, UsageError
-from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
-from hlo_opt.fusion.known import Known
+from hlo_opt.diag import HloOptError, UsageError
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import Module
 from hlo_opt.passes import parse_pipeline, pipeline, register_pass, run, table
 from hlo_opt.passes.base import Pass
@@ -297,20 +296,19 @@ def test_the_time_of_what_is_not_kept_is_told(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_alternatives_begin_anew_and_share_what_is_known(monkeypatch: pytest.MonkeyPatch):
-    known = Known()
-    context = PassContext(
-        H100, disabled_reasons=frozenset({"FUS401"}), forced_edges=frozenset({("a", "b")}), memory=Memory(known)
-    )
-    context.left["x", "y"] = Reason.of("FUS502", limit=1)
-    context.steps = 3
-    fresh = runs._fresh(context)
-    assert (
-        fresh.target is H100
-        and fresh.disabled_reasons == context.disabled_reasons
-        and fresh.forced_edges == context.forced_edges
-    )
-    assert fresh.memory is not context.memory and fresh.memory.known is known
-    assert not fresh.left and fresh.steps == 0 and fresh.choices == context.choices
+    given: list[PassContext] = []
+    real = runs._run
+
+    def watched(module: Module, pipeline: Pipeline, context: PassContext, *rest: Any) -> runs.Outcome:
+        assert not context.left and not context.origins and context.steps == 0
+        given.append(context)
+        return real(module, pipeline, context, *rest)
+
+    monkeypatch.setattr(runs, "_run", watched)
+    run(hlo_opt.parse(TEXT), passes="best(cse|instruction-fusion)", what_if=["FUS401"], stop_after_step=1)
+    assert [c.options.stop_after_step for c in given] == [None, None, 1]
+    assert all(c.options.disabled == {"FUS401"} for c in given)
+    assert len({c.memory for c in given}) == 3 and len({id(c.memory.known) for c in given}) == 1
 
 
 @pytest.mark.parametrize(("limit", "told"), [(None, True), (1, False), (1, True)])

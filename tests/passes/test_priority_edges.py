@@ -43,14 +43,15 @@ BOTH = f"r = ({ROW}, {ROW}) tuple(b, c)"
 )
 def test_the_user_that_refuses_keeps_a_producer_out_of_all(lines: tuple[str, ...], user: str, opcode: str, why: str):
     engine, of = read(*lines)
-    own = next(iter(engine.reasons(engine.edge(of["a"], of[user]), PASS.choices())))
+    own = PASS.decide(engine, of["a"], of[user])
+    assert own is not None
     why = why if why.startswith("it is") else f"{own.code} {own.slug}"
     reason = no("FUS108", producer="a", user=user, opcode=opcode, why=why)
-    assert list(PASS._against_all(engine, of["a"])) == [(of[user], reason)]
+    assert list(PASS.against_producer(engine, of["a"])) == [(of[user], reason)]
     assert list(PASS.refusals(engine, engine.edge(of["a"], of["b"]))) == [reason]
     assert reason not in list(PASS.refusals(engine, engine.edge(of["a"], of[user])))
     engine, of = read(*lines, disabled=frozenset({"FUS108"}))
-    assert list(PASS._against_all(engine, of["a"])) == []
+    assert list(PASS.against_producer(engine, of["a"])) == []
 
 
 class Saving:
@@ -73,7 +74,7 @@ def test_the_price_of_all_users_keeps_a_producer_out(monkeypatch: pytest.MonkeyP
     for saved, slower in ((0, False), (-1, True)):
         asked = Saving(saved)
         monkeypatch.setattr(priority_fusion, "saved_quarters", asked)
-        found = list(PASS._against_all(engine, of["a"]))
+        found = list(PASS.against_producer(engine, of["a"]))
         assert asked.users == [["b", "t"]]
         if not slower:
             assert found == []
@@ -85,29 +86,29 @@ def test_the_price_of_all_users_keeps_a_producer_out(monkeypatch: pytest.MonkeyP
         reason = no("FUS408", producer="a", users=2, us_fused=us_fused, us_unfused=us_unfused)
         assert found == [(None, reason)] and list(PASS.refusals(engine, engine.edge(of["a"], of["b"]))) == [reason]
         engine, of = read(A, B, C, BOTH, disabled=frozenset({"FUS408"}))
-        assert list(PASS._against_all(engine, of["a"])) == []
+        assert list(PASS.against_producer(engine, of["a"])) == []
 
 
 def test_nothing_is_priced_where_nobody_takes_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(priority_fusion, "saved_quarters", lambda *given: -1)
     engine, of = read(A, f"r = {ROW} {CALL}", disabled=frozenset({"FUS108"}))
-    assert list(PASS._against_all(engine, of["a"])) == []
+    assert list(PASS.against_producer(engine, of["a"])) == []
 
 
 @pytest.mark.parametrize("producer", ["t", "p"])
 def test_of_what_is_no_producer_nothing_is_said(producer: str):
     engine, of = read("t = s32[64]{0} bitcast(p)", "b = s32[64]{0} abs(t)", f"c = {ROW} abs(p)", f"r = (s32[64]{{0}}, {ROW}, {ROW}) tuple(b, c, p)")  # fmt: skip
-    assert list(PASS._against_all(engine, of[producer])) == []
+    assert list(PASS.against_producer(engine, of[producer])) == []
 
 
 def test_what_was_slower_before_is_told_where_nothing_else_is():
     left = no("FUS408", producer="a", users=1, us_fused=2.0, us_unfused=1.0)
     for disabled, told in (((), [left]), (("FUS408",), [])):
-        engine, of = read(
-            A, B, f"r = {ROW} abs(b)", left={("priority-fusion", "a"): left}, disabled=frozenset(disabled)
-        )
+        engine, of = read(A, B, f"r = {ROW} abs(b)", disabled=frozenset(disabled))
+        engine.context.left["priority-fusion", "a"] = left
         assert list(PASS.refusals(engine, engine.edge(of["a"], of["b"]))) == told
-    engine, of = read(A, f"b = {ROW} {CALL}", f"r = {ROW} abs(b)", left={("priority-fusion", "a"): left})
+    engine, of = read(A, f"b = {ROW} {CALL}", f"r = {ROW} abs(b)")
+    engine.context.left["priority-fusion", "a"] = left
     assert left not in list(PASS.refusals(engine, engine.edge(of["a"], of["b"])))
 
 
@@ -144,10 +145,9 @@ CONSTANTS = (
 
 @pytest.mark.parametrize(("steps", "fusions"), [(0, 0), (1, 1), (2, 2), (None, 2)])
 def test_constants_of_one_element_go_into_what_takes_them(steps: int | None, fusions: int):
-    engine, of = read(*CONSTANTS)
-    context = PassContext(FuseOptions(H100, stop_after_step=steps))
-    computation = engine.module.entry
-    assert PASS._fuse_constants(computation, engine, context) == (steps != 0)
+    engine, of = read(*CONSTANTS, stop_after_step=steps)
+    computation, context = engine.module.entry, engine.context
+    assert PASS._fuse_constants(computation, engine) == (steps != 0)
     found = [i for i in computation.instructions if i.opcode == "fusion"]
     assert len(found) == fusions and context.steps == fusions
     assert all([o.name for o in f.operands] == ["w"] for f in found)
@@ -176,6 +176,6 @@ def test_what_did_not_pay_is_noted_down(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_default_is_that_of_xla():
-    assert (
-        PASS.max_code_size == PASS.choices().max_code_size == 10_000 and PriorityFusion(7).choices().max_code_size == 7
-    )
+    engine, _ = read(A, f"r = {ROW} abs(a)")
+    sizes = [p.policy(engine, engine.module.entry).max_code_size for p in (PASS, PriorityFusion(7))]
+    assert PASS.max_code_size == 10_000 and sizes == [10_000, 7]
