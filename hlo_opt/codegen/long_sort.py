@@ -93,12 +93,12 @@ def _exchange(builder: Builder, frame: _Frame, first: Variable, second: Variable
 def _is_after(builder: Builder, frame: _Frame, one: Code, other: Code) -> Code:
     """Whether the comparator puts the element at the other place in front of the one at the one."""
     sides: list[dict[int, Code]] = []
-    for place in (other, one):
+    for place in (one, other):
         assert place.name is not None
         along = Variable(0, frame.lines.length - 1, place.name.text)
         operands = {number: frame.lines.hero.operands[number] for number in frame.lines.compared}
         sides.append({n: builder.value(o, _index(frame, o.shape, along)) for n, o in operands.items()})
-    return is_before(builder, frame.lines, *sides)
+    return is_before(builder, frame.lines, sides[1], sides[0])
 
 
 def _merge(builder: Builder, frame: _Frame) -> Merge:

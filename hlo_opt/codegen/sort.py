@@ -227,9 +227,10 @@ def _exchange(builder: Builder, tables: _Tables, line: Code, first: Expression, 
         cells = [_cell(lines, line, builder.text(place)) for place in (first, second)]
         if line:
             cells = [of(builder.index_let(stem, at)) for stem, at in zip(("low", "high"), cells, strict=True)]
+        stems = {table: builder.stem_of(lines.hero.operands[number]) for number, table in tables.of.items()}
         low, high = (
-            {name: of(builder.let(kind, f"{stem}_{name.text}", cell(name, at))) for kind, name in tables.kinds}
-            for stem, at in zip(("low", "high"), cells, strict=True)
+            {t: of(builder.let(kind, f"{stems.get(t, 'position')}_{side}", cell(t, at))) for kind, t in tables.kinds}
+            for side, at in zip(("low", "high"), cells, strict=True)
         )
         condition = _is_after(builder, tables, low, high)
         if tables.positions is not None and not lines.breaks_ties:
@@ -246,14 +247,14 @@ def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: d
     """Whether the comparator puts the other element in front of the one, both as they lie in tables."""
     operands = tables.lines.hero.operands
     sides = []
-    for held in (other, one):
+    for held in (one, other):
         of_side = {}
         for number, table in tables.of.items():
             builder.name_after(operands[number])
             value = loaded(operands[number].shape.type, held[table])
             of_side[number] = value if value == held[table] else builder.bind_exact(operands[number].shape.type, value)
         sides.append(of_side)
-    return is_before(builder, tables.lines, *sides)
+    return is_before(builder, tables.lines, sides[1], sides[0])
 
 
 def is_before(builder: Builder, lines: Lines, one: dict[int, Code], other: dict[int, Code]) -> Code:

@@ -164,8 +164,8 @@ TEXT = """ {
     }
   }
   for (int rank = threadIdx.x; rank < 5000; rank += 1024) {
-    const int cell_2 = line * 5000 + rank;
-    const int source = scratch0[cell_2];
+    const int cell_3 = line * 5000 + rank;
+    const int source = scratch0[cell_3];
     out0[line * 5000 + rank] = in0[line * 5000 + source];
   }
 }

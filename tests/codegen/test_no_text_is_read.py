@@ -27,12 +27,12 @@ PRINTERS = {
 """What returns text of kernels."""
 USES_OF_SOURCE = {
     ("codegen/host_plain.py", "an f-string"),  # the unit that a compiler gets
-    ("runtime/cupy_cache.py", "entry_name"),  # hashes it
-    ("runtime/cupy_cache.py", "createProgram"),  # NVRTC
-    ("runtime/cupy_device.py", "a tuple"),  # the key of what is compiled
-    ("runtime/emission.py", "write_text"),
-    ("runtime/host.py", "len"),  # which units get which kernels
-    ("runtime/kernels.py", "replace"),  # of a dataclass: the same text for a kernel of other dimensions
+    ("runtime/cupy/cache.py", "entry_name"),  # hashes it
+    ("runtime/cupy/cache.py", "createProgram"),  # NVRTC
+    ("runtime/cupy/device.py", "a tuple"),  # the key of what is compiled
+    ("runtime/driver/emission.py", "write_text"),
+    ("runtime/host/library.py", "len"),  # which units get which kernels
+    ("runtime/schedule/kernels.py", "replace"),  # of a dataclass: the same text for a kernel of other dimensions
 }
 """All that is done with `kernel.source`. A use that reads it does not belong here."""
 OTHER_TEXTS = {
@@ -92,7 +92,7 @@ def use(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
 
 def is_kernels(node: ast.Attribute) -> bool:
     """Whether `.source` is that of a kernel: where it is another's (a span's, an event's), the name says so."""
-    other = {"module", "span", "half", "r", "self"}
+    other = {"module", "span", "half", "r", "self", "wish"}
     match node.value:
         case ast.Name(id=name):
             return name not in other
