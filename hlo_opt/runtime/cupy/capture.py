@@ -15,8 +15,7 @@ from hlo_opt.codegen.threads import keeps_memory
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
 from hlo_opt.runtime.cupy.launch_order import Access, Start, dependencies, starts
-from hlo_opt.runtime.schedule.stretch import PlacingDevice, span_of
-from hlo_opt.runtime.schedule.stretch import Start as Launch
+from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, span_of
 
 STREAMS = 4
 """Streams on which launches of a graph run side by side, unless `$HLO_OPT_STREAMS` says otherwise."""
@@ -46,7 +45,7 @@ class Capturer:
     _streams: list[Any] = field(default_factory=list)
     _events: list[Any] = field(default_factory=list)
 
-    def capture(self, launches: Sequence[Launch]) -> Graph:
+    def capture(self, launches: Sequence[BoundLaunch]) -> Graph:
         """A graph of launches, all of which have been launched before: CUDA may load a kernel when it is first launched, which a capture forbids.
 
         Raises CannotCaptureError with what CUDA says.
@@ -74,7 +73,7 @@ class Capturer:
             self._events.clear()
         return Graph(graph, sum(kernel is not None for kernel, _, _ in launches), used)
 
-    def _record(self, launches: Sequence[Launch], order: Sequence[Start]) -> None:
+    def _record(self, launches: Sequence[BoundLaunch], order: Sequence[Start]) -> None:
         origin, *others = self._streams[: 1 + max((s.stream for s in order), default=0)]
         fork = self._event(origin) if others else None
         awaited = {n for start in order for n in start.waits}
@@ -101,7 +100,7 @@ class Capturer:
         return event
 
 
-def launch_one(device: PlacingDevice, launch: Launch) -> None:
+def launch_one(device: PlacingDevice, launch: BoundLaunch) -> None:
     """Start a kernel or a copy on the current stream."""
     kernel, inputs, outputs = launch
     if kernel is None:
@@ -110,7 +109,7 @@ def launch_one(device: PlacingDevice, launch: Launch) -> None:
         device.launch(kernel, inputs, outputs)
 
 
-def access_of(launch: Launch) -> Access:
+def access_of(launch: BoundLaunch) -> Access:
     """What a launch reads and writes."""
     kernel, inputs, outputs = launch
     alone = kernel.symbol if kernel is not None and keeps_memory(kernel) else ""

@@ -17,7 +17,7 @@ from hlo_opt.diag import BackendError
 from hlo_opt.runtime.cupy.capture import CannotCaptureError, Capturer, Graph, launch_one
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
-from hlo_opt.runtime.schedule.stretch import Start, Stretch, first_decision, stretch_of
+from hlo_opt.runtime.schedule.stretch import BoundLaunch, Stretch, first_decision, stretch_of
 
 LEAST = 3
 """Iterations, where their number is known, from which on graphs are worth their two sets of buffers."""
@@ -38,7 +38,7 @@ class _Half:
     tests: bool
     own: dict[int, Any]
     kernels: int
-    launches: list[Start] | None = None
+    launches: list[BoundLaunch] | None = None
     was_launched: bool = False
     graph: Graph | None = None
 
@@ -166,9 +166,9 @@ class _Loop:
         memory = self._memory(self.condition, self._state(half.target), half.own)
         return self.condition.found(self.device, memory, self.condition.routine.results[0])
 
-    def _launches(self, half: _Half) -> list[Start]:
+    def _launches(self, half: _Half) -> list[BoundLaunch]:
         """The launches of a half in the memory of this run."""
-        launches: list[Start] = []
+        launches: list[BoundLaunch] = []
         if half.source is not None:
             placed = {self.roots[k]: m for k, m in zip(self.carried, self.sets[half.target], strict=True)}
             memory = self._memory(self.body, self._state(half.source), placed)

@@ -16,7 +16,7 @@ from hlo_opt.diag import BackendError
 from hlo_opt.runtime.cupy.capture import CannotCaptureError, Capturer, Graph, launch_one
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.ops import Routine
-from hlo_opt.runtime.schedule.stretch import Start, Stretch, stretches
+from hlo_opt.runtime.schedule.stretch import BoundLaunch, Stretch, stretches
 
 LEAST_LAUNCHES = 5
 """Kernels from which on a stretch is captured, as XLA's `xla_gpu_graph_min_graph_size`."""
@@ -118,7 +118,7 @@ class StretchGraphs:
             memory[b] = stretch.found(device, memory, b)
         return True
 
-    def _captured(self, stretch: Stretch, known: _Known, launches: Sequence[Start]) -> Graph | None:
+    def _captured(self, stretch: Stretch, known: _Known, launches: Sequence[BoundLaunch]) -> Graph | None:
         if known.captures >= MOST_CAPTURES:
             return None
         known.captures += 1

@@ -20,7 +20,7 @@ from hlo_opt.runtime.schedule.ops import Alias, Allocate, Buffers, Constant, Cop
 ALIGNMENT = 256
 """Bytes that a place in the block is a multiple of: what cudaMalloc gives at least (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 
-Start = tuple[Kernel | None, list[Any], list[Any]]
+BoundLaunch = tuple[Kernel | None, list[Any], list[Any]]
 """A kernel with its inputs and outputs, or (None) a copy of one buffer to another."""
 
 
@@ -87,14 +87,14 @@ class Stretch:
         root = self.root[buffer]
         return memory[root] if root == buffer else device.view(memory[root], self.routine.shapes[buffer])
 
-    def bound(self, device: PlacingDevice, given: Sequence[Any], block: Any) -> list[Start]:
+    def bound(self, device: PlacingDevice, given: Sequence[Any], block: Any) -> list[BoundLaunch]:
         """The launches on memory: `given` has `taken` and `kept`, and `block` the rest. Copies of memory to itself are left out."""
         memory = list(given)
         for b, offset in self.offsets.items():
             memory[b] = device.part(block, offset, self.routine.shapes[b])
         for b in self.made:
             memory[b] = self.found(device, memory, b)
-        starts: list[Start] = []
+        starts: list[BoundLaunch] = []
         for op in self.work:
             inputs, outputs = [memory[b] for b in op.inputs], [memory[b] for b in op.outputs]
             if isinstance(op, Launch):
