@@ -240,6 +240,15 @@ def test_what_is_visited_is_counted():
     assert counts == [7 + 2 * 3, 7 + 3 * 4]
 
 
+def test_a_computation_that_is_not_looked_through_is_visited_once():
+    """Also one that draws: what happens in it is counted by what calls it."""
+    branch = "f {\n a = f32[8]{0} parameter(0)\n z = f32[] constant(0)\n d = f32[] rng(z, z), distribution=rng_uniform\n ROOT b = f32[8]{0} negate(a)\n}\n\n"
+    chosen = "c = pred[] constant(true)\n x = f32[8]{0} conditional(c, p, q), true_computation=f, false_computation=f\n ROOT r = f32[8]{0} negate(x)"
+    one = Numbering(hlo_opt.parse("HloModule m\n\n" + branch + entry(chosen)), Table())
+    one.entry()
+    assert one.visited == 5 + 4
+
+
 def test_as_many_instructions_are_visited_as_there_may_be(monkeypatch: pytest.MonkeyPatch):
     module = hlo_opt.parse("HloModule m\n\n" + entry("ROOT r = f32[8]{0} add(p, q)"))
     monkeypatch.setattr(numbering, "WORK_LIMIT", 3)
