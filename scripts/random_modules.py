@@ -278,7 +278,7 @@ def _cut(program: Any, check: Callable[[Any, Tally], str | None]) -> Disagreemen
         if root.parameter_number is not None or not root.shape.is_array:
             continue
         edit.set_root(module.entry, root)
-        DeadCodeElimination().run(module, PassContext(FuseOptions(None)))
+        DeadCodeElimination().run(module, PassContext(FuseOptions.of()))
         part = dataclasses.replace(program, module=module)
         why = check(part, Tally())
         if why is not None:
