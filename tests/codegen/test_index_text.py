@@ -3,8 +3,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hlo_opt.codegen.cuda import expression_text
 from hlo_opt.codegen.index_text import digit_text, index_type, integer_text, render
 from hlo_opt.ir.index_map import Expression, Quotient, Remainder, add, constant, divide, modulo, multiply, variable
+from hlo_opt.ops.code import Code, Name, of
 
 SIZES = {"i": 7, "j": 40, "k": 12}
 
@@ -34,17 +36,17 @@ def expressions(draw: st.DrawFn) -> tuple[Expression, str]:
 def test_text_has_the_expressions_value(made: tuple[Expression, str], point: tuple[int, ...]) -> None:
     names: dict[str, int] = dict(zip(SIZES, point, strict=True))
 
-    def value(text: str) -> int:
+    def value(expression: Code) -> int:
         scope = {n: Number(v) for n, v in names.items()}
-        return int(eval(text, {"__builtins__": {}}, scope))
+        return int(eval(expression_text(expression), {"__builtins__": {}}, scope))
 
-    def digit(e: Expression) -> str:
+    def digit(e: Expression) -> Code:
         assert isinstance(e, Quotient | Remainder)
         name = f"q{len(names)}"
         inner = value(render(e.left, digit))
         names["inner"] = inner
-        names[name] = value(digit_text(e, "inner"))
-        return name
+        names[name] = value(digit_text(e, of(Name("inner"))))
+        return of(Name(name))
 
     assert value(render(made[0], digit)) == eval(made[1], {"__builtins__": {}}, dict(zip(SIZES, point, strict=True)))
 
@@ -76,9 +78,13 @@ class Number(int):
         return Number(int(self) - int(self / Number(other)) * int(other))
 
 
+def no_digit(expression: Expression) -> Code:
+    raise AssertionError(f"{expression} is a digit")
+
+
 def test_types_follow_ranges() -> None:
     assert index_type(variable("i", 2**31)) == "int"
     assert index_type(variable("i", 2**31 + 1)) == "long long"
     wide = multiply(variable("i", 2**20), 2**20)
-    assert render(wide, str) == "(long long)i * 1048576"
+    assert expression_text(render(wide, no_digit)) == "(long long)i * 1048576"
     assert integer_text(-(2**63)) == "(-9223372036854775807LL - 1)"

@@ -6,6 +6,7 @@ import pytest
 from small_modules import H100, module_of, named
 
 import hlo_opt
+from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.join import join
 from hlo_opt.fusion.outline import original_name
@@ -68,7 +69,7 @@ def test_one_tuple_holds_all_outputs(first: str, second: str, user: str, outputs
 def test_a_kernel_of_several_outputs_has_the_name_of_the_first() -> None:
     lines = [f"{name} = {V} {opcode}(p)" for name, opcode in (("a", "negate"), ("b", "tanh"), ("c", "cosine"))]
     module = module_of(f"p = {V} parameter(0)", *lines, f"r = ({V}, {V}, {V}) tuple(a, b, c)")
-    engine = Engine(module, H100, {})
+    engine = Engine(module, PassContext(FuseOptions(H100)))
     fusion = named(module, "a")
     for number, name in enumerate("bc", start=2):
         fusion = join(engine, named(module, name), fusion)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_opt.analysis.columns import column_parts, column_tile
+from hlo_opt.plans.column_reduction import Columns
 from tests.small_modules import H100, module_of, planned
 
 
@@ -15,10 +16,10 @@ def test_the_launch_has_the_tile_of_the_columns(sizes: tuple[int, int, int]) -> 
     module = module_of(*lines, f"r = f32[{batch},{columns}]{{1,0}} reduce(p, z), dimensions={{1}}, to_apply=sum")
     tile = column_tile(sizes, 32, 4, H100.core_count)
     (segment,) = planned(module).segments
-    assert segment.kind == "column-reduction" and segment.space == sizes and tile is not None
-    assert (segment.vector, segment.threads_per_row, segment.rows_per_block) == (tile.vector, tile.ways, tile.lanes)
-    assert segment.parts == column_parts(tile, rows, H100.core_count) >= (2 if rows > 60000 else 1)
-    assert segment.blocks == tile.blocks * segment.parts and segment.levels == ((module.entry.root,),)
+    assert isinstance(segment.part, Columns) and segment.part.sizes == sizes and tile is not None
+    assert segment.part.tile == tile and segment.vector == tile.vector
+    assert segment.part.parts == column_parts(tile, rows, H100.core_count) >= (2 if rows > 60000 else 1)
+    assert segment.blocks == tile.blocks * segment.part.parts and segment.part.levels == ((module.entry.root,),)
 
 
 def test_what_needs_a_sum_is_summed_after_it() -> None:
@@ -29,4 +30,8 @@ def test_what_needs_a_sum_is_summed_after_it() -> None:
         if not n:
             lines += [f"b = {wide} broadcast(sum0), dimensions={{1}}", f"e = {wide} subtract(p, b)"]
     (segment,) = planned(module_of(*lines, f"r = {row} negate(sum1)")).segments
-    assert [[r.name for r in level] for level in segment.levels] == [["sum0"], ["sum1"]] and segment.hero.name == "sum0"
+    assert isinstance(segment.part, Columns)
+    assert [[r.name for r in level] for level in segment.part.levels] == [
+        ["sum0"],
+        ["sum1"],
+    ] and segment.hero.name == "sum0"

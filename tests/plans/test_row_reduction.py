@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_opt.plans.row_reduction import Rows
 from tests.small_modules import module_of, planned
 
 
@@ -27,4 +28,4 @@ def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
     lines = (f"p = {kind}[64,{columns}]{{1,0}} parameter(0)", f"z = {kind}[] constant(0)")
     made = planned(module_of(*lines, f"r = {kind}[64]{{0}} reduce(p, z), dimensions={{1}}, to_apply=more", more=reducer))  # fmt: skip
     (segment,) = made.segments
-    assert (segment.kind, segment.vector, segment.threads_per_row) == ("row-reduction", vector, threads)
+    assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (vector, threads)

@@ -49,7 +49,7 @@ def test_a_driver_gives_what_the_host_backend_gives(name: str, tmp_path: Path) -
     inputs = module_inputs(module, 5)
     hlo_opt.emit(module, tmp_path / "emitted")
     outputs, launches = run_driver(tmp_path / "emitted", inputs)
-    executable = hlo_opt.compile(module, "host")
+    executable = hlo_opt.compile(module, "host", form="plain")
     expected = executable(*inputs)
     assert launches == executable.report()["launches"]
     assert len(outputs) == len(expected)

@@ -26,7 +26,7 @@ from hlo_opt.ops.spread_numpy import (
     set_aside,
     settled,
 )
-from hlo_opt.runtime.rounding import calibration, control, indices, sums
+from hlo_opt.runtime.rounding import calibration, control, sums
 from hlo_opt.runtime.rounding.analysis import Analyst
 from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.text import parse
@@ -479,4 +479,3 @@ def test_what_is_written_at_an_open_index_may_be_anywhere() -> None:
             assert list(made) == [1.0, 20.0, 3.0, 9.0]
             continue
         assert (made.rows[LOW] == 1.0).all() and (made.rows[HIGH] == 20.0).all()
-    assert indices._INDICES["dynamic-update-slice"] == 2
