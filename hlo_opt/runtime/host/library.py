@@ -1,6 +1,6 @@
 """Kernels on the host: one shared library for a list of kernels, built by the C++ compiler and kept by content.
 
-A kernel has two forms. `plain` is the emitted text, unchanged: what is to be checked. `lanes` is the text made over for the host's vector units: what is to be quick.
+A kernel has two forms. `plain` is the emitted text, unchanged: what is to be checked. `lanes` is printed from the kernel's tree for the host's vector units: what is to be quick.
 """
 
 from __future__ import annotations
