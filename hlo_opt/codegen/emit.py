@@ -81,9 +81,9 @@ def emit_kernel(plan: Plan) -> Kernel:
     for output, number in aliases:
         if inputs[number].dimensions == outputs_of[output].dimensions:
             inputs[number] = outputs_of[output]  # in the layout in which the copy is updated
-    in_order = any(segment.in_order for segment in plan.segments)
+    traits = {name: any(getattr(s, name) for s in plan.segments) for name in ("in_order", "rereads", "meets")}
     source = f"{before}{symbol}{after}"
-    return Kernel(symbol, source, launch, tuple(inputs), outputs_of, plan.kind, tree, aliases, own, in_order)
+    return Kernel(symbol, source, launch, tuple(inputs), outputs_of, plan.kind, tree, aliases, own, **traits)
 
 
 def _bounds(plan: Plan) -> str:
@@ -92,7 +92,8 @@ def _bounds(plan: Plan) -> str:
     launch = plan.launch
     if launch.grid <= FEWEST_MULTIPROCESSORS:
         return f"{launch.block}, 1"
-    return f"{launch.block}, 2" if plan.kind == "matmul" else f"{launch.block}"
+    resident = max(segment.resident for segment in plan.segments)
+    return f"{launch.block}, {resident}" if resident else f"{launch.block}"
 
 
 def _promise_alignment(

@@ -69,7 +69,7 @@ def _array(kernel: Kernel, number: int, shape: Shape) -> str:
     output = number - len(kernel.inputs)
     name = f"in{number}" if output < 0 else f"out{output}"
     is_fresh = output >= 0 and output not in (*kernel.own, *(o for o, _ in kernel.aliases))
-    puts = "scatter" not in kernel.kind.split("+")
+    puts = not kernel.meets
     bits = shape.type.bits if shape.type.per_byte > 1 else 8 * shape.type.bytes
     fill = 0xFF if shape.type.is_float or shape.type.is_complex else 0xA5
     truths = ", ".join(map(_truth, (is_fresh, _is_watched(kernel, name), puts)))
@@ -78,7 +78,7 @@ def _array(kernel: Kernel, number: int, shape: Shape) -> str:
 
 def _is_watched(kernel: Kernel, name: str) -> bool:
     """Whether what threads do to an array shows a race. Updates of a scatter that are not atomic may meet: HLO leaves open which comes last, or the module promises that none do."""
-    if "scatter" not in kernel.kind.split("+") or not name.startswith("out"):
+    if not kernel.meets or name.startswith("in"):
         return True
     return Name(name) in changed_at_once(kernel)
 

@@ -42,6 +42,8 @@ class Kernel:
     aliases   (output, input): before the launch the output must hold the input's elements, as they lie
     own       outputs among these that may take the input's own memory, where nothing needs it afterwards
     in_order  the result depends on which thread comes first; on the host they run one after another
+    rereads   threads read each element many times
+    meets     threads may write the same element
     """
 
     symbol: str
@@ -54,3 +56,5 @@ class Kernel:
     aliases: tuple[tuple[int, int], ...] = ()
     own: tuple[int, ...] = ()
     in_order: bool = False
+    rereads: bool = False
+    meets: bool = False

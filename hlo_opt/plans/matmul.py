@@ -81,7 +81,7 @@ class Products:
 
     def segment(self, block: int) -> Segment[Products]:
         """The segment, alone in its launch."""
-        return Segment(self, math.prod(tiles_of(self.space, self.tile)), self.vector)
+        return Segment(self, math.prod(tiles_of(self.space, self.tile)), self.vector, rereads=True, resident=2)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of both tiles."""

@@ -71,7 +71,7 @@ class Strips:
 
     def segment(self, block: int) -> Segment[Strips]:
         """The segment, alone in its launch."""
-        return Segment(self, math.prod(self.blocks), self.vector)
+        return Segment(self, math.prod(self.blocks), self.vector, rereads=True)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the partial sums."""

@@ -84,6 +84,9 @@ class Segment(Generic[P]):
     own       outputs among these that may take the parameter's own memory: nothing else reads it
     in_order  the result depends on which thread comes first; open on a GPU, HLO's order where threads run one after another
     scratch   arrays that the launch writes and reads, and that are no results
+    rereads   threads read each element many times, as in a product
+    meets     threads may write the same element
+    resident  blocks that registers of a multiprocessor are to hold at a time; 0 leaves it to the compiler
     """
 
     part: P
@@ -94,6 +97,9 @@ class Segment(Generic[P]):
     own: tuple[int, ...] = ()
     in_order: bool = False
     scratch: tuple[Shape, ...] = ()
+    rereads: bool = False
+    meets: bool = False
+    resident: int = 0
 
     @property
     def kind(self) -> str:

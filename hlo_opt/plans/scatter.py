@@ -213,7 +213,7 @@ class Updates:
         form = Form(self.hero)
         threads = 0 if form.is_empty else math.prod(form.space)
         blocks = 1 if self.made_inside else max(1, -(-threads // block))
-        return Segment(self, blocks, aliases=self.aliases, own=self.own, in_order=form.in_order)
+        return Segment(self, blocks, aliases=self.aliases, own=self.own, in_order=form.in_order, meets=True)
 
     def shared_bytes(self, block: int) -> int:
         """None."""

@@ -41,8 +41,6 @@ OTHER_TEXTS = {
     ("device_code.py", "definitions", "strip"),
     ("device_code.py", "_needed", "findall"),
     ("emit.py", "emitter", "replace"),  # the kind of a plan, as the name of a module
-    ("host_plain.py", "_array", "split"),  # the kinds of a plan
-    ("host_plain.py", "_is_watched", "split"),
     ("host_plain.py", "_is_watched", "startswith"),  # a parameter's name
     ("lanes.py", "shim", "replace"),  # a header of ours
     ("lanes_blocks.py", "function", "startswith"),  # the name of a function

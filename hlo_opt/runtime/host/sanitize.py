@@ -223,7 +223,7 @@ class _WatchingDevice(_TellingDevice):
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         number = self._count[kernel.symbol] = self._count.get(kernel.symbol, 0) + 1
         elements = sum(shape.element_count for shape in (*kernel.inputs, *kernel.outputs))
-        most = WATCHED_FACTORS if kernel.kind in ("matmul", "matrix-vector") else WATCHED_ELEMENTS
+        most = WATCHED_FACTORS if kernel.rereads else WATCHED_ELEMENTS
         is_watched = number <= WATCHED_LAUNCHES and elements <= most
         (self._watched if is_watched else self._library).launch(kernel, inputs, outputs)
 
@@ -251,7 +251,7 @@ def _watch(
     for _ in range(2):
         device = _WatchingDevice(watched, library, Reference(schedule.module), folder)
         runs.append(_outputs(_TellingExecutor(schedule, device, max_steps), inputs, all_devices))
-    if any("scatter" in kernel.kind.split("+") for kernel in schedule.kernels):
+    if any(kernel.meets for kernel in schedule.kernels):
         return  # whose updates come in any order
     for one_device, other_device in zip(*runs, strict=True):
         for k, (one, other) in enumerate(zip(one_device, other_device, strict=True)):
