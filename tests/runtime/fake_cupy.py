@@ -20,13 +20,13 @@ import weakref
 from typing import Any
 
 import numpy
+from written_kernels import of_text
 
 from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.arena import Arena
-from tests.written_kernels import of_text
 
 _TYPES = {
     "unsigned char": "u8",
