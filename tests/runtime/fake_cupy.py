@@ -17,16 +17,19 @@ import sys
 import time
 import types
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy
-from written_kernels import of_text
 
 from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.schedule.arena import Arena
+
+sys.path.append(str(Path(__file__).parents[1]))  # programs of their own import this file too
+from written_kernels import of_text
 
 _TYPES = {
     "unsigned char": "u8",

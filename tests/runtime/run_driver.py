@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy
 
-sys.path[:0] = map(str, Path(__file__).parents[:2])
-import fake_cupy  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parent))
+import fake_cupy
 
 fake_cupy.import_as_cupy()
 folder, inputs, outputs = sys.argv[1:]
