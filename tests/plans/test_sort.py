@@ -6,9 +6,11 @@ import pytest
 
 from hlo_opt.ir import Module
 from hlo_opt.plans import Region, long_sort, sort
+from hlo_opt.plans.choose import plan
 from hlo_opt.plans.long_sort import LongLines
+from hlo_opt.plans.plan import Plan
 from hlo_opt.plans.region import array_roots
-from tests.small_modules import module_of
+from tests.small_modules import H100, module_of
 
 LESS = ("a1 = f32[] parameter(0)", "b1 = f32[] parameter(1)", "c1 = pred[] compare(a1, b1), direction=LT")
 
@@ -32,3 +34,31 @@ def test_the_largest_are_looked_for_along_the_last_dimension() -> None:
     module = module_of("p = f32[9000,6]{1,0} parameter(0)", f"r = {shape} topk(p), k=2, largest=true")
     found = sort.match(region(module))
     assert found is not None and (found.lines, found.length) == (9000, 6)
+
+
+def test_a_sort_has_a_kernel_of_its_own_and_a_long_one_only_where_no_library_knows_the_comparator() -> None:
+    def sorted_lines(length: int) -> Region:
+        less = f"r = f32[6,{length}]{{1,0}} sort(p), dimensions={{1}}, to_apply=less"
+        return region(module_of(f"p = f32[6,{length}]{{1,0}} parameter(0)", less, less=LESS))
+
+    kinds = {}
+    for length in (100, 9000):
+        for long_sorts in (False, True):
+            found = plan(sorted_lines(length), H100, long_sorts=long_sorts)
+            kinds[length, long_sorts] = found.kind if isinstance(found, Plan) else found.code
+    assert kinds == {
+        (100, False): "sort",
+        (100, True): "sort",
+        (9000, False): "FUS302",
+        (9000, True): "long-sort",
+    }
+
+
+def test_the_largest_of_equal_integers_are_told_apart_by_their_places() -> None:
+    shape = "(s32[9,2]{1,0}, s32[9,2]{1,0})"
+    found = sort.match(region(module_of("p = s32[9,6]{1,0} parameter(0)", f"r = {shape} topk(p), k=2, largest=true")))
+    assert found is not None and not found.breaks_ties
+    less = tuple(line.replace("f32", "s32") for line in LESS)
+    text = "r = s32[9,6]{1,0} sort(p), dimensions={1}, to_apply=less"
+    alone = sort.match(region(module_of("p = s32[9,6]{1,0} parameter(0)", text, less=less)))
+    assert alone is not None and alone.breaks_ties
