@@ -17,13 +17,11 @@ less than 97 % are caught, or a function that writes kernels writes none of thes
 from __future__ import annotations
 
 import argparse
-import ast
 import collections
 import contextlib
 import itertools
 import os
 import random
-import re
 import select
 import signal
 import subprocess
@@ -40,13 +38,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 import hlo_opt
-from hlo_opt.codegen import emit
-from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.cuda import statement_lines
-from hlo_opt.codegen.device_code import definitions
 from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.tree import Block, For, Neighbours, Network, Segment, Statement, Walk, walk
 from hlo_opt.diag import HloOptError
 from hlo_opt.evaluate.device_inputs import device_inputs
 from hlo_opt.evaluate.reach import styles
@@ -56,6 +49,8 @@ from hlo_opt.runtime.check import compare
 from hlo_opt.runtime.host.compiler import find_compiler
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.schedule import build_schedule, kernels
+from scripts.kernel_faults import form, sites
+from scripts.kernel_writers import Tracer, writers
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("testdata/kernels", "testdata/dumps")
@@ -68,114 +63,8 @@ MOST_BESIDE_NEUTRAL = 4
 """And how many where it changes nothing in that one."""
 NEUTRAL_SEEDS, NEUTRAL_SECONDS = 10, 120.0
 """A fault is shown to change nothing by so many draws of each style, and within so many seconds."""
-_CODEGEN = ROOT / "hlo_opt" / "codegen"
-_BUILDERS = frozenset(str(_CODEGEN / name) for name in ("builder.py", "indices.py", "statements.py"))
-_LOW = frozenset(
-    [
-        "_index",
-        "add",
-        "advise",
-        "array",
-        "assign",
-        "bind",
-        "bind_exact",
-        "block",
-        "branch",
-        "clamped",
-        "declare",
-        "declare_index",
-        "do",
-        "for_ever",
-        "index_let",
-        "let",
-        "loop",
-        "loop_while",
-        "narrowed",
-        "otherwise",
-        "own_blocks",
-        "put",
-        "store",
-        "text",
-        "variable",
-        "walk",
-    ]
-)
-"""Functions of the builder that write what others say."""
-_WRITERS = frozenset(
-    [
-        "add",
-        "array",
-        "assign",
-        "bind",
-        "bind_exact",
-        "block",
-        "branch",
-        "do",
-        "index_let",
-        "let",
-        "put",
-        "store",
-        "walk",
-    ]
-)
-
-_SWAPS = {
-    "<": ("<=", ">"), "<=": ("<", ">="), ">": (">=", "<"), ">=": (">", "<="), "==": ("!=",), "!=": ("==",),
-    "+": ("-",), "-": ("+",), "*": ("+",), "/": ("%", "*"), "%": ("/",), "&": ("|",), "|": ("&",), "^": ("&",),
-    "<<": (">>",), ">>": ("<<",), "&&": ("||",), "||": ("&&",), "+=": ("-=",), "-=": ("+=",), "*=": ("/=",), "/=": ("*=",),
-}  # fmt: skip
-# a smaller type that still holds every value is no fault: one that holds 0 and 1 only is
-_TYPES = {
-    **dict.fromkeys(
-        (
-            *("unsigned int", "int", "long long", "unsigned long long"),
-            *("unsigned char", "signed char", "unsigned short", "short"),
-        ),
-        ("bool",),
-    ),
-    "float": ("int",),
-    "double": ("float",),
-}
-# threads that change places are no fault: each does what another did
-_WORDS = {
-    "threadIdx.x": ("blockIdx.x", "(threadIdx.x + 1)"), "blockIdx.x": ("threadIdx.x", "(blockIdx.x + 1)"),
-    "__shfl_down_sync": ("__shfl_up_sync", "__shfl_xor_sync"), "__shfl_sync": ("__shfl_down_sync",),
-    "atomicAdd": ("atomicMax", "atomicExch"), "atomicMax": ("atomicMin",), "atomicMin": ("atomicMax",),
-    "atomicAnd": ("atomicOr",), "atomicOr": ("atomicXor",), "atomicXor": ("atomicOr",), "true": ("false",), "false": ("true",),
-    "0xffffffffu": ("0x7fffffffu", "0x1u"),
-}  # fmt: skip
-_OPERATOR = re.compile(r"(?<= )(?:<<|>>|&&|\|\||[<>=!]=|[-+*/]=|[-+*/%&|^<>])(?= )")
-_TYPE = re.compile(
-    r"\b(?:unsigned long long|unsigned int|unsigned char|signed char|unsigned short|long long|(?<!unsigned )int|float|double|(?<!unsigned )short)\b"
-)
-_WORD = re.compile("|".join(rf"(?<![\w.]){re.escape(word)}(?!\w)" for word in _WORDS))
-_NUMBER = re.compile(r"(?<![\w.])(\d+)(u|ull|LL|ll)?(?![\w.])")
-_REAL = re.compile(r"(?<![\w.])(\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)f?(?![\w.])")
-# an array that is longer than it need be is no fault
-_ARRAY = re.compile(r"^\s*(?:__shared__ )?[\w ]+ \w+\[\d+\];$")
-_BARRIER = re.compile(r"\b__(?:syncthreads|syncwarp|threadfence)\(\);")
-_GUARD = re.compile(r"\bif \((?:[^()]|\([^()]*\))*\)(?= return;| \{$)")
-_STORE = re.compile(r"^\s*[\w\[\]. +*/%()-]+ = [^;]*;$")
-_CHOICE = re.compile(r"\? ([^?:;]+) : ([^?:;]+)(?=[;)])")
-_RETURN = re.compile(r"\breturn [^;]+;")
 _REFUSED = "HLO511"
 """The code where the compiler refuses a kernel."""
-_PLAIN = re.compile(r"\batomic(?P<name>\w+)\((?P<to>[^,;]*), (?P<value>[^;]*)\)(?=;)")
-
-
-@dataclass(frozen=True)
-class Site:
-    """A text at a place of a line, and the texts that may stand there instead; an empty one where what its place means is nothing else here."""
-
-    line: int
-    start: int
-    end: int
-    kind: str
-    others: tuple[str, ...]
-
-    def planted(self, line: str, which: int) -> str:
-        """The line with one of the other texts."""
-        return f"{line[: self.start]}{self.others[which]}{line[self.end :]}"
 
 
 @dataclass(frozen=True)
@@ -196,161 +85,6 @@ class Fault:
     def old(self) -> str:
         """The line as it is without the fault."""
         return self.kernel.source.split("\n")[self.line]
-
-
-def sites(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Site]:
-    """Where faults can be planted in these lines of a text."""
-    for n in numbers:
-        line = lines[n]
-        code = line.split("//")[0].rstrip()
-        if code.lstrip().startswith("#") or "__builtin_assume_aligned" in code or not code.strip():
-            continue
-        for found in _OPERATOR.finditer(code):
-            yield Site(n, *found.span(), "operator", _SWAPS[found[0]])
-        for found in _TYPE.finditer(code):
-            yield Site(n, *found.span(), "type", _TYPES[found[0]])
-        for found in _WORD.finditer(code):
-            yield Site(n, *found.span(), "atomic" if "atomic" in found[0] else "lane", _WORDS[found[0]])
-        for found in _NUMBER.finditer(code):
-            value, end = int(found[1]), found[2] or ""
-            others = [max(0, value - 1), value // 2]
-            if not _ARRAY.match(code):
-                others += [value + 1, 2 * value]
-            texts = tuple("" if other == value else f"{other}{end}" for other in others)
-            if any(texts):
-                yield Site(n, *found.span(), "number", texts)
-        for found in _REAL.finditer(code):
-            yield Site(n, *found.span(), "constant", ("(1.0f)",) if not float(found[1]) else (f"({found[0]} * 1.5f)",))
-        for found in _BARRIER.finditer(code):
-            yield Site(n, *found.span(), "barrier", (";",))
-        for found in _GUARD.finditer(code):
-            yield Site(n, *found.span(), "guard", ("if (true)" if code.endswith("{") else "if (false)",))
-        if _STORE.match(code):
-            yield Site(n, len(code) - len(code.lstrip()), len(code), "statement", (";",))
-        for found in _CHOICE.finditer(code):
-            yield Site(n, *found.span(), "choice", (f"? {found[2]} : {found[1]}",))
-        for found in _RETURN.finditer(code):
-            yield Site(n, *found.span(), "return", ("return {};",))
-        for found in _PLAIN.finditer(code):
-            yield Site(
-                n, *found.span(), "atomic", (f"*({found['to']}) {'+' * (found['name'] == 'Add')}= {found['value']}",)
-            )
-
-
-def form(line: str) -> str:
-    """A line without its numbers, also those in names."""
-    return re.sub(r"_?\d+", "0", line)
-
-
-class Tracer:
-    """Notes which function writes each statement of the kernels that are emitted meanwhile."""
-
-    def __init__(self) -> None:
-        self.written: dict[int, str] = {}
-        self.maps: dict[str, dict[str, list[int]]] = {}
-        self._add, self._emit = Builder.add, emit.emit_kernel
-
-    def __enter__(self) -> Tracer:
-        def add(builder: Builder, statement: Statement) -> None:
-            self.written[id(statement)] = _writer()
-            self._add(builder, statement)
-
-        def emitted(plan: Plan) -> Kernel:
-            self.written = {}
-            made = self._emit(plan)
-            self.maps.setdefault(made.symbol, self._map(made))
-            return made
-
-        Builder.add = add  # type: ignore[method-assign,assignment]
-        kernels.emit_kernel = emitted  # type: ignore[attr-defined]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        Builder.add = self._add  # type: ignore[method-assign]
-        kernels.emit_kernel = self._emit  # type: ignore[attr-defined]
-
-    def _map(self, kernel: Kernel) -> dict[str, list[int]]:
-        lines = kernel.source.split("\n")
-        found: dict[str, list[int]] = collections.defaultdict(list)
-        for name, definition in definitions().items():
-            at = kernel.source.find(definition)
-            if at >= 0:
-                first = kernel.source.count("\n", 0, at)
-                found[name] += range(first, first + definition.count("\n"))
-        start = next(n for n, text in enumerate(lines) if text.startswith('extern "C"'))
-        start = next(n for n in range(start, len(lines)) if lines[n].endswith(") {"))
-        taken = {n for numbers in found.values() for n in numbers}
-        written = self._lines(kernel)
-        for n, text in enumerate(lines):
-            if n > start and text.strip():
-                by = written.get(text.strip(), ["codegen/vectors.py:store_all"])
-                found[by.pop(0) if len(by) > 1 else by[0]].append(
-                    n
-                )  # equal lines come in the order in which they were written
-            elif n < start and n not in taken and text.startswith("static __device__"):
-                found["codegen/parts.py:meeting"].append(n)
-        return dict(found)
-
-    def _lines(self, kernel: Kernel) -> dict[str, list[str]]:
-        """Who wrote each line of the body, by its text, in the order of the statements; what stands around statements is not known where these have the same line."""
-        alone: dict[str, list[str]] = collections.defaultdict(list)
-        around: dict[str, list[str]] = collections.defaultdict(list)
-        for statement in walk(kernel.tree.body):
-            writer = self.written.get(id(statement))
-            if writer is not None:
-                has_inside = isinstance(statement, Block | For | Neighbours | Network | Segment | Walk)
-                for text in statement_lines([statement]):
-                    (around if has_inside else alone)[text.strip()].append(writer)
-        return {**around, **alone}
-
-
-def _writer() -> str:
-    """The innermost function that says what is written."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if (
-            file.startswith(str(ROOT / "hlo_opt"))
-            and not (file in _BUILDERS and name in _LOW)
-            and not name.startswith("<")
-        ):
-            return f"{Path(file).relative_to(ROOT / 'hlo_opt')}:{name}"
-        frame = frame.f_back
-    return "?"
-
-
-def writers() -> set[str]:
-    """Every function of an emitter or a lowering that writes lines of kernels, and every device function."""
-    found = set(definitions()) - {"HLO_PTX"}
-    for file in (*sorted(_CODEGEN.glob("*.py")), *sorted((ROOT / "hlo_opt/ops").glob("*.py"))):
-        if file.name.startswith(("host_", "lanes")):
-            continue
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if (
-                isinstance(node, ast.FunctionDef)
-                and not (str(file) in _BUILDERS and node.name in _LOW)
-                and _writes(node)
-            ):
-                found.add(f"{file.relative_to(ROOT / 'hlo_opt')}:{node.name}")
-    return found
-
-
-def _writes(function: ast.FunctionDef) -> bool:
-    inner = {
-        child
-        for node in ast.walk(function)
-        if isinstance(node, ast.FunctionDef) and node is not function
-        for child in ast.walk(node)
-    }
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in _WRITERS
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id in ("builder", "self", "b")
-        for node in ast.walk(function)
-        if node not in inner
-    )
 
 
 class Known:
