@@ -84,7 +84,7 @@ class Builder(Indices):
         if shape.type.per_byte == 1:
             self.assign(Code((Cell(pointer, at),)), value)
         else:
-            self.do(call(f"hlo_put_{shape.type.bits}", pointer, at, value, *last_argument(shape)))
+            self.do(call(f"hlo_put<{shape.type.bits}>", pointer, at, value, *last_argument(shape)))
 
     def held(
         self, pointer: Name, shape: Shape, index: Index, first: Index | None = None, number: Code = NOTHING

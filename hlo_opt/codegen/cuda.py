@@ -54,9 +54,9 @@ def _piece(piece: Special) -> str:
         case Cell(array, index):
             return f"{array.text}[{expression_text(index)}]"
         case Part(bits, array, _, Code() as first, Code() as number):
-            return f"hlo_get_{bits}({array.text}, {expression_text(first)}, {expression_text(number)})"
+            return f"hlo_get<{bits}>({array.text}, {expression_text(first)}, {expression_text(number)})"
         case Part(bits, array, position):
-            return f"hlo_get_{bits}({array.text}, {expression_text(position)})"
+            return f"hlo_get<{bits}>({array.text}, {expression_text(position)})"
         case Shuffle(kind, register, lane, cast):
             inner = (
                 f"__shfl{'_down' if kind == 'down' else ''}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"

@@ -135,7 +135,7 @@ class _Writer(ThreadText):
     # ---- into stretches
 
     def function(self, signature: str, body: Sequence[Statement], chosen: str) -> str:
-        self.fills = any(f.startswith("hlo_fill_") for f in functions_in(body))
+        self.fills = "hlo_fill" in functions_in(body)
         nodes = self.sequence(body)
         self.spill(nodes)
         lines = [f"{signature} {{", *([chosen] if chosen else [])]

@@ -72,7 +72,7 @@ class ThreadText:
             case Address(element):
                 return f"&{self.piece(element)}"
             case Part(bits, array, position):
-                return f"hlo_get_{bits}({self.name(array.text)}, {self.text(position)})"
+                return f"hlo_get<{bits}>({self.name(array.text)}, {self.text(position)})"
             case FirstRound(step, stride):
                 return self.first_round(step, stride)
             case Shuffle():

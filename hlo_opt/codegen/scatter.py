@@ -208,11 +208,11 @@ def _swap_part(builder: Builder, form: Form, target: Result, update: Code, index
     bits = shape.type.bits
     place = named(builder, builder.place(shape, index))
     at, seen = builder.text(place), builder.fresh("seen")
-    builder.add(Let("unsigned int", seen, call(f"hlo_seen_{bits}", pointer, at), constant=False))
+    builder.add(Let("unsigned int", seen, call(f"hlo_part_seen<{bits}>", pointer, at), constant=False))
     with builder.for_ever():
-        current = builder.bind_exact(shape.type, loaded(shape.type, call(f"hlo_taken_{bits}", at, seen)))
+        current = builder.bind_exact(shape.type, loaded(shape.type, call(f"hlo_part_taken<{bits}>", at, seen)))
         made = stored(shape.type, _one(builder, form, number, current, update))
-        builder.add(Break(call(f"hlo_swapped_{bits}", pointer, at, seen, made, *last_argument(shape))))
+        builder.add(Break(call(f"hlo_part_swapped<{bits}>", pointer, at, seen, made, *last_argument(shape))))
 
 
 def _atomic(name: str, element_type: ElementType, element: Code, value: Code) -> Code:

@@ -43,7 +43,7 @@ def changed_at_once(kernel: Kernel) -> set[Name]:
     for statement in walk(kernel.tree.body):
         for expression in codes_of(statement):
             found |= {piece.of.array for piece in expression.parts() if isinstance(piece, Address)}
-            if any(f.startswith("hlo_seen_") for f in expression.functions()):
+            if "hlo_part_seen" in expression.functions():
                 found |= set(expression.names())
     return found
 
@@ -64,7 +64,7 @@ def _has_atomics(kernel: Kernel) -> bool:
         isinstance(statement, Fence)
         or any(
             isinstance(piece, Address)
-            or (isinstance(piece, Function) and piece.text.startswith(("atomic", "hlo_seen")))
+            or (isinstance(piece, Function) and piece.text.startswith(("atomic", "hlo_seen", "hlo_part_seen")))
             for expression in codes_of(statement)
             for piece in expression.parts()
         )

@@ -94,7 +94,7 @@ def _move(
                 bits = builder.array(memory_type(shape.type), builder.numbered("bits"), frame.vector)
                 for k, value in enumerate(values):
                     builder.assign(cell(bits, k), stored(shape.type, value))
-                builder.do(call(f"hlo_fill_{shape.type.bits}", pointer, builder.address(shape, indices[0]), bits))
+                builder.do(call(f"hlo_fill<{shape.type.bits}>", pointer, builder.address(shape, indices[0]), bits))
                 continue
             kind = memory_type(shape.type)  # all are made before the first is written: they move together
             made = [of(builder.let(kind, "made", stored(shape.type, value))) for value in values]

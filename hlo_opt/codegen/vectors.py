@@ -141,7 +141,7 @@ def each_element(builder: Builder, vector: int, place: Place, compute: Compute, 
             for name, store, fills in zip(made, seen.stores, seen.fills, strict=True):
                 if fills:
                     address = builder.address(store.shape, seen.at(store.index, first))
-                    builder.do(call(f"hlo_fill_{store.shape.type.bits}", store.pointer, address, name))
+                    builder.do(call(f"hlo_fill<{store.shape.type.bits}>", store.pointer, address, name))
 
 
 def _read(

@@ -138,8 +138,8 @@ class Code:
             match piece:
                 case Function(text):
                     yield text
-                case Part(bits):
-                    yield f"hlo_get_{bits}"
+                case Part():
+                    yield "hlo_get"
 
 
 Hole = Code | Name | Expression | int | str
@@ -208,13 +208,8 @@ def atom(text: str) -> Code:
 
 
 def call(function: str, *arguments: Hole) -> Code:
-    """A call of a function whose name is made up, such as one for each width."""
-    made: list[Piece] = [Function(function), "("]
-    for number, argument in enumerate(arguments):
-        if number:
-            made.append(", ")
-        made.extend(of(argument).pieces)
-    return Code((*made, ")"))
+    """A call of a function by its name, such as `hlo_put<4>`."""
+    return code(f"{function}({', '.join(['{}'] * len(arguments))})", *arguments)
 
 
 def cell(array: Name, index: Hole) -> Code:

@@ -79,19 +79,19 @@ def test_bytes_are_filled_behind_the_elements() -> None:
     """What shares bytes is gathered for all neighbours and stored once, under the condition of what is written."""
     made = group()
     made.bits.append(Array("unsigned int", Name("bits"), 1))
-    made.filling.append(Do(call("hlo_fill_4", OUT, Name("bits"))))
+    made.filling.append(Do(call("hlo_fill<4>", OUT, Name("bits"))))
     lines = list(ThreadText().lines([made]))
     assert lines[0] == "unsigned int bits[1];"
-    assert lines[-4:] == ["}", "if (row < 3) {", "hlo_fill_4(out0, bits);", "}"]
+    assert lines[-4:] == ["}", "if (row < 3) {", "hlo_fill<4>(out0, bits);", "}"]
     made.guard = code("")
-    assert list(ThreadText().lines([made]))[-2:] == ["}", "hlo_fill_4(out0, bits);"]
+    assert list(ThreadText().lines([made]))[-2:] == ["}", "hlo_fill<4>(out0, bits);"]
     gpu = list(statement_lines([made], ""))
-    assert gpu[0] == "unsigned int bits[1];" and gpu[-2:] == ["}", "hlo_fill_4(out0, bits);"]
+    assert gpu[0] == "unsigned int bits[1];" and gpu[-2:] == ["}", "hlo_fill<4>(out0, bits);"]
 
 
 def test_elements_that_share_bytes_are_read_by_their_position() -> None:
     near = Code((Part(4, IN, of(Name("linear")), code("{} * 4", THREAD), of(NUMBER)),))
-    assert ThreadText().text(near) == "hlo_get_4(in0, linear)"
+    assert ThreadText().text(near) == "hlo_get<4>(in0, linear)"
 
 
 def test_places_are_where_a_step_takes_neighbours() -> None:

@@ -43,14 +43,12 @@ OTHER_TEXTS = {
     ("emit.py", "emitter", "replace"),  # the kind of a plan, as the name of a module
     ("host_plain.py", "_is_watched", "startswith"),  # a parameter's name
     ("lanes.py", "shim", "replace"),  # a header of ours
-    ("lanes_blocks.py", "function", "startswith"),  # the name of a function
     ("names.py", "identifier", "strip"),  # escapes names of HLO
     ("names.py", "identifier", "sub"),
     ("names.py", "comment", "rstrip"),
     ("names.py", "comment", "sub"),
     ("scalars.py", "*", "startswith"),  # a literal
-    ("threads.py", "changed_at_once", "startswith"),  # names of functions
-    ("threads.py", "_has_atomics", "startswith"),
+    ("threads.py", "_has_atomics", "startswith"),  # names of functions
 }
 """Where code generation looks into any text. This list only gets shorter."""
 

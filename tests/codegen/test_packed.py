@@ -209,11 +209,11 @@ def test_large_arrays_agree_with_evaluation(tool: Any) -> None:
 def test_a_thread_writes_whole_bytes_where_it_can(tool: Any, name: str) -> None:
     bits = {"s4": 4, "u2": 2, "f4e2m1fn": 4}[name]
     for body in (loop(8), loop(1 << 19), SEVERAL, rows(2, 1024)):
-        assert f"hlo_fill_{bits}(" in tool.kernel(module(body, name)).source
+        assert f"hlo_fill<{bits}>(" in tool.kernel(module(body, name)).source
     for body in (loop(8), loop(1 << 19)):
         assert "atomicCAS" not in tool.kernel(module(body, name)).source
     for body in (loop(7), transposed(33, 35)):
-        assert f"hlo_put_{bits}(" in tool.kernel(module(body, name)).source
+        assert f"hlo_put<{bits}>(" in tool.kernel(module(body, name)).source
 
 
 STARTS = (np.int32(2), np.int32(3)), (np.int32(9), np.int32(-4))

@@ -78,7 +78,7 @@ def test_what_is_changed_at_once() -> None:
         assert changed_at_once(made) == {OUT} and is_ordered(made) and not only_counts(made)
     assert changed_at_once(kernel([Assign(cell(OUT, 0), of(X))])) == set()
     assert changed_at_once(kernel([COUNTING], KEPT)) == {MINE}
-    seen = kernel([Let("float", Name("v"), call("hlo_seen_4", OUT, of(3)))])
+    seen = kernel([Let("float", Name("v"), call("hlo_part_seen<4>", OUT, of(3)))])
     assert OUT in changed_at_once(seen) and is_ordered(seen)
 
 

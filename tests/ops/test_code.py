@@ -39,13 +39,13 @@ A, B, X = Name("a"), Name("b"), Name("x")
         (code("{} + {}", Variable(0, 9, "i"), constant(4)), "i + 4"),
         (cell(X, code("{} + 1", A)), "x[a + 1]"),
         (address(X, 3), "&x[3]"),
-        (call("hlo_get_4", X, A, 2), "hlo_get_4(x, a, 2)"),
+        (call("hlo_get<4>", X, A, 2), "hlo_get<4>(x, a, 2)"),
         (both(NOTHING, code("{} < 3", A), NOTHING, of(B)), "a < 3 && b"),
         (both(NOTHING, NOTHING), ""),
         (joined(", ", [of(A), of(B), atom("1.0f")]), "a, b, 1.0f"),
         (Code((FirstRound(A, 64),)), "a < 64"),
-        (Code((Part(4, X, of(A)),)), "hlo_get_4(x, a)"),
-        (Code((Part(4, X, of(A), of(B), of(3)),)), "hlo_get_4(x, b, 3)"),
+        (Code((Part(4, X, of(A)),)), "hlo_get<4>(x, a)"),
+        (Code((Part(4, X, of(A), of(B), of(3)),)), "hlo_get<4>(x, b, 3)"),
         (Code((Shuffle("sync", A, of(B), ""),)), "__shfl_sync(0xffffffffu, a, b)"),
         (Code((Shuffle("down", A, of(16), "short"),)), "(short)__shfl_down_sync(0xffffffffu, (int)a, 16)"),
     ],
@@ -67,7 +67,7 @@ def test_names_are_what_comes_through_holes() -> None:
 def test_functions_are_seen_in_templates_and_calls() -> None:
     made = code("fmaxf(hlo_round({}), (float)({})) + HLO_MOST", A, call("expf", cell(X, call("min", A, 2))))
     assert list(made.functions()) == ["fmaxf", "hlo_round", "expf", "min", "HLO_MOST"]
-    assert list(Code((Part(4, X, of(A)),)).functions()) == ["hlo_get_4"]
+    assert list(Code((Part(4, X, of(A)),)).functions()) == ["hlo_get"]
     assert code("sinf({})", A).pieces == (Function("sinf"), "(", A, ")")
 
 

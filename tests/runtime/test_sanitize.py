@@ -197,7 +197,7 @@ def _given(text: str) -> list[np.ndarray]:  # type: ignore[type-arg]
         (SHARED_ROW, "row-reduction", "__threadfence();", ";", r"a part of a result is not fenced when its block is counted"),
         (SHARED_ROW, "row-reduction", "__syncthreads();\n  if (threadIdx.x == 0) {\n    seen0", "if (threadIdx.x == 32) {\n    seen0", r"a part of a result (?:has no barrier|is read by another block|is read before)"),
         (TEXT, "loop", "out0[linear] =", "out0[linear / 2] =", r"two writes of out0\[\d\]"),
-        (UPDATED, "loop", "hlo_put_4(out0, linear,", "hlo_put_4(out0, linear / 2,", r"two writes of out0\[\d\]"),
+        (UPDATED, "loop", "hlo_put<4>(out0, linear,", "hlo_put<4>(out0, linear / 2,", r"two writes of out0\[\d\]"),
     ],
 )  # fmt: skip
 def test_a_race_names_its_instruction(

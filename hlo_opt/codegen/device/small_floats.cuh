@@ -25,148 +25,90 @@ template <int exponent, int mantissa, int bias> __device__ __forceinline__ unsig
   return magnitude < least ? denormal : normal;
 }
 
-// @hlo_load_f4e2m1fn
-__device__ __forceinline__ float hlo_load_f4e2m1fn(unsigned char bits) {
-  return hlo_load_small<2, 1, 1>(bits);
+// @hlo_load_float
+// the largest codes: of `i` the exponent is that of infinities and NaN, as in IEEE 754; `n` has NaN as the largest code and no infinity; of `z` the code that would be -0 is NaN; of `f`
+// all codes are numbers
+template <int exponent, int mantissa, int bias, char codes> __device__ __forceinline__ float hlo_load_float(unsigned char bits) {
+  const unsigned int negative = 1u << (exponent + mantissa), infinity = ((1u << exponent) - 1u) << mantissa;
+  const unsigned int magnitude = bits & (negative - 1u), sign = (bits & negative) << (31 - exponent - mantissa);
+  if (codes == 'i' && magnitude >= infinity) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - infinity) << (23 - mantissa));
+  if (codes == 'n' && magnitude == negative - 1u) return hlo_bit_cast<float>(sign | 0x7fc00000u);
+  if (codes == 'z' && bits == negative) return hlo_bit_cast<float>(0xffc00000u);
+  return hlo_load_small<exponent, mantissa, bias>(bits);
 }
+
+// @hlo_store_float
+// a type without NaN has a zero for it, the negative one where there are but 4 bits
+template <int exponent, int mantissa, int bias, char codes> __device__ __forceinline__ unsigned char hlo_store_float(float x) {
+  const unsigned int negative = 1u << (exponent + mantissa), infinity = ((1u << exponent) - 1u) << mantissa;
+  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << (exponent + mantissa);
+  const unsigned int most = codes == 'i' ? infinity : negative - 1u;
+  const unsigned int quiet = codes == 'i' ? sign | infinity | 1u << (mantissa - 1) : codes == 'n' ? sign | most : sign ^ negative;
+  const unsigned int code = hlo_store_small<exponent, mantissa, bias>(x);
+  if (x != x) return (unsigned char)(codes == 'z' || exponent + mantissa == 3 ? negative : quiet);
+  if (codes == 'z') return (unsigned char)(code > most ? negative : code == 0 ? 0u : sign | code);
+  return (unsigned char)(sign | (code > most ? most : code));
+}
+
+// @hlo_load_f4e2m1fn
+__device__ __forceinline__ float hlo_load_f4e2m1fn(unsigned char bits) { return hlo_load_float<2, 1, 1, 'f'>(bits); }
 
 // @hlo_store_f4e2m1fn
-__device__ __forceinline__ unsigned char hlo_store_f4e2m1fn(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 3;
-  const unsigned int code = hlo_store_small<2, 1, 1>(x);
-  if (x != x) return (unsigned char)(8u);
-  return (unsigned char)(sign | (code > 7u ? 7u : code));
-}
+__device__ __forceinline__ unsigned char hlo_store_f4e2m1fn(float x) { return hlo_store_float<2, 1, 1, 'f'>(x); }
 
 // @hlo_load_f6e2m3fn
-__device__ __forceinline__ float hlo_load_f6e2m3fn(unsigned char bits) {
-  return hlo_load_small<2, 3, 1>(bits);
-}
+__device__ __forceinline__ float hlo_load_f6e2m3fn(unsigned char bits) { return hlo_load_float<2, 3, 1, 'f'>(bits); }
 
 // @hlo_store_f6e2m3fn
-__device__ __forceinline__ unsigned char hlo_store_f6e2m3fn(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 5;
-  const unsigned int code = hlo_store_small<2, 3, 1>(x);
-  if (x != x) return (unsigned char)(sign ^ 32u);
-  return (unsigned char)(sign | (code > 31u ? 31u : code));
-}
+__device__ __forceinline__ unsigned char hlo_store_f6e2m3fn(float x) { return hlo_store_float<2, 3, 1, 'f'>(x); }
 
 // @hlo_load_f6e3m2fn
-__device__ __forceinline__ float hlo_load_f6e3m2fn(unsigned char bits) {
-  return hlo_load_small<3, 2, 3>(bits);
-}
+__device__ __forceinline__ float hlo_load_f6e3m2fn(unsigned char bits) { return hlo_load_float<3, 2, 3, 'f'>(bits); }
 
 // @hlo_store_f6e3m2fn
-__device__ __forceinline__ unsigned char hlo_store_f6e3m2fn(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 5;
-  const unsigned int code = hlo_store_small<3, 2, 3>(x);
-  if (x != x) return (unsigned char)(sign ^ 32u);
-  return (unsigned char)(sign | (code > 31u ? 31u : code));
-}
+__device__ __forceinline__ unsigned char hlo_store_f6e3m2fn(float x) { return hlo_store_float<3, 2, 3, 'f'>(x); }
 
 // @hlo_load_f8e5m2
-__device__ __forceinline__ float hlo_load_f8e5m2(unsigned char bits) {
-  const unsigned int magnitude = bits & 127u, sign = (bits & 128u) << 24;
-  if (magnitude >= 124u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - 124u) << 21);
-  return hlo_load_small<5, 2, 15>(bits);
-}
+__device__ __forceinline__ float hlo_load_f8e5m2(unsigned char bits) { return hlo_load_float<5, 2, 15, 'i'>(bits); }
 
 // @hlo_store_f8e5m2
-__device__ __forceinline__ unsigned char hlo_store_f8e5m2(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
-  const unsigned int code = hlo_store_small<5, 2, 15>(x);
-  if (x != x) return (unsigned char)(sign | 126u);
-  return (unsigned char)(sign | (code > 124u ? 124u : code));
-}
+__device__ __forceinline__ unsigned char hlo_store_f8e5m2(float x) { return hlo_store_float<5, 2, 15, 'i'>(x); }
 
 // @hlo_load_f8e4m3
-__device__ __forceinline__ float hlo_load_f8e4m3(unsigned char bits) {
-  const unsigned int magnitude = bits & 127u, sign = (bits & 128u) << 24;
-  if (magnitude >= 120u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - 120u) << 20);
-  return hlo_load_small<4, 3, 7>(bits);
-}
+__device__ __forceinline__ float hlo_load_f8e4m3(unsigned char bits) { return hlo_load_float<4, 3, 7, 'i'>(bits); }
 
 // @hlo_store_f8e4m3
-__device__ __forceinline__ unsigned char hlo_store_f8e4m3(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
-  const unsigned int code = hlo_store_small<4, 3, 7>(x);
-  if (x != x) return (unsigned char)(sign | 124u);
-  return (unsigned char)(sign | (code > 120u ? 120u : code));
-}
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3(float x) { return hlo_store_float<4, 3, 7, 'i'>(x); }
 
 // @hlo_load_f8e4m3fn
-__device__ __forceinline__ float hlo_load_f8e4m3fn(unsigned char bits) {
-  if ((bits & 127u) == 127u) return hlo_bit_cast<float>((bits & 128u) << 24 | 0x7fc00000u);
-  return hlo_load_small<4, 3, 7>(bits);
-}
+__device__ __forceinline__ float hlo_load_f8e4m3fn(unsigned char bits) { return hlo_load_float<4, 3, 7, 'n'>(bits); }
 
 // @hlo_store_f8e4m3fn
-__device__ __forceinline__ unsigned char hlo_store_f8e4m3fn(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
-  const unsigned int code = hlo_store_small<4, 3, 7>(x);
-  if (x != x) return (unsigned char)(sign | 127u);
-  return (unsigned char)(sign | (code > 127u ? 127u : code));
-}
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3fn(float x) { return hlo_store_float<4, 3, 7, 'n'>(x); }
 
 // @hlo_load_f8e4m3b11fnuz
-__device__ __forceinline__ float hlo_load_f8e4m3b11fnuz(unsigned char bits) {
-  if (bits == 128u) return hlo_bit_cast<float>(0xffc00000u);
-  return hlo_load_small<4, 3, 11>(bits);
-}
+__device__ __forceinline__ float hlo_load_f8e4m3b11fnuz(unsigned char bits) { return hlo_load_float<4, 3, 11, 'z'>(bits); }
 
 // @hlo_store_f8e4m3b11fnuz
-__device__ __forceinline__ unsigned char hlo_store_f8e4m3b11fnuz(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
-  const unsigned int code = hlo_store_small<4, 3, 11>(x);
-  if (x != x) return (unsigned char)(128u);
-  if (code > 127u) return (unsigned char)128u;
-  return (unsigned char)(code == 0 ? 0u : sign | code);
-}
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3b11fnuz(float x) { return hlo_store_float<4, 3, 11, 'z'>(x); }
 
 // @hlo_load_f8e4m3fnuz
-__device__ __forceinline__ float hlo_load_f8e4m3fnuz(unsigned char bits) {
-  if (bits == 128u) return hlo_bit_cast<float>(0xffc00000u);
-  return hlo_load_small<4, 3, 8>(bits);
-}
+__device__ __forceinline__ float hlo_load_f8e4m3fnuz(unsigned char bits) { return hlo_load_float<4, 3, 8, 'z'>(bits); }
 
 // @hlo_store_f8e4m3fnuz
-__device__ __forceinline__ unsigned char hlo_store_f8e4m3fnuz(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
-  const unsigned int code = hlo_store_small<4, 3, 8>(x);
-  if (x != x) return (unsigned char)(128u);
-  if (code > 127u) return (unsigned char)128u;
-  return (unsigned char)(code == 0 ? 0u : sign | code);
-}
+__device__ __forceinline__ unsigned char hlo_store_f8e4m3fnuz(float x) { return hlo_store_float<4, 3, 8, 'z'>(x); }
 
 // @hlo_load_f8e5m2fnuz
-__device__ __forceinline__ float hlo_load_f8e5m2fnuz(unsigned char bits) {
-  if (bits == 128u) return hlo_bit_cast<float>(0xffc00000u);
-  return hlo_load_small<5, 2, 16>(bits);
-}
+__device__ __forceinline__ float hlo_load_f8e5m2fnuz(unsigned char bits) { return hlo_load_float<5, 2, 16, 'z'>(bits); }
 
 // @hlo_store_f8e5m2fnuz
-__device__ __forceinline__ unsigned char hlo_store_f8e5m2fnuz(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
-  const unsigned int code = hlo_store_small<5, 2, 16>(x);
-  if (x != x) return (unsigned char)(128u);
-  if (code > 127u) return (unsigned char)128u;
-  return (unsigned char)(code == 0 ? 0u : sign | code);
-}
+__device__ __forceinline__ unsigned char hlo_store_f8e5m2fnuz(float x) { return hlo_store_float<5, 2, 16, 'z'>(x); }
 
 // @hlo_load_f8e3m4
-__device__ __forceinline__ float hlo_load_f8e3m4(unsigned char bits) {
-  const unsigned int magnitude = bits & 127u, sign = (bits & 128u) << 24;
-  if (magnitude >= 112u) return hlo_bit_cast<float>(sign | 0x7f800000u | (magnitude - 112u) << 19);
-  return hlo_load_small<3, 4, 3>(bits);
-}
+__device__ __forceinline__ float hlo_load_f8e3m4(unsigned char bits) { return hlo_load_float<3, 4, 3, 'i'>(bits); }
 
 // @hlo_store_f8e3m4
-__device__ __forceinline__ unsigned char hlo_store_f8e3m4(float x) {
-  const unsigned int sign = (hlo_bit_cast<unsigned int>(x) >> 31) << 7;
-  const unsigned int code = hlo_store_small<3, 4, 3>(x);
-  if (x != x) return (unsigned char)(sign | 120u);
-  return (unsigned char)(sign | (code > 112u ? 112u : code));
-}
+__device__ __forceinline__ unsigned char hlo_store_f8e3m4(float x) { return hlo_store_float<3, 4, 3, 'i'>(x); }
 
 // @hlo_load_f8e8m0fnu
 // a power of two; the largest code is NaN
