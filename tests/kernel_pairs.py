@@ -80,6 +80,16 @@ KERNELS = {
 }
 FUSED = f"{WIDE} fusion(p), kind=kLoop, calls=negated"
 
+NEGATED, TANH = f"{WIDE} negate(p)", f"{WIDE} tanh(p)"
+REVERSED = f"{WIDE} reverse(p), dimensions={{0}}"
+ROW_SUM, COLUMN_SUM = f"{ROW} reduce(p, z), {ROWS}", f"{COLUMN} reduce(p, z), {COLUMNS}"
+
+
+def part(rows: str) -> str:
+    """Some of the eight rows of `s`: 1,024 bytes."""
+    start, limit = map(int, rows.split(":"))
+    return f"f32[{limit - start},32]{{1,0}} slice(s), slice={{[{rows}], [0:32]}}"
+
 
 def both(first: str, second: str, *more: str, kept: bool = False, parent: str = "") -> Pair:
     """`a` and `b`, whose values are given, as one kernel; `kept`: `a` is kept for others and moves into `b`, which reads it."""
