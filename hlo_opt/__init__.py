@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hlo_opt.analysis.cost import estimate
+    from hlo_opt.analysis.xla.cost import estimate
     from hlo_opt.diag import EvaluationError, HloOptError, ParseError, ProofError, UsageError, VerifyError
     from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.passes import fuse
@@ -27,7 +27,7 @@ _HOMES = {
     "VerifyError": "hlo_opt.diag",
     "compile": "hlo_opt.runtime",
     "emit": "hlo_opt.runtime",
-    "estimate": "hlo_opt.analysis.cost",
+    "estimate": "hlo_opt.analysis.xla.cost",
     "evaluate": "hlo_opt.evaluate",
     "evaluate_devices": "hlo_opt.evaluate",
     "fuse": "hlo_opt.passes",

@@ -23,7 +23,7 @@ import numpy as np
 from hlo_opt.evaluate import Occurrence, evaluate_devices
 from hlo_opt.evaluate.effects import Acting, is_answered
 from hlo_opt.ir import Attribute, Computation, Instruction, Metadata, Module, Shape, edit
-from hlo_opt.ops.module_devices import counts
+from hlo_opt.ops.collective.module_devices import counts
 
 __all__ = ["Acting", "Occurrences", "Run", "World", "acts", "counts", "differs", "has_effects", "is_answered", "run"]
 

@@ -150,7 +150,7 @@ def _writer() -> str:
 def writers() -> set[str]:
     """Every function of an emitter or a lowering that writes lines of kernels, and every device function."""
     found = set(definitions()) - {"HLO_PTX"}
-    for file in (*sorted(_CODEGEN.glob("*.py")), *sorted((ROOT / "hlo_opt/ops").glob("*.py"))):
+    for file in (*sorted(_CODEGEN.glob("*.py")), *sorted((ROOT / "hlo_opt/ops").rglob("*.py"))):
         if file.name.startswith(("host_", "lanes")):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction, Module
-from hlo_opt.ops.reducers import monoid, picks
+from hlo_opt.ops.reduction.reducers import monoid, picks
 
 _STEPS = frozenset(
     {

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlo_opt.analysis.facts import effectful_computations, has_side_effect
+from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Literal, Module, Shape, edit
 
 

@@ -47,7 +47,7 @@ MEMORY = (
 PLACES = {
     "hlo_opt/fusion/*.py": r"",
     "hlo_opt/passes/*.py": r"",
-    "hlo_opt/analysis/numbering.py": r"",
+    "hlo_opt/analysis/graph/numbering.py": r"",
     "hlo_opt/plans/*.py": r"^(if|elif|while|return) |\bif\b|\bassert\b",
     "hlo_opt/codegen/*.py": r"(?i)barrier|sync|bound|guard|fence|limit|atomic|[^-<]<[^<]",
     "hlo_opt/runtime/check/compare.py": r"",
@@ -168,7 +168,7 @@ def drawn(found: list[Mutant], runs: dict[str, Run], count: int, seed: int) -> l
 
 
 def room(file: str) -> str:
-    """hlo_opt/analysis/numbering.py -> analysis; "" for files at the top."""
+    """hlo_opt/analysis/graph/numbering.py -> analysis; "" for files at the top."""
     parts = Path(file).parts
     return parts[1] if len(parts) > 2 else ""
 

@@ -30,7 +30,7 @@ from hlo_opt.evaluate.drawing import Array, Style
 from hlo_opt.evaluate.ways import Way
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
-from hlo_opt.ops.control_numpy import same_bits
+from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.runtime.check.compare import compare_outputs, reached
 from hlo_opt.runtime.check.mistakes import Tried
 from scripts.plants import KINDS, Plant, plant

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hlo_opt import parse
-from hlo_opt.analysis.facts import is_boundary_fusion, launches
+from hlo_opt.analysis.properties import is_boundary_fusion, launches
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Computation, Instruction, Module

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.ops.module_devices import counts
+from hlo_opt.ops.collective.module_devices import counts
 
 ROOT = Path(__file__).resolve().parent.parent
 DUMPS = sorted((ROOT / "testdata" / "dumps").glob("*.hlo"))

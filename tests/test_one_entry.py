@@ -11,7 +11,7 @@ import pytest
 import hlo_opt
 from hlo_opt.cli.group import run
 from hlo_opt.ops import unregister
-from hlo_opt.ops.elementwise import elementwise
+from hlo_opt.ops.elementwise.declare import elementwise
 
 TEXT = """HloModule m
 

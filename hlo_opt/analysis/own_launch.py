@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 
-from hlo_opt.analysis.cluster import Cluster, Node
 from hlo_opt.analysis.columns import PART, SHARED_BYTES, column_parts, column_tile
-from hlo_opt.analysis.facts import is_elementwise
-from hlo_opt.analysis.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
-from hlo_opt.analysis.reductions import WARP, ReductionForm, fast_form
+from hlo_opt.analysis.graph.cluster import Cluster, Node
+from hlo_opt.analysis.memory.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
+from hlo_opt.analysis.memory.reductions import WARP, ReductionForm, fast_form
+from hlo_opt.analysis.memory.transposes import moves_minor, packing, tile_counts, tiled_move
+from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.transposes import moves_minor, packing, tile_counts, tiled_move
 from hlo_opt.ir import Instruction
 
 SHORT_ROW_BLOCK = 256

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_opt.analysis.facts import launches
-from hlo_opt.analysis.loops import trip_count
-from hlo_opt.analysis.performance import Priced
+from hlo_opt.analysis.graph.loops import trip_count
+from hlo_opt.analysis.memory.traffic import module_bytes
+from hlo_opt.analysis.properties import launches
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.traffic import module_bytes
+from hlo_opt.analysis.xla.performance import Priced
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
 

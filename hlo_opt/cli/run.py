@@ -124,7 +124,7 @@ def _in_numpy(
     from hlo_opt.cli import arrays
     from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.evaluate.memory import check_memory
-    from hlo_opt.ops.module_devices import check_devices
+    from hlo_opt.ops.collective.module_devices import check_devices
     from hlo_opt.report.runs import numpy_page
 
     trace = _trace(module, options["trace"])

@@ -6,7 +6,7 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.loop import elements_of_thread
 from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression, add
-from hlo_opt.ops.indexing import clamped_starts
+from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.plans.dynamic_update_slice import Windows, update_of, window_index
 from hlo_opt.plans.plan import Plan, Segment
 

@@ -13,7 +13,7 @@ from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
-from hlo_opt.ops.contraction import sum_type, summed
+from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.matmul import Products, Tile, tiles_of, vector_of
 from hlo_opt.plans.plan import Part, Plan, Segment

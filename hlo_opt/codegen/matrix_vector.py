@@ -15,7 +15,7 @@ from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, cell, code
-from hlo_opt.ops.contraction import sum_type, summed
+from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.plans.matrix_vector import Strips
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.products import BLOCK

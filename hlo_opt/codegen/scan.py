@@ -11,7 +11,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, multiply
 from hlo_opt.ops.code import Name
 from hlo_opt.ops.lowering import Index
-from hlo_opt.ops.reduction import is_reversed
+from hlo_opt.ops.reduction.table import is_reversed
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.scan import Runs
 from hlo_opt.plans.sort import operands_of

@@ -21,7 +21,7 @@ from hlo_opt.evaluate.drawing import PLAIN, Style
 from hlo_opt.evaluate.inputs import Array, as_numpy, module_inputs
 from hlo_opt.evaluate.shardings import Tiling, sharding_of, tiling
 from hlo_opt.ir import Attribute, Instruction, Module, Shape
-from hlo_opt.ops.module_devices import counts
+from hlo_opt.ops.collective.module_devices import counts
 
 
 def device_inputs(module: Module, seed: int = 0, *, style: Style = PLAIN) -> list[list[Array]]:

@@ -26,7 +26,7 @@ from hlo_opt.evaluate.program import error
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.watch import Change, Watcher, watching
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.ops.module_devices import check_devices, counts
+from hlo_opt.ops.collective.module_devices import check_devices, counts
 
 T = TypeVar("T")
 

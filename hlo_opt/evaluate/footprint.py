@@ -13,7 +13,7 @@ from hlo_opt.evaluate.program import Program, Step
 from hlo_opt.evaluate.scratch import scratch_bytes
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops import find
-from hlo_opt.ops.control import branches
+from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.sets import body_of
 from hlo_opt.ops.strides import Strides, row_major

@@ -11,7 +11,7 @@ from hlo_opt.evaluate.direct import direct
 from hlo_opt.evaluate.effects import Acting
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.control_numpy import zeros
+from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.sets import APPLIED

@@ -16,8 +16,8 @@ from hlo_opt.evaluate.reference import evaluate
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.evaluate.ways import TooMuchError, Watch, Way, ways_of
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.ops.module_devices import check_devices
-from hlo_opt.ops.ways_numpy import SPECIAL
+from hlo_opt.ops.collective.module_devices import check_devices
+from hlo_opt.ops.ways import SPECIAL
 
 MOST_DRAWS = 8
 """Draws that are chosen at most; mostly it is one to three."""

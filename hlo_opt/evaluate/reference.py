@@ -16,7 +16,7 @@ from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Module
-from hlo_opt.ops.module_devices import warn_of_one_device
+from hlo_opt.ops.collective.module_devices import warn_of_one_device
 
 
 @bounded_libraries()

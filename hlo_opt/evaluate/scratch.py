@@ -5,8 +5,8 @@ from __future__ import annotations
 from hlo_opt.evaluate.direct import direct
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
-from hlo_opt.ops.elementwise import Evaluation
-from hlo_opt.ops.scratch_numpy import arrays, count, wide_bytes
+from hlo_opt.ops.elementwise.declare import Evaluation
+from hlo_opt.ops.scratch import arrays, count, wide_bytes
 
 
 def scratch_bytes(instruction: Instruction, inner: int) -> int:

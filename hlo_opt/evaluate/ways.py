@@ -12,7 +12,7 @@ from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.sets import APPLIED
-from hlo_opt.ops.ways_numpy import ENDS, RUNS, Ways
+from hlo_opt.ops.ways import ENDS, RUNS, Ways
 from hlo_opt.ops.wishes import Bounds, is_special
 
 

@@ -10,11 +10,11 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
-from hlo_opt.analysis.cluster import Node
-from hlo_opt.analysis.facts import is_boundary_fusion, is_effectively_scalar
-from hlo_opt.analysis.heroes import emitter_of
-from hlo_opt.analysis.reductions import fast_form
-from hlo_opt.analysis.transposes import moves_data
+from hlo_opt.analysis.graph.cluster import Node
+from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.memory.transposes import moves_data
+from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scalar
+from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.known import Outlook

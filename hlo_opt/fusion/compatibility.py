@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hlo_opt.analysis.accesses import byte_size
-from hlo_opt.analysis.cluster import Cluster, Node, merge_clusters
-from hlo_opt.analysis.facts import is_elementwise, is_generic_triton
-from hlo_opt.analysis.heroes import hero_of, is_real_reduction
-from hlo_opt.analysis.performance import Priced, fused_estimate
-from hlo_opt.analysis.reductions import fast_form
-from hlo_opt.analysis.structure import shared_operands
-from hlo_opt.analysis.transposes import moves_data, tiled_transpose
+from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters
+from hlo_opt.analysis.graph.structure import shared_operands
+from hlo_opt.analysis.memory.accesses import byte_size
+from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.memory.transposes import moves_data, tiled_transpose
+from hlo_opt.analysis.properties import is_elementwise, is_generic_triton
+from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict

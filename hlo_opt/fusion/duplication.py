@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hlo_opt.analysis.facts import is_effectively_scalar, true_rank
+from hlo_opt.analysis.properties import is_effectively_scalar, true_rank
 from hlo_opt.fusion.order import Order
 from hlo_opt.ir import Computation, Instruction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from hlo_opt.analysis.facts import is_boundary_fusion, is_generic_triton
+from hlo_opt.analysis.properties import is_boundary_fusion, is_generic_triton
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.known import Outlook

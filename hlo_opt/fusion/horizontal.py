@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hlo_opt.analysis.facts import launches
+from hlo_opt.analysis.properties import launches
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import Beside, structure, without_plan
 from hlo_opt.fusion.engine import Engine

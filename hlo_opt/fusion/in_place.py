@@ -6,8 +6,8 @@ Source: xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp; xla/service/gpu/
 
 from __future__ import annotations
 
-from hlo_opt.analysis.cluster import Cluster, Node
-from hlo_opt.analysis.facts import is_elementwise
+from hlo_opt.analysis.graph.cluster import Cluster, Node
+from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Instruction, SliceDimension

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from hlo_opt.analysis.structure import Structures
-from hlo_opt.analysis.timing import KernelEstimate
+from hlo_opt.analysis.graph.structure import Structures
+from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.plans import Plan
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from hlo_opt.analysis.cluster import Cluster, merge_clusters
-from hlo_opt.analysis.facts import has_side_effect, is_boundary_fusion
+from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters
+from hlo_opt.analysis.properties import has_side_effect, is_boundary_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.outline import Origins, original_name

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hlo_opt.analysis.cluster import cluster_of
-from hlo_opt.analysis.facts import is_boundary_fusion
-from hlo_opt.analysis.heroes import emitter_of
+from hlo_opt.analysis.graph.cluster import cluster_of
+from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.fusion.known import Outlook
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 

@@ -1,7 +1,7 @@
 """The proof that a rewritten module computes what the original did.
 
 Fusing is outlining: with all fusions and calls inlined, both modules must have the same value graph. Numbering both with one table makes that a
-comparison of numbers, leaf by leaf. Side effects, and what waits for control dependencies, are matched one to one (`analysis/occurrences.py`). The header
+comparison of numbers, leaf by leaf. Side effects, and what waits for control dependencies, are matched one to one (`analysis/graph/occurrences.py`). The header
 is compared as it is.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from hlo_opt.analysis.inlining import other_layouts
-from hlo_opt.analysis.numbering import Numbered, Numbering, Table, Value, agree, leaves
-from hlo_opt.analysis.occurrences import Matching
+from hlo_opt.analysis.graph.inlining import other_layouts
+from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, Value, agree, leaves
+from hlo_opt.analysis.graph.occurrences import Matching
 from hlo_opt.diag import ProofError
 from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.text.printer import SHORT, print_instruction

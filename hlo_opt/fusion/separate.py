@@ -5,7 +5,7 @@ Texts that XLA prints are so already (HloModule makes names unique, HloVerifier 
 
 from __future__ import annotations
 
-from hlo_opt.analysis.inlining import GROWTH_LIMIT, inline, is_plain_fusion
+from hlo_opt.analysis.graph.inlining import GROWTH_LIMIT, inline, is_plain_fusion
 from hlo_opt.diag import VerifyError
 from hlo_opt.fusion.proof import mismatched
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from hlo_opt.analysis.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
-from hlo_opt.analysis.facts import is_generic_triton, reuses_elements
-from hlo_opt.analysis.heroes import Emitter, emitter_of, shared_memory
-from hlo_opt.analysis.performance import Priced, fused_estimate, makes_reads_jump
-from hlo_opt.analysis.reductions import fast_form
-from hlo_opt.analysis.signature import signature
-from hlo_opt.analysis.structure import Members, places_of, shared_operands
+from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
+from hlo_opt.analysis.graph.signature import signature
+from hlo_opt.analysis.graph.structure import Members, places_of, shared_operands
+from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.properties import is_generic_triton, reuses_elements
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.tiled_model import TileSizes, best_tiling
-from hlo_opt.analysis.timing import KernelEstimate
-from hlo_opt.analysis.utilization import Use
+from hlo_opt.analysis.xla.heroes import Emitter, emitter_of, shared_memory
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate, makes_reads_jump
+from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling
+from hlo_opt.analysis.xla.timing import KernelEstimate
+from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.known import Known, Outlook
 from hlo_opt.fusion.trial import trial_plan

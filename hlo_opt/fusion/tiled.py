@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 
-from hlo_opt.analysis.cluster import merge_clusters
-from hlo_opt.analysis.tiled_model import TileSizes
+from hlo_opt.analysis.graph.cluster import merge_clusters
+from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Attribute, Instruction, Shape, edit

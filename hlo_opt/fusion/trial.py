@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_opt.analysis.cluster import Cluster, Node
+from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit

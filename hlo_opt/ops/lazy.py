@@ -7,7 +7,7 @@ from typing import Any
 
 
 class lazy:  # noqa: N801 - used as a function
-    """`lazy("movement_numpy", "pad")` is the function `pad` of `hlo_opt.ops.movement_numpy`."""
+    """`lazy("movement.meaning", "pad")` is the function `pad` of `hlo_opt.ops.movement.meaning`."""
 
     __slots__ = ("_found", "_module", "_name")
 

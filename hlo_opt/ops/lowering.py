@@ -77,7 +77,7 @@ class KernelBuilder(Protocol):
         ...
 
     def apply(self, computation: Computation, arguments: Sequence[Code], *, wide: bool = False) -> list[Code]:
-        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.accumulation`)."""
+        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.reduction.accumulation`)."""
         ...
 
 

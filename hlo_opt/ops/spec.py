@@ -84,7 +84,7 @@ class Evaluator(Protocol):
         ...
 
     def map_elements(self, computation: Computation, arguments: Sequence[Any], *, wide: bool = False) -> list[Any]:
-        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide fold (`hlo_opt.ops.accumulation`)."""
+        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide fold (`hlo_opt.ops.reduction.accumulation`)."""
         ...
 
 
@@ -128,11 +128,11 @@ class OpSpec:
     given       the shape that the operands give, whatever the text says
     calls       the computations that it calls, with the shapes that each one is given (None: any) and the one that it must give (None: any);
                 raises ShapeError where there are not as many operands as computations. None: nothing is known of them
-    plain       the NumPy function of two operands of one type that does the same as `evaluate`, where there is one (`plain_numpy`)
-    scratch     bytes that `evaluate` takes besides operands and result (`scratch_numpy`); None: none
-    ways        the ways that a run can go there (`ways_numpy`)
+    plain       the NumPy function of two operands of one type that does the same as `evaluate`, where there is one (`elementwise.plain`)
+    scratch     bytes that `evaluate` takes besides operands and result (`scratch`); None: none
+    ways        the ways that a run can go there (`ops.ways`)
     view        for a result that NumPy makes without copying, from the strides of its first operand: see `hlo_opt.ops.strides`
-    rows        moves all rows of spreads at once (`rows_numpy`); None: one after another
+    rows        moves all rows of spreads at once (`movement.rows`); None: one after another
     spread      how bounds of an elementwise operation go through it
     is_slow     its NumPy meaning takes some six times as long for an element as an addition
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same

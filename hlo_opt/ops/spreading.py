@@ -1,6 +1,6 @@
 """How an elementwise operation makes the bounds of its result of those of its operands: the face that the analysis of rounding reads.
 
-Arithmetic that is exact in every backend gives equal results for equal operands; what is said here is how bounds that differ go through (`intervals_numpy`).
+Arithmetic that is exact in every backend gives equal results for equal operands; what is said here is how bounds that differ go through (`ops.intervals`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from hlo_opt.ops.lazy import lazy
 
 
 def interval(name: str) -> Callable[..., Any]:
-    """A rule of `intervals_numpy`, which is imported when it is first asked for."""
-    return lazy("intervals_numpy", name)
+    """A rule of `ops.intervals`, which is imported when it is first asked for."""
+    return lazy("intervals", name)
 
 
 def always(instruction: Instruction) -> bool:

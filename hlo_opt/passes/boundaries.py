@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlo_opt.analysis.crossings import Crossing, Crossings
-from hlo_opt.analysis.facts import is_boundary_fusion
-from hlo_opt.analysis.loops import trip_count
+from hlo_opt.analysis.graph.crossings import Crossing, Crossings
+from hlo_opt.analysis.graph.loops import trip_count
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Module, edit
-from hlo_opt.ops.control import branches
+from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.spec import find
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.expansion import Expansion

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.facts import is_boundary_fusion, is_generic_triton
-from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.properties import is_boundary_fusion, is_generic_triton
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit

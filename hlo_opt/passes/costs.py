@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from hlo_opt.analysis.cost import estimate_fusion
-from hlo_opt.analysis.facts import is_free
-from hlo_opt.analysis.performance import Priced, joint_estimate
-from hlo_opt.analysis.signature import edge_signature, signature
+from hlo_opt.analysis.graph.signature import edge_signature, signature
+from hlo_opt.analysis.properties import is_free
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.xla.cost import estimate_fusion
+from hlo_opt.analysis.xla.performance import Priced, joint_estimate
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge

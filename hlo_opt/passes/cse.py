@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.facts import effectful_computations, has_side_effect
-from hlo_opt.analysis.numbering import Numbering, Table, Value
+from hlo_opt.analysis.graph.numbering import Numbering, Table, Value
+from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.shape import Shape
 from hlo_opt.passes.base import Pass, PassContext

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.facts import effectful_computations, has_side_effect
-from hlo_opt.analysis.inlining import remove_uncalled
+from hlo_opt.analysis.graph.inlining import remove_uncalled
+from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Computation, Module, edit
 from hlo_opt.passes.base import Pass, PassContext
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterator
 
-from hlo_opt.analysis.crossings import Crossings
-from hlo_opt.analysis.facts import is_boundary_fusion, launches
+from hlo_opt.analysis.graph.crossings import Crossings
+from hlo_opt.analysis.properties import is_boundary_fusion, launches
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.decision import FusionDecision

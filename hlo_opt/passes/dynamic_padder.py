@@ -17,11 +17,11 @@ from typing import ClassVar, Literal
 from hlo_opt.ir import Computation, ElementType, Instruction, Module, Shape, edit
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ops.dynamic import is_dynamic, takes_dynamic
-from hlo_opt.ops.gather_dimensions import gather_dimensions, scatter_dimensions
-from hlo_opt.ops.movement import padding_dimensions
+from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions, scatter_dimensions
+from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.ops.numeric import integer_limits
-from hlo_opt.ops.reducers import monoid
-from hlo_opt.ops.reduction import reduced
+from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.expansion import Expansion

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.cost import estimate_fusion
-from hlo_opt.analysis.facts import launches
+from hlo_opt.analysis.properties import launches
+from hlo_opt.analysis.xla.cost import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import InstructionFusionChoices, producer_is_fusion
 from hlo_opt.fusion.engine import Engine

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.facts import is_elementwise, is_generic_triton
+from hlo_opt.analysis.properties import is_elementwise, is_generic_triton
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.inlining import inline_calls, inline_fusions
+from hlo_opt.analysis.graph.inlining import inline_calls, inline_fusions
 from hlo_opt.fusion.separate import separate_bodies
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.facts import is_effectively_scalar, launches
+from hlo_opt.analysis.properties import is_effectively_scalar, launches
 from hlo_opt.fusion.choices import InstructionFusionChoices
 from hlo_opt.fusion.duplication import globally_unfusible
 from hlo_opt.fusion.engine import Engine

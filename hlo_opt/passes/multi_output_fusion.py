@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.facts import is_boundary_fusion, is_effectively_scalar, launches
+from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scalar, launches
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.compatibility import Beside, Kept, Pair

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.cost import estimate_fusion
-from hlo_opt.analysis.facts import is_generic_triton, launches
+from hlo_opt.analysis.properties import is_generic_triton, launches
+from hlo_opt.analysis.xla.cost import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.analysis.columns import SHARED_BYTES, WARP
-from hlo_opt.analysis.geometry import round_up
+from hlo_opt.analysis.memory.geometry import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.lowering import Elementwise, compute_type
-from hlo_opt.ops.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import scatter
 from hlo_opt.plans.disjoint import disjoint_outputs

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.analysis.columns import SHARED_BYTES, ColumnTile, column_parts, column_tile
-from hlo_opt.analysis.geometry import smallest_bits
-from hlo_opt.analysis.reductions import fast_form
+from hlo_opt.analysis.memory.geometry import smallest_bits
+from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass

@@ -13,7 +13,7 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import variable
-from hlo_opt.ops.gather_dimensions import gather_dimensions
+from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions
 from hlo_opt.plans.loop import BLOCK, elements_per_thread
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.tiled_transpose import read_at

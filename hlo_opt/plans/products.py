@@ -10,7 +10,7 @@ from functools import cached_property
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, delinearize, linearize, multiply, variable
-from hlo_opt.ops.contraction import DotDimensions, index_dot
+from hlo_opt.ops.contraction.table import DotDimensions, index_dot
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.loop import physical_index

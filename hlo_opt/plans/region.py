@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlo_opt.analysis.cluster import operands_first
+from hlo_opt.analysis.graph.cluster import operands_first
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ops import spec as op_table

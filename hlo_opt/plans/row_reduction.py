@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.geometry import round_up
+from hlo_opt.analysis.memory.geometry import round_up
 from hlo_opt.analysis.own_launch import MOST_THREADS, ROW_PER_THREAD, SHORT_ROW_BLOCK, row_parts, short_row_vector
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Region, Segment

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
-from hlo_opt.ops.gather_dimensions import IndexedWindows, scatter_dimensions
-from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
+from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region, Segment

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.analysis.columns import SHARED_BYTES
+from hlo_opt.analysis.memory.transposes import TILE, TiledTranspose, packing, tile_counts, tiled_move
 from hlo_opt.analysis.own_launch import TRANSPOSE_BLOCK
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.transposes import TILE, TiledTranspose, packing, tile_counts, tiled_move
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, linearize, variable
 from hlo_opt.ops.spec import find

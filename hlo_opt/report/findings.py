@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo_opt.analysis.facts import is_boundary_fusion
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import executed_computations

@@ -8,7 +8,7 @@ import numpy as np
 
 from hlo_opt.analysis.summary import launched
 from hlo_opt.ir import Module
-from hlo_opt.ops.module_devices import counts
+from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.report.page import Page, Word, count, counted
 from hlo_opt.runtime.check.compare import CheckReport, how_they_differ
 from hlo_opt.runtime.check.mistakes import UNSEEN

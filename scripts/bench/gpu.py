@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import hlo_opt
-from hlo_opt.analysis.traffic import module_bytes
+from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.diag import HloOptError
 from hlo_opt.runtime.measure.bench import Timing
 from hlo_opt.runtime.measure.clock import Clock, clock_of

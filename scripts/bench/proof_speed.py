@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hlo_opt
-from hlo_opt.analysis.numbering import Numbering, Table
+from hlo_opt.analysis.graph.numbering import Numbering, Table
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.run import run

@@ -3,8 +3,8 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.cost import estimate_instruction
 from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.xla.cost import estimate_instruction
 from hlo_opt.diag import UsageError
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"

@@ -8,9 +8,9 @@ import math
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.cost import estimate_instruction
-from hlo_opt.analysis.performance import Priced, fused_estimate
 from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.xla.cost import estimate_instruction
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.ir import Instruction
 
 BANDWIDTH = 3352.32

@@ -1,8 +1,8 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.cluster import Cluster, cluster_of, merge
-from hlo_opt.analysis.heroes import climb_of, emitter_of, hero_of, heroes_of, updates_in_place, writes_reduction
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge
+from hlo_opt.analysis.xla.heroes import climb_of, emitter_of, hero_of, heroes_of, updates_in_place, writes_reduction
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 

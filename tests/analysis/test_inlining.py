@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import hlo_opt
-from hlo_opt.analysis.inlining import inline_calls
+from hlo_opt.analysis.graph.inlining import inline_calls
 
 TWICE = """HloModule twice
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.cluster import Cluster, cluster_of
-from hlo_opt.analysis.geometry import LaunchDimensions
-from hlo_opt.analysis.launch import launch_dimensions
-from hlo_opt.analysis.launch_reduction import disjoint_groups
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of
+from hlo_opt.analysis.memory.geometry import LaunchDimensions
 from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.xla.launch import launch_dimensions
+from hlo_opt.analysis.xla.launch_reduction import disjoint_groups
 
 H100 = target("h100_sxm")
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"

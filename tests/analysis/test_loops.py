@@ -1,7 +1,7 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.loops import trip_count
+from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import target
 

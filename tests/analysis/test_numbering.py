@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis import numbering
-from hlo_opt.analysis.inlining import inline_calls
-from hlo_opt.analysis.numbering import Numbered, Numbering, Table, agree
-from hlo_opt.analysis.occurrences import Budget
+from hlo_opt.analysis.graph import numbering
+from hlo_opt.analysis.graph.inlining import inline_calls
+from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, agree
+from hlo_opt.analysis.graph.occurrences import Budget
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.ir.element_type import ELEMENT_TYPES
@@ -202,7 +202,7 @@ def test_exponential_calls_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(numbering, "WORK_LIMIT", 10_000)
     with pytest.raises(VerifyError, match="expand to more than"):
         Numbering(module, Table()).entry()
-    monkeypatch.setattr("hlo_opt.analysis.inlining.GROWTH_LIMIT", 10_000)
+    monkeypatch.setattr("hlo_opt.analysis.graph.inlining.GROWTH_LIMIT", 10_000)
     inline_calls(module)
     assert sum(len(c.instructions) for c in module.computations) < 30_000
 

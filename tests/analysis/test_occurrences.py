@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from hlo_opt.analysis.occurrences import BUDGET, Budget, Matching, Part, match
+from hlo_opt.analysis.graph.occurrences import BUDGET, Budget, Matching, Part, match
 
 
 class Toy:

@@ -1,10 +1,10 @@
 """Instructions of one signature cost the same."""
 
 import hlo_opt
-from hlo_opt.analysis.cost import estimate_fusion
-from hlo_opt.analysis.performance import Priced
-from hlo_opt.analysis.signature import edge_signature, signature
+from hlo_opt.analysis.graph.signature import edge_signature, signature
 from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.xla.cost import estimate_fusion
+from hlo_opt.analysis.xla.performance import Priced
 
 TEXT = """\
 HloModule m

@@ -1,8 +1,8 @@
 """Instructions and kernels that differ in names only have one number."""
 
 import hlo_opt
-from hlo_opt.analysis.cluster import cluster_of
-from hlo_opt.analysis.structure import Members, Structures, shared_operands
+from hlo_opt.analysis.graph.cluster import cluster_of
+from hlo_opt.analysis.graph.structure import Members, Structures, shared_operands
 
 TEXT = """\
 HloModule m

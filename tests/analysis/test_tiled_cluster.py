@@ -2,11 +2,11 @@ import itertools
 import math
 
 import hlo_opt
-from hlo_opt.analysis.cluster import Cluster, cluster_of, merge
-from hlo_opt.analysis.performance import Priced
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge
 from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.tiled_cluster import Tiles, padded, tile_cluster
-from hlo_opt.analysis.tiled_model import TileSizes, best_tiling, configured_tiles, structure, tiled_kernel
+from hlo_opt.analysis.xla.performance import Priced
+from hlo_opt.analysis.xla.tiled_cluster import Tiles, padded, tile_cluster
+from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling, configured_tiles, structure, tiled_kernel
 
 H100 = target("h100_sxm")
 MAX = "max {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] maximum(a, b)\n}\n"

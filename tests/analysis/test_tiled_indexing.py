@@ -2,8 +2,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hlo_opt
-from hlo_opt.analysis.cluster import Node, cluster_of
-from hlo_opt.analysis.tiled_indexing import RANGE, Digit, Index, Indices, operand_indices, root_indices
+from hlo_opt.analysis.graph.cluster import Node, cluster_of
+from hlo_opt.analysis.xla.tiled_indexing import RANGE, Digit, Index, Indices, operand_indices, root_indices
 
 
 def node(body: str) -> Node:

@@ -1,7 +1,7 @@
 import pytest
 
 from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.timing import compute_ns, nanoseconds, overlapped, read_ns, write_ns
+from hlo_opt.analysis.xla.timing import compute_ns, nanoseconds, overlapped, read_ns, write_ns
 
 H100 = target("h100_sxm")
 

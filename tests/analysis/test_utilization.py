@@ -1,8 +1,8 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.cluster import Cluster, cluster_of
-from hlo_opt.analysis.utilization import Usage, usage_of
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of
+from hlo_opt.analysis.xla.utilization import Usage, usage_of
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 

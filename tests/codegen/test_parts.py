@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.cluster import cluster_of
+from hlo_opt.analysis.graph.cluster import cluster_of
 from hlo_opt.analysis.own_launch import fold_dimensions
 from hlo_opt.analysis.targets import target
 from hlo_opt.codegen import emit_kernel

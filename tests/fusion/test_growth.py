@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hlo_opt
-from hlo_opt.analysis.cluster import Cluster, cluster_of, merge_clusters
-from hlo_opt.analysis.heroes import emitter_of, heroes_of, merged_view
-from hlo_opt.analysis.launch import launch_dimensions
-from hlo_opt.analysis.performance import Priced, fused_estimate
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge_clusters
 from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.xla.heroes import emitter_of, heroes_of, merged_view
+from hlo_opt.analysis.xla.launch import launch_dimensions
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.fusion import legality, state
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
@@ -182,7 +182,7 @@ def test_what_is_known_of_a_producer_goes_on_in_a_consumer_of_which_nothing_was_
     engine = Engine(module, PassContext(FuseOptions(H100)))
     state = engine.state
     module.entry.index_users()
-    with patch("hlo_opt.analysis.cluster.WORTH_KEEPING", 1):
+    with patch("hlo_opt.analysis.graph.cluster.WORTH_KEEPING", 1):
         for _ in range(8):
             edges = [
                 (producer, consumer)

@@ -19,7 +19,7 @@ from kernel_pairs import (
 )
 from small_modules import H100, module_of, named, state_of
 
-from hlo_opt.analysis.performance import Priced, fused_estimate
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility as rules
 from hlo_opt.fusion.compatibility import Beside, Kept, Pair

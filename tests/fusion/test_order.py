@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hlo_opt.analysis.reachability import Reachability
+from hlo_opt.analysis.graph.reachability import Reachability
 from hlo_opt.fusion.order import Group, Order
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import post_order

@@ -367,7 +367,7 @@ def test_what_nobody_takes_out_of_a_tuple_must_fit_its_shape(operands: tuple[str
 def test_a_search_that_ends_too_soon_says_so(monkeypatch: pytest.MonkeyPatch):
     from rewrites_effects import SHUFFLED, SIX
 
-    from hlo_opt.analysis import occurrences
+    from hlo_opt.analysis.graph import occurrences
 
     monkeypatch.setattr(occurrences.Budget, "__init__", lambda self: setattr(self, "left", 5))
     assert refusal(SIX, SHUFFLED) == "too many equal side effects to find out which is which"

@@ -7,11 +7,11 @@ import math
 import pytest
 from small_modules import H100, module_of, named, state_of
 
-from hlo_opt.analysis.cluster import Cluster
-from hlo_opt.analysis.performance import Priced, fused_estimate
+from hlo_opt.analysis.graph.cluster import Cluster
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.tiled_model import TileSizes
-from hlo_opt.analysis.timing import KernelEstimate
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate
+from hlo_opt.analysis.xla.tiled_model import TileSizes
+from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import state as states
 from hlo_opt.fusion.context import FuseOptions, PassContext

@@ -5,7 +5,7 @@ import pytest
 from small_modules import module_of, named, state_of
 
 import hlo_opt
-from hlo_opt.analysis.tiled_model import TileSizes
+from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.tiled import operation_conflict, retile, tiled_kernel_conflict, unsupported

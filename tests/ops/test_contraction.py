@@ -146,7 +146,7 @@ def test_integer_products_wrap(element: str, share: float) -> None:
 def test_windows_of_a_convolution_in_every_order_of_dimensions(labels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Laid out for one matrix product, also a few batch elements at a time, it is what the definition says."""
     from hlo_opt import evaluate, parse
-    from hlo_opt.ops import contraction_numpy
+    from hlo_opt.ops.contraction import meaning as contraction_meaning
 
     generator = np.random.default_rng(0)
     value, kernel = generator.standard_normal((5, 3, 7, 6)), generator.standard_normal((4, 3, 2, 3))
@@ -164,6 +164,6 @@ def test_windows_of_a_convolution_in_every_order_of_dimensions(labels: str, monk
     text = f"HloModule m\n\nENTRY e {{\n  x = {shapes[0]} parameter(0)\n  y = {shapes[1]} parameter(1)\n  ROOT d = {shapes[2]} "
     text += "convolution(x, y), window={size=2x3 stride=2x1 pad=1_0x0_2 rhs_dilate=2x1 rhs_reversal=1x0}, "
     text += f"dim_labels={labels}\n}}\n"
-    for most in (contraction_numpy.UNFOLDED, 1):
-        monkeypatch.setattr(contraction_numpy, "UNFOLDED", most)
+    for most in (contraction_meaning.UNFOLDED, 1):
+        monkeypatch.setattr(contraction_meaning, "UNFOLDED", most)
         np.testing.assert_allclose(evaluate(parse(text), [x, y])[0], result, rtol=1e-12)

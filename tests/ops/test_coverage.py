@@ -10,7 +10,7 @@ from hlo_opt.evaluate import Interpreter
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ops import Arity, OpKind, OpSpec, evaluates, find, register, spec_of, table, unregister
 from hlo_opt.ops.coverage import VALUES, element_types, faces, has_evaluation, has_lowering, samples
-from hlo_opt.ops.elementwise import elementwise
+from hlo_opt.ops.elementwise.declare import elementwise
 from hlo_opt.plans.choose import lowering_reason
 
 ELEMENTWISE = [s.opcode for s in table() if s.kind is OpKind.ELEMENTWISE and s.opcode != "map"]

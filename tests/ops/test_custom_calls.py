@@ -11,7 +11,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.interpreter import Interpreter
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Instruction, Module, Quoted, Shape, array, edit
 from hlo_opt.ops import ShapeError, find
-from hlo_opt.ops.custom_calls import (
+from hlo_opt.ops.custom_calls.targets import (
     CustomCallSpec,
     custom_calls,
     find_custom_call,

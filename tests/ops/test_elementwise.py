@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hlo_opt.evaluate.interpreter import Interpreter
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, array, edit
 from hlo_opt.ops import OpKind, ShapeError, find, spec_of, table, unregister
-from hlo_opt.ops.elementwise import REALS, elementwise
+from hlo_opt.ops.elementwise.declare import REALS, elementwise
 from hlo_opt.ops.lowering import Elementwise, compute_type
 
 Array = np.ndarray[Any, Any]

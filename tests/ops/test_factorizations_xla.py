@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.ops.custom_calls import find_custom_call
+from hlo_opt.ops.custom_calls.targets import find_custom_call
 
 jax = pytest.importorskip("jax")
 linalg = pytest.importorskip("jax._src.lax.linalg")

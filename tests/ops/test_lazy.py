@@ -11,7 +11,7 @@ import pytest
 from hlo_opt.ops import table
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.spec import OpSpec
-from hlo_opt.ops.ways_numpy import Ways
+from hlo_opt.ops.ways import Ways
 
 
 def test_the_table_loads_without_numpy() -> None:
@@ -27,7 +27,7 @@ def lazy_faces(spec: OpSpec) -> list[lazy]:
 
 @pytest.mark.parametrize("spec", table(), ids=lambda s: s.opcode)
 def test_every_face_is_there(spec: OpSpec) -> None:
-    """A name that `ways_numpy` has stands for the ways of an operation; every other one for a function."""
+    """A name that `ops.ways` has stands for the ways of an operation; every other one for a function."""
     for face in lazy_faces(spec):
         assert isinstance(face.resolve(), Ways) if face is spec.ways else callable(face.resolve())
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import hlo_opt
 from hlo_opt.ir.attribute import WindowDimension
-from hlo_opt.ops import long_windows, reduction_numpy
+from hlo_opt.ops.reduction import long_windows
+from hlo_opt.ops.reduction import meaning as reduction_meaning
 
 KINDS = {
     "add": (0, "s32"),
@@ -57,9 +58,9 @@ def test_same_as_one_position_after_another(kind, size, span, stride, low, high,
     text = module(kind, element, size, init, words, out)
     values = np.random.default_rng(span).integers(-9, 9, (2, size)).astype("int64" if element == "s64" else "int32")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduction_numpy, "is_long", lambda parts: False)
+        patch.setattr(reduction_meaning, "is_long", lambda parts: False)
         (want,) = hlo_opt.evaluate(hlo_opt.parse(text), [values])
-        patch.setattr(reduction_numpy, "is_long", lambda parts: True)
+        patch.setattr(reduction_meaning, "is_long", lambda parts: True)
         (got,) = hlo_opt.evaluate(hlo_opt.parse(text), [values])
     assert np.array_equal(got, want), part
 

@@ -6,7 +6,7 @@ import pytest
 
 from hlo_opt import parse
 from hlo_opt.ir import Module
-from hlo_opt.ops.module_devices import counts, depends_on_devices, exchanges, for_devices, named
+from hlo_opt.ops.collective.module_devices import counts, depends_on_devices, exchanges, for_devices, named
 
 ADD = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 

@@ -95,7 +95,7 @@ def test_refused(family: Any, text: str, message: str) -> None:
 
 
 def test_a_function_of_both_sides_is_a_key(family: Any) -> None:
-    from hlo_opt.ops.ordering_numpy import mirrored
+    from hlo_opt.ops.ordering.meaning import mirrored
 
     by_size = "by_size {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  a = f32[] abs(x)\n  b = f32[] abs(y)\n"
     from hlo_opt import evaluate, parse
@@ -136,9 +136,9 @@ ENTRY e {
 
 def test_several_keys_without_comparing_element_by_element(monkeypatch: pytest.MonkeyPatch) -> None:
     import hlo_opt
-    from hlo_opt.ops import ordering_numpy
+    from hlo_opt.ops.ordering import meaning as ordering_meaning
 
-    monkeypatch.setattr(ordering_numpy, "_merge_sort", None)
+    monkeypatch.setattr(ordering_meaning, "_merge_sort", None)
     generator = np.random.default_rng(0)
     first = generator.integers(0, 5, (2, 3000)).astype(np.int32)
     second = generator.integers(0, 5, (2, 3000)).astype(np.float32)

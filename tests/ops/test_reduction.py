@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.ops import ShapeError, spec_of
-from hlo_opt.ops.reducers import monoid, picks
+from hlo_opt.ops.reduction.reducers import monoid, picks
 
 SUMS = [
     "f32[6] reduce(f32[6,4], f32[]), dimensions={1}, to_apply=add",

@@ -6,8 +6,8 @@ import pytest
 from small_modules import H100, module_of
 
 import hlo_opt
-from hlo_opt.analysis.cost import estimate_fusion
-from hlo_opt.analysis.performance import Priced, joint_estimate
+from hlo_opt.analysis.xla.cost import estimate_fusion
+from hlo_opt.analysis.xla.performance import Priced, joint_estimate
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine

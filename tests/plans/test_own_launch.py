@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_opt.analysis.cluster import cluster_of
+from hlo_opt.analysis.graph.cluster import cluster_of
 from hlo_opt.analysis.own_launch import fold_dimensions, move_dimensions
 from hlo_opt.analysis.targets import target
 from hlo_opt.plans import Plan, plan, region_of

@@ -7,9 +7,9 @@ what its group sends it. Asynchronous ones are done when they start.
 from __future__ import annotations
 
 from hlo_opt.ir import ElementType, Instruction, Shape
-from hlo_opt.ops.module_devices import counts
-from hlo_opt.ops.reducers import monoid
-from hlo_opt.ops.replica_groups import by_partition, participants, source_target_pairs
+from hlo_opt.ops.collective.module_devices import counts
+from hlo_opt.ops.collective.replica_groups import by_partition, participants, source_target_pairs
+from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.spec import ShapeError
 from hlo_opt.runtime.calls.library import described, is_alone, plain
 from hlo_opt.runtime.calls.one_device import alone_call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlo_opt.ir import ElementType, Instruction
-from hlo_opt.ops.convolution_calls import as_hlo
+from hlo_opt.ops.custom_calls.convolutions import as_hlo
 from hlo_opt.ops.spec import ShapeError
 
 Step = tuple[str, tuple[Any, ...], tuple[int, ...]]

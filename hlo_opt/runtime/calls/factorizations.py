@@ -1,4 +1,4 @@
-"""What custom calls of LAPACK and cuSOLVER ask of CuPy (ops/factorizations.py), or None where it cannot."""
+"""What custom calls of LAPACK and cuSOLVER ask of CuPy (ops/custom_calls/factorizations.py), or None where it cannot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.call_config import configuration, is_true, letter
-from hlo_opt.ops.factorizations import routine
-from hlo_opt.ops.factorizations_common import is_lower
+from hlo_opt.ops.custom_calls.factorizations import routine
+from hlo_opt.ops.custom_calls.lapack import is_lower
 
 Call = tuple[str, tuple[Any, ...], str]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction, Shape
-from hlo_opt.ops.convolution import convolution_dimensions
-from hlo_opt.ops.linalg import is_left
-from hlo_opt.ops.module_devices import counts
-from hlo_opt.ops.ordering import sorted_dimension
+from hlo_opt.ops.collective.module_devices import counts
+from hlo_opt.ops.contraction.convolution import convolution_dimensions
+from hlo_opt.ops.linalg.table import is_left
+from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import ShapeError
 from hlo_opt.runtime.calls.cudnn import convolution_steps

@@ -1,4 +1,4 @@
-"""Collectives on one GPU of a module that is made for several: that device hears from nobody, and what nobody sends is zero (ops/collective_numpy.py).
+"""Collectives on one GPU of a module that is made for several: that device hears from nobody, and what nobody sends is zero (ops/collective/meaning.py).
 
 Emitted drivers have no use for this: they exchange (`calls.collectives`).
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.custom_calls import hands_on
-from hlo_opt.ops.replica_groups import source_target_pairs
+from hlo_opt.ops.collective.replica_groups import source_target_pairs
+from hlo_opt.ops.custom_calls.targets import hands_on
 from hlo_opt.ops.spec import ShapeError
 from hlo_opt.runtime.calls.library import described, is_alone
 from hlo_opt.runtime.calls.table import DeviceCall, call_of

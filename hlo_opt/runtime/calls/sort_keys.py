@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlo_opt.ir import Computation, ElementType, Instruction
-from hlo_opt.ops.ordering_numpy import comparisons, mirrored
+from hlo_opt.ops.ordering.meaning import comparisons, mirrored
 
 Recipe = tuple[tuple[str, Any, tuple[int, ...]], ...]
 """Operations in the order of evaluation: (name, argument, numbers of the earlier values that it takes). The last one is the value."""

@@ -1,4 +1,4 @@
-"""What custom calls that order elements ask of CuPy, or None where it cannot: TopK in its spellings and CUB's radix sort (ops/sorting_calls.py)."""
+"""What custom calls that order elements ask of CuPy, or None where it cannot: TopK in its spellings and CUB's radix sort (ops/custom_calls/sorting.py)."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.element_type import ELEMENT_TYPES
-from hlo_opt.ops.gather_dimensions import scatter_dimensions
-from hlo_opt.ops.reducers import monoid, picks
+from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
+from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.runtime.calls.library import Call, described, library_call, plain
 from hlo_opt.runtime.library import functions
 

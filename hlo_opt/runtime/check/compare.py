@@ -18,8 +18,7 @@ from hlo_opt.evaluate.reach import MOST_DRAWS, MOST_TRIED, Draw, reaching_inputs
 from hlo_opt.evaluate.ways import Way
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
-from hlo_opt.ops.control_numpy import same_bits
-from hlo_opt.ops.module_devices import (
+from hlo_opt.ops.collective.module_devices import (
     check_devices,
     counts,
     depends_on_devices,
@@ -27,7 +26,8 @@ from hlo_opt.ops.module_devices import (
     named,
     tells_devices_apart,
 )
-from hlo_opt.ops.spread_numpy import ROWS
+from hlo_opt.ops.control.meaning import same_bits
+from hlo_opt.ops.spread import ROWS
 from hlo_opt.runtime.check.mistakes import Tried, tried
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes

@@ -12,7 +12,7 @@ import numpy as np
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.module_devices import counts, exchanges
+from hlo_opt.ops.collective.module_devices import counts, exchanges
 from hlo_opt.runtime.calls.one_device import device_call
 from hlo_opt.runtime.calls.table import DeviceCall
 from hlo_opt.runtime.cupy.cache import NVRTC_OPTIONS, architecture, compiled

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.analysis.facts import launches as does_work
+from hlo_opt.analysis.properties import launches as does_work
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import UsageError

@@ -13,7 +13,7 @@ import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType, Literal, Shape
-from hlo_opt.ops.module_devices import WHICH_DEVICE, counts
+from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.runtime.calls.collectives import driver_call
 from hlo_opt.runtime.calls.table import texts_of
 from hlo_opt.runtime.driver.names import Namespace

@@ -1,6 +1,6 @@
 """Factorizations of (batches of) matrices over an array module `xp` that is CuPy (or looks like it). Written as `library.arrays` says.
 
-They are computed in float64 or complex128 and rounded once, as the NumPy meaning is (ops/factorizations_numpy.py and its neighbours). Reflections and
+They are computed in float64 or complex128 and rounded once, as the NumPy meaning is (ops/custom_calls/elimination_meaning.py and its neighbours). Reflections and
 pivots go column by column, all matrices of a batch together; eigenvalues and singular values are cuSOLVER's.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.ops.elimination import eliminated, swapped_order
+from hlo_opt.ops.linalg.elimination import eliminated, swapped_order
 from hlo_opt.runtime.library.arrays import flat, logical
 from hlo_opt.runtime.library.linear import cholesky_factors
 

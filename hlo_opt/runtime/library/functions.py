@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.ops.elimination import eliminated, swapped_order
+from hlo_opt.ops.linalg.elimination import eliminated, swapped_order
 from hlo_opt.ops.packing import packed, unpacked
 from hlo_opt.runtime.library.arrays import (
     alone_call,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.analysis.traffic import bytes_accessed
+from hlo_opt.analysis.memory.traffic import bytes_accessed
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.runtime.executable import entry_inputs

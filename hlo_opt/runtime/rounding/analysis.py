@@ -1,6 +1,6 @@
 """What other correct backends may return for a module: an enclosure for every element of every output.
 
-The module runs once, in the interpreter, on spreads (see `hlo_opt.ops.spread_numpy`): what every backend computes the same stays an array, everything else has the reference's
+The module runs once, in the interpreter, on spreads (see `hlo_opt.ops.spread`): what every backend computes the same stays an array, everything else has the reference's
 value, a lower and an upper bound, and moved values. The rules:
 
 - arithmetic in the type itself, movement, choices, order and integers are exact: equal operands, equal results (`elementwise`, `movement`, `order`);
@@ -28,11 +28,11 @@ from hlo_opt.evaluate.program import Evaluate, Program, compile_elementwise, fac
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.element_type import F64
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.control_numpy import zeros
+from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
-from hlo_opt.ops.reducers import monoid
+from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import IDEMPOTENT
-from hlo_opt.ops.spread_numpy import (
+from hlo_opt.ops.spread import (
     HIGH,
     LOW,
     MOVED,
@@ -264,7 +264,7 @@ def _dot(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
 
 
 def _convolution(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
-    from hlo_opt.ops.convolution import convolution_dimensions
+    from hlo_opt.ops.contraction.convolution import convolution_dimensions
 
     if instruction.shape.type.is_complex:
         return None

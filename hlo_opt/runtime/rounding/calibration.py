@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.ops.spread_numpy import HIGH, LANES, LOW, MOVED, VALUE, is_narrow
+from hlo_opt.ops.spread import HIGH, LANES, LOW, MOVED, VALUE, is_narrow
 from hlo_opt.runtime.ulp import ulp_of
 
 Array = Any

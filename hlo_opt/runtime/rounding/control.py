@@ -12,8 +12,8 @@ import numpy as np
 
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.control import branches
-from hlo_opt.ops.spread_numpy import (
+from hlo_opt.ops.control.table import branches
+from hlo_opt.ops.spread import (
     HIGH,
     LOW,
     VALUE,

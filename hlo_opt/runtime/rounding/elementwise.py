@@ -17,7 +17,7 @@ from hlo_opt.evaluate.program import Evaluate, face
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import F32
 from hlo_opt.ops import find
-from hlo_opt.ops.spread_numpy import (
+from hlo_opt.ops.spread import (
     HIGH,
     LOW,
     MOVED,

@@ -9,7 +9,7 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
-from hlo_opt.ops.spread_numpy import (
+from hlo_opt.ops.spread import (
     HIGH,
     LOW,
     VALUE,

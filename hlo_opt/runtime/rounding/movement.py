@@ -7,7 +7,7 @@ from typing import Any
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
-from hlo_opt.ops.spread_numpy import Spread, by_rows, rows_of
+from hlo_opt.ops.spread import Spread, by_rows, rows_of
 
 Value = Any
 

@@ -14,13 +14,13 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ops import find
-from hlo_opt.ops.accumulation import is_wide, running_types
-from hlo_opt.ops.ordering import sorted_dimension
-from hlo_opt.ops.ordering_numpy import comparisons
-from hlo_opt.ops.reducers import MONOIDS, monoid
-from hlo_opt.ops.reduction import reduced
+from hlo_opt.ops.ordering.meaning import comparisons
+from hlo_opt.ops.ordering.table import sorted_dimension
+from hlo_opt.ops.reduction.accumulation import is_wide, running_types
+from hlo_opt.ops.reduction.reducers import MONOIDS, monoid
+from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.spec import OpKind
-from hlo_opt.ops.spread_numpy import (
+from hlo_opt.ops.spread import (
     HIGH,
     LOW,
     MOVED,

@@ -22,12 +22,12 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate, face
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
-from hlo_opt.ops.accumulation import is_wide
-from hlo_opt.ops.folding import combine, ufunc_of
-from hlo_opt.ops.reducers import adds, monoid, picks
-from hlo_opt.ops.reduction import reduced
+from hlo_opt.ops.reduction.accumulation import is_wide
+from hlo_opt.ops.reduction.folding import combine, ufunc_of
+from hlo_opt.ops.reduction.reducers import adds, monoid, picks
+from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.sets import EXTREMES
-from hlo_opt.ops.spread_numpy import (
+from hlo_opt.ops.spread import (
     HIGH,
     LOW,
     MOVED,

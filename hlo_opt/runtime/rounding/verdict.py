@@ -11,7 +11,7 @@ import numpy as np
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.sets import results_of
-from hlo_opt.ops.spread_numpy import HIGH, LOW, Spread
+from hlo_opt.ops.spread import HIGH, LOW, Spread
 from hlo_opt.runtime.differences import LOOSE_SHARE, Enclosure, OutputReport, compare_output
 from hlo_opt.runtime.rounding.analysis import Analysis
 from hlo_opt.runtime.ulp import is_floating, real_parts

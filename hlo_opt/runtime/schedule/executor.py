@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from hlo_opt.analysis.loops import derived_trip_count
+from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.ir import Shape
-from hlo_opt.ops.module_devices import WHICH_DEVICE, exchanges
+from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, exchanges
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, told_array

@@ -16,16 +16,16 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from hlo_opt.analysis.facts import is_boundary_fusion
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import Called, Computation, Instruction, Layout, Literal, Module, Shape
 from hlo_opt.ops import find
-from hlo_opt.ops.control import branches as branches_of
-from hlo_opt.ops.custom_calls import find_custom_call
+from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
+from hlo_opt.ops.control.table import branches as branches_of
+from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.device import Device
-from hlo_opt.ops.module_devices import WHICH_DEVICE
 from hlo_opt.ops.started import started
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.calls.one_device import handed_on

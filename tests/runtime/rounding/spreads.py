@@ -5,7 +5,7 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.evaluate import Interpreter
-from hlo_opt.ops.spread_numpy import HIGH, LANES, LOW, Spread, leaves
+from hlo_opt.ops.spread import HIGH, LANES, LOW, Spread, leaves
 from hlo_opt.runtime.rounding.analysis import Analyst
 
 REDUCERS = "".join(

@@ -8,7 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate_devices
 from hlo_opt.evaluate import module_inputs as sample_inputs
-from hlo_opt.ops.spread_numpy import HIGH, LOW, VALUE, Spread, picked
+from hlo_opt.ops.spread import HIGH, LOW, VALUE, Spread, picked
 from hlo_opt.runtime.check.compare import check
 from hlo_opt.runtime.differences import compare_output
 from hlo_opt.runtime.reference import Reference

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
-from hlo_opt.ops.spread_numpy import (
+from hlo_opt.ops.spread import (
     HIGH,
     LOW,
     MOVED,

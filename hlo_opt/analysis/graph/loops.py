@@ -1,0 +1,135 @@
+"""How often a loop runs: what its backend config says, or what a counted loop's condition and step give.
+
+Source of the config: xla/service/while_loop_trip_count_annotator.cc; of the pattern: xla/service/while_loop_analysis.cc.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_opt.analysis.properties import is_identity
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops.call_config import field
+from hlo_opt.ops.sets import body_of
+
+_SAME_SCALAR = frozenset({"bitcast", "reshape"})
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Where a value comes from: an instruction, what the parameters of its inlined computation stand for, and the tuple elements that
+    are still to be taken of it (the last one first)."""
+
+    instruction: Instruction
+    arguments: tuple[Traced, ...] | None = None
+    elements: tuple[int, ...] = ()
+
+
+def known_trip_count(loop: Instruction) -> int | None:
+    """The count that a while's backend config states."""
+    found = field(loop, "known_trip_count", "n")
+    return int(found) if found is not None and found.isdecimal() else None
+
+
+def trip_count(loop: Instruction) -> int | None:
+    """How often the body of a while runs, or None where that is not known before the run."""
+    stated = known_trip_count(loop)
+    return derived_trip_count(loop) if stated is None else stated
+
+
+def derived_trip_count(loop: Instruction) -> int | None:
+    """The count of a loop whose counter starts at a constant, grows by a constant and is compared with a constant."""
+    condition = loop.called_by("condition")
+    test = trace(Traced(condition.root))
+    if test.instruction.opcode != "compare":
+        return None
+    direction = test.instruction.word("direction")
+    left, right = _operands(test)
+    counter, limit = _loop_element(left, condition), _integer(right, loop, condition)
+    if counter is None:
+        counter, limit = _loop_element(right, condition), _integer(left, loop, condition)
+        direction = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, direction)
+    if counter is None or limit is None:
+        return None
+    start = _integer(trace(Traced(loop.operands[0], None, counter)))
+    step = _step(loop.called_by("body"), counter)
+    return _count(start, limit, step, direction) if start is not None and step else None
+
+
+def _count(start: int, limit: int, step: int, direction: str) -> int | None:
+    if direction in ("LE", "GE"):
+        limit += 1 if direction == "LE" else -1
+        direction = {"LE": "LT", "GE": "GT"}[direction]
+    distance = limit - start
+    if direction == "LT" and step > 0:
+        return max(0, -(-distance // step))
+    if direction == "GT" and step < 0:
+        return max(0, -(distance // -step))
+    if direction == "NE" and distance % step == 0 and distance // step >= 0:
+        return distance // step
+    return None
+
+
+def trace(value: Traced) -> Traced:
+    """Follow a value through copies, tuples, fusions and calls to the instruction that makes it."""
+    while True:
+        i, arguments, elements = value.instruction, value.arguments, value.elements
+        if i.parameter_number is not None and arguments is not None:
+            argument = arguments[i.parameter_number]
+            value = Traced(argument.instruction, argument.arguments, argument.elements + elements)
+        elif i.opcode == "get-tuple-element":
+            value = Traced(i.operands[0], arguments, (*elements, i.attribute("index", int)))
+        elif i.opcode == "tuple" and elements:
+            value = Traced(i.operands[elements[-1]], arguments, elements[:-1])
+        elif i.opcode == "copy" or is_identity(i.opcode) or (i.opcode in _SAME_SCALAR and i.shape.element_count == 1):
+            value = Traced(i.operands[0], arguments, elements)
+        elif (body := body_of(i)) is not None:
+            value = Traced(body.root, tuple(Traced(o, arguments) for o in i.operands), elements)
+        else:
+            return value
+
+
+def _operands(value: Traced) -> tuple[Traced, Traced]:
+    left, right = value.instruction.operands
+    return trace(Traced(left, value.arguments)), trace(Traced(right, value.arguments))
+
+
+def _loop_element(value: Traced, computation: Computation) -> tuple[int, ...] | None:
+    """Which element of a loop's state a value is."""
+    i = value.instruction
+    return value.elements if i.parameter_number is not None and i.parent is computation else None
+
+
+def _integer(value: Traced, loop: Instruction | None = None, computation: Computation | None = None) -> int | None:
+    """The value of an integer scalar constant; with a loop, also of an element of its state that the body hands on unchanged."""
+    if loop is not None and computation is not None:
+        element = _loop_element(value, computation)
+        if element is not None:
+            body = loop.called_by("body")
+            if _loop_element(trace(Traced(body.root, None, element)), body) != element:
+                return None
+            value = trace(Traced(loop.operands[0], None, element))
+    constant = value.instruction
+    if constant.literal is None or constant.literal.is_elided:
+        return None
+    if not constant.shape.is_array or not constant.shape.type.is_integer or constant.shape.element_count != 1:
+        return None
+    found: Any = constant.literal.value
+    return int(found.reshape(-1)[0])
+
+
+def _step(body: Computation, counter: tuple[int, ...]) -> int | None:
+    """By how much one run of the body changes the counter."""
+    made = trace(Traced(body.root, None, counter))
+    if made.elements or made.instruction.opcode not in ("add", "subtract"):
+        return None
+    left, right = _operands(made)
+    if made.instruction.opcode == "subtract":
+        step = _integer(right)
+        return -step if step is not None and _loop_element(left, body) == counter else None
+    for state, other in ((left, right), (right, left)):
+        step = _integer(other)
+        if step is not None and _loop_element(state, body) == counter:
+            return step
+    return None

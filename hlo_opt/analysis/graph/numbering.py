@@ -1,0 +1,509 @@
+"""Value numbering: two values get the same number exactly when the same operations on the same parameters make them.
+
+Fusions and calls are looked through, tuples are taken apart, commutative operands are sorted, and a concatenate of concatenates along the same
+dimension counts as one. Modules numbered with one shared table compare by number. Layouts count only where bytes are read as they lie: bitcast,
+custom-call and its like, in what called computations take and give, and what has side effects.
+
+A side effect has a number of its own each time that it happens: two draws of a generator are two values, also where one text is called twice. So has
+what waits for a control dependency that nothing else implies, for when it is computed counts. Both are occurrences; whether those of two computations
+can be matched is what `agree` says. A loop or a conditional whose computations hold side effects is an occurrence; what it runs is compared as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from hlo_opt.analysis.graph.occurrences import Budget, Matching, Part, match
+from hlo_opt.analysis.properties import elsewhere, has_side_effect, names_library
+from hlo_opt.diag import VerifyError
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, Shape
+from hlo_opt.ops import find
+from hlo_opt.ops.sets import APPLIED
+
+Value = int | tuple["Value", ...]
+"""The number of an array (or token), or the numbers of a tuple's elements."""
+
+WORK_LIMIT = 20_000_000
+"""Instructions that numbering may visit: calls nested n deep, each twice, are 2^n."""
+
+IGNORED = frozenset({"metadata", "frontend_attributes", "sharding", "origin", "statistics", "backend_config"})
+"""Attributes that do not change a value."""
+
+_IGNORED_OF_EFFECTS = IGNORED - {"frontend_attributes", "sharding"}
+"""They name the other end of a transfer, and its device."""
+
+_IGNORED_OF_FUSIONS = IGNORED - {"backend_config"}
+"""It says which kernel of a library a fusion stands for."""
+
+_IGNORED_OF_CALLS = _IGNORED_OF_EFFECTS & _IGNORED_OF_FUSIONS
+"""Whoever is called may read all of them."""
+
+_REACH_LIMIT = 5_000_000
+"""Values that one numbering looks at to find out which control dependencies others imply. Past it, each counts."""
+
+_SMALL_LITERAL = 1024
+
+
+class _Role(Enum):
+    """What an opcode says about the number of an instruction's value."""
+
+    PLAIN = auto()
+    """It goes by shape, attributes and operands, and by what is called."""
+    COMMUTATIVE = auto()
+    """The same, with two operands in any order."""
+    CONSTANT = auto()
+    """Plain, and the literal counts, too."""
+    BITCAST = auto()
+    """Plain, and it counts how the bytes lie in memory."""
+    OPAQUE = auto()
+    """So it does here, and something may happen besides."""
+    ELSEWHERE = auto()
+    """The value is made elsewhere: it is looked through."""
+
+
+_ELSEWHERE = frozenset({"parameter", "tuple", "get-tuple-element", "concatenate"})
+
+
+def _role(instruction: Instruction) -> _Role:
+    opcode = instruction.opcode
+    if opcode in _ELSEWHERE:
+        return _Role.ELSEWHERE
+    if instruction.literal is not None:
+        return _Role.CONSTANT
+    if opcode == "bitcast":
+        return _Role.BITCAST
+    if _is_opaque(opcode) or has_side_effect(instruction):
+        return _Role.OPAQUE
+    return _Role.COMMUTATIVE if is_commutative(opcode) else _Role.PLAIN
+
+
+def _is_opaque(opcode: str) -> bool:
+    """Whether nobody knows what an operation reads: a custom call, and what the op table does not have, `custom-call-start` and its like among it."""
+    return opcode == "custom-call" or find(opcode) is None
+
+
+T = TypeVar("T")
+
+
+class _Alike(Generic[T]):
+    """Numbers for things: the same for those of which `form` makes the same. A thing is looked up by its identity, which is quicker than comparing it."""
+
+    def __init__(self, form: Callable[[T], Hashable]) -> None:
+        self._form = form
+        self._by_form: dict[Hashable, int] = {}
+        self.known: dict[int, int] = {}
+        """By identity."""
+        self._kept: list[T] = []
+        """What was asked about: a thing that is gone could hand its identity on."""
+
+    def number(self, thing: T) -> int:
+        found = self.known.get(id(thing))
+        if found is None:
+            found = self.known[id(thing)] = self._by_form.setdefault(self._form(thing), len(self._by_form))
+            self._kept.append(thing)
+        return found
+
+
+@dataclass(eq=False)
+class Table:
+    """Numbers by what they stand for, shared between the modules that are compared."""
+
+    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    made_by: list[Instruction | None] = field(default_factory=list)
+    operands: list[tuple[int, ...]] = field(default_factory=list)
+    keys: list[tuple[object, ...]] = field(default_factory=list)
+    parts: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    waits: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """What an occurrence waits for and does not imply otherwise."""
+    roles: dict[str, _Role] = field(default_factory=dict)
+    bare: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.without_layout))
+    """Shapes, alike when they hold the same kind of values."""
+    laid_out: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.laid_out))
+    """Shapes, alike when they lie in memory alike, too."""
+    literals: _Alike[Literal] = field(default_factory=lambda: _Alike(_literal_key))
+    budget: Budget = field(default_factory=Budget)
+    _heads: dict[Hashable, int] = field(default_factory=dict)
+    _bodies: dict[Hashable, list[Part]] = field(default_factory=dict)
+
+    def number(
+        self, key: tuple[object, ...], instruction: Instruction | None = None, operands: tuple[int, ...] = ()
+    ) -> int:
+        found = self.numbers.get(key)
+        return self.add(key, instruction, operands) if found is None else found
+
+    def add(self, key: tuple[object, ...], instruction: Instruction | None, operands: tuple[int, ...]) -> int:
+        """The number of what has none yet."""
+        made = self.numbers[key] = len(self.made_by)
+        self.made_by.append(instruction)
+        self.operands.append(operands)
+        self.keys.append(key)
+        return made
+
+    def occurrence(self, head: Hashable, instruction: Instruction, operands: tuple[int, ...]) -> int:
+        """A number that nothing else has."""
+        return self.add((_OCCURRENCE, len(self.made_by), head), instruction, operands)
+
+    def head(self, number: int) -> int:
+        """What a value is but for its operands, and an occurrence but for its number."""
+        key, count = self.keys[number], len(self.operands[number])
+        head = key[2] if key[0] is _OCCURRENCE else key[: len(key) - count]
+        return self._heads.setdefault(head, len(self._heads))
+
+    def only_waits(self, occurrence: int) -> bool:
+        """Whether an occurrence is no side effect, but a value that waits."""
+        return self.keys[occurrence][2] is _WAITS
+
+    def commutes(self, number: int) -> bool:
+        """Whether the order of the value's operands does not count."""
+        return is_commutative(str(self.keys[number][0]))
+
+    def flat(self, value: Value) -> int:
+        """One number for a value, a tuple's elements included."""
+        if isinstance(value, int):
+            return value
+        elements = tuple([self.flat(v) for v in value])
+        return self.number(("tuple", *elements), None, elements)
+
+    def taken_apart(self, number: int, shape: Shape) -> Value:
+        """A tuple-shaped value as its elements."""
+        if shape.elements is None:
+            return number
+        made_by = self.made_by[number]
+        return tuple(
+            self.taken_apart(self.number(("get-tuple-element", n, number), made_by, (number,)), element)
+            for n, element in enumerate(shape.elements)
+        )
+
+    def body(self, numbered: Numbered) -> Hashable:
+        """What a computation on its own parameters does: equal for two when they agree."""
+        root = self.flat(numbered.root)
+        if not numbered.occurrences:
+            return root
+        part = Part(root, numbered.occurrences)
+        kinds = tuple(sorted([self.head(o) for o in numbered.occurrences]))
+        alike = self._bodies.setdefault(kinds, [])
+        for number, known in enumerate(alike):
+            if match(self, known, part, self.budget).pairs is not None:
+                return kinds, number
+        alike.append(part)
+        return kinds, len(alike) - 1
+
+
+def leaves(value: Value) -> Iterator[int]:
+    """The numbers of a value's array leaves, in order."""
+    if isinstance(value, int):
+        yield value
+    else:
+        for element in value:
+            yield from leaves(element)
+
+
+@dataclass
+class Numbered:
+    """A computation: its root, its occurrences in their order, and whether any of them is a side effect. `values` has every instruction where the
+    computation stands on its own parameters; it is empty where it is inlined."""
+
+    root: Value
+    values: dict[Instruction, Value]
+    occurrences: list[int]
+    acts: bool
+
+
+def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
+    """Whether two computations on their own parameters do the same, and which occurrence of one is which of the other."""
+    left, right = (Part(table.flat(n.root), n.occurrences) for n in (one, other))
+    if not one.occurrences and not other.occurrences:
+        return Matching({} if left.root == right.root else None, {}, {}, False)
+    return match(table, left, right, table.budget)
+
+
+def literal_key(instruction: Instruction) -> Hashable:
+    """What two constants are compared by. Small ones by their bits; large ones by their text, which is quicker; elided ones equal only themselves."""
+    assert instruction.literal is not None
+    return _literal_key(instruction.literal)
+
+
+def _literal_key(literal: Literal) -> Hashable:
+    if literal.is_elided:
+        return literal  # equal only to itself, and kept, so that its identity is not handed on
+    if literal.text is not None and literal.shape.element_count > _SMALL_LITERAL:
+        return literal.text
+    return literal.key()
+
+
+def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
+    """The attributes that count, without called computations, by name."""
+    ignored = IGNORED
+    if _is_opaque(instruction.opcode):
+        ignored = _IGNORED_OF_CALLS
+    elif has_side_effect(instruction):
+        ignored = _IGNORED_OF_EFFECTS
+    elif instruction.opcode == "fusion":
+        ignored = _IGNORED_OF_FUSIONS
+    attributes = instruction.attributes.items()
+    return tuple(sorted([(name, v.text) for name, v in attributes if name not in ignored and isinstance(v, Attribute)]))
+
+
+def is_commutative(opcode: str) -> bool:
+    """Whether the order of two operands does not count: as the op table says, but for mulhi, which XLA does not call commutative
+    (HloOpcodeIsBinaryCommutative in xla/hlo/ir/hlo_opcode.cc), so that both see the same values as equal."""
+    spec = find(opcode)
+    return spec is not None and spec.commutative and opcode != "mulhi"
+
+
+class Numbering:
+    """Numbers the values of one module."""
+
+    def __init__(self, module: Module, table: Table) -> None:
+        self.module = module
+        self.table = table
+        self._known: dict[tuple[object, ...], Numbered] = {}
+        self._looks_left = _REACH_LIMIT
+        self.visited = 0
+        """Instructions that were numbered, those of a body once for what it is given."""
+
+    def entry(self) -> Numbered:
+        """The entry computation. Raises VerifyError when its calls expand to more than `WORK_LIMIT` instructions."""
+        return self.computation(self.module.entry, None)
+
+    def computation(self, computation: Computation, arguments: tuple[Value, ...] | None) -> Numbered:
+        """A computation on its own parameters (`arguments` None) or inlined at values. Uses a stack of its own, not Python's."""
+        key = (computation, arguments)
+        stack = [_Walk(computation, arguments)]
+        while stack:
+            walk = stack[-1]
+            needed = self._advance(walk)
+            if needed is not None:
+                stack.append(needed)
+                continue
+            self._known[walk.computation, walk.arguments] = Numbered(
+                walk.values[walk.computation.root],
+                walk.values if walk.arguments is None else {},
+                walk.occurrences,
+                walk.acts,
+            )
+            stack.pop()
+        return self._known[key]
+
+    def _advance(self, walk: _Walk) -> _Walk | None:
+        """Number instructions until one needs a computation that has no number yet; None when all are done."""
+        order, values, given, roles = walk.order, walk.values, walk.arguments, self.table.roles
+        start = walk.position
+        for position in range(start, len(order)):
+            instruction = order[position]
+            opcode = instruction.opcode
+            operands = tuple([values[o] for o in instruction.operands])
+            role = roles.get(opcode)
+            if role is None:
+                role = roles[opcode] = _role(instruction)
+            value: Value | None = None
+            if role is _Role.ELSEWHERE:
+                if given is not None and instruction.parameter_number is not None:
+                    value = given[instruction.parameter_number]
+            elif role is not _Role.OPAQUE:
+                value = self._computed(instruction, role, operands)
+            if value is None:
+                inlined = opcode in APPLIED and is_looked_through(instruction)
+                called: list[Numbered] = []
+                for callee in instruction.called():
+                    arguments = operands if inlined else None
+                    known = self._known.get((callee, arguments))
+                    if known is None:
+                        walk.position = position
+                        self._visit(position - start, instruction)
+                        return _Walk(callee, arguments)
+                    called.append(known)
+                    if inlined and known.occurrences:
+                        del self._known[callee, arguments]  # what happens there happens anew each time
+                value = self._value(walk, instruction, operands, called, inlined)
+            if instruction.control_predecessors:
+                value = self._held(walk, instruction, value)
+            values[instruction] = value
+        self._visit(len(order) - start, walk.computation.root)
+        return None
+
+    def _visit(self, count: int, last: Instruction) -> None:
+        self.visited += count
+        if self.visited > WORK_LIMIT:
+            raise VerifyError(
+                f"the calls of {self.module.name} expand to more than {WORK_LIMIT} instructions",
+                span=self.module.span(last),
+            )
+
+    def _computed(self, i: Instruction, role: _Role, operands: tuple[Value, ...]) -> Value | None:
+        """The value of an instruction that only computes; None for one that calls computations. Most are of this kind, so this is written to be quick."""
+        table = self.table
+        shape = i.shape
+        bare = table.bare.known.get(id(shape))
+        if bare is None:
+            bare = table.bare.number(shape)
+        given: tuple[object, ...] = operands
+        if role is _Role.COMMUTATIVE:
+            one, other = operands
+            assert isinstance(one, int) and isinstance(other, int)
+            given = (min(one, other), max(one, other))
+        elif role is _Role.CONSTANT:
+            assert i.literal is not None
+            given = (table.literals.number(i.literal),)
+        elif role is _Role.BITCAST:
+            given = (*[table.laid_out.number(s) for s in (shape, *[o.shape for o in i.operands])], *operands)
+        attributes: list[tuple[str, str]] = []
+        for name, attribute in i.attributes.items():
+            if name not in IGNORED:
+                if isinstance(attribute, Called):
+                    return None
+                attributes.append((name, attribute.text))
+        attributes.sort()
+        key = (i.opcode, bare, *attributes, *given)
+        number = table.numbers.get(key)
+        if number is None:
+            number = table.add(key, i, tuple([table.flat(v) for v in operands]))
+        return table.taken_apart(number, shape)
+
+    def _value(
+        self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered], inlined: bool
+    ) -> Value:
+        """The value of any other instruction."""
+        table = self.table
+        opcode = i.opcode
+        if i.parameter_number is not None:
+            key = (opcode, i.parameter_number, table.bare.number(i.shape))
+            return table.taken_apart(table.number(key, i), i.shape)
+        if inlined:
+            (body,) = called
+            if body.occurrences:
+                walk.happens(i, body.occurrences, body.acts)
+            return body.root
+        if opcode == "tuple":
+            return operands
+        if opcode == "get-tuple-element":
+            (given,) = operands
+            assert isinstance(given, tuple)
+            return given[i.attribute("index", int)]
+        if opcode == "concatenate":
+            return self._concatenate(i, operands)
+        # what only waits inside does nothing outside: where nobody asks for the result, it may go
+        acts = has_side_effect(i) or any(n.acts for n in called)
+        reads_bytes = acts or _is_opaque(opcode)
+        shapes = tuple(
+            [
+                (table.laid_out if reads_bytes else table.bare).number(s)
+                for s in (i.shape, *[o.shape for o in i.operands])
+            ]
+        )
+        flat = tuple([table.flat(v) for v in operands])
+        head = (opcode, shapes, attribute_key(i), _called_key(i, called, table))
+        if not acts:
+            return table.taken_apart(table.number((*head, *flat), i, flat), i.shape)
+        number = table.occurrence(head, i, flat)
+        walk.happens(i, [number], True)
+        return table.taken_apart(number, i.shape)
+
+    def _concatenate(self, i: Instruction, operands: tuple[Value, ...]) -> Value:
+        table, (dimension,) = self.table, i.ints("dimensions")
+        parts: list[int] = []
+        for value in operands:
+            assert isinstance(value, int)
+            parts.extend(table.parts.get((value, dimension), (value,)))
+        flat = tuple(parts)
+        number = table.number((i.opcode, dimension, *flat), i, flat)
+        table.parts[number, dimension] = flat
+        return number
+
+    def _held(self, walk: _Walk, i: Instruction, value: Value) -> Value:
+        """The value of an instruction that waits for others: one of its own, unless it comes after them anyway. So do the side effects inside it."""
+        table = self.table
+        needed: set[int] = set()
+        for predecessor in i.control_predecessors:
+            needed.update(leaves(walk.values[predecessor]))
+            needed.update(walk.inside.get(predecessor, ()))
+        for occurrence in sorted(walk.inside.get(i, ())):
+            waits = self._not_implied(needed.union(table.waits.get(occurrence, ())), table.operands[occurrence])
+            if waits:
+                table.waits[occurrence] = waits
+        return self._wrapped(walk, i, value, needed)
+
+    def _wrapped(self, walk: _Walk, i: Instruction, value: Value, needed: set[int]) -> Value:
+        if not isinstance(value, int):
+            return tuple([self._wrapped(walk, i, v, needed) for v in value])
+        waits = self._not_implied(needed, (value,))
+        if not waits:
+            return value
+        number = self.table.occurrence(_WAITS, i, (value,))
+        self.table.waits[number] = waits
+        walk.happens(i, [number], False)
+        return number
+
+    def _not_implied(self, needed: set[int], operands: tuple[int, ...]) -> tuple[int, ...]:
+        """Of what a value waits for, that which is not over by then anyway, because an operand, or another of them, comes after it."""
+        if not needed:
+            return ()
+        table = self.table
+        first = min(needed)
+        seen: set[int] = set()
+        stack = [*operands]
+        for number in needed:
+            stack.extend(table.operands[number])
+            stack.extend(table.waits.get(number, ()))
+        while stack and self._looks_left > 0:
+            number = stack.pop()
+            if number < first or number in seen:
+                continue
+            self._looks_left -= 1
+            seen.add(number)
+            stack.extend(table.operands[number])
+            stack.extend(table.waits.get(number, ()))
+        return tuple(sorted(needed - seen))
+
+
+def is_looked_through(instruction: Instruction) -> bool:
+    """Whether a call or a fusion means what its computation does and nothing more: it runs on the same thread, names no library's kernel and shares no memory."""
+    if instruction.opcode == "call":
+        return not elsewhere(instruction.called_by("to_apply"))
+    return not names_library(instruction) and "output_to_operand_aliasing" not in instruction.attributes
+
+
+_OCCURRENCE = object()
+"""Begins the keys of occurrences: no opcode does."""
+
+_WAITS = "waits"
+"""What is another value only because it waits."""
+
+
+class _Walk:
+    """Where the numbering of one computation stands."""
+
+    def __init__(self, computation: Computation, arguments: tuple[Value, ...] | None) -> None:
+        self.computation = computation
+        self.arguments = arguments
+        self.order = list(computation.instructions)
+        self.position = 0
+        self.values: dict[Instruction, Value] = {}
+        self.occurrences: list[int] = []
+        self.acts = False
+        self.inside: dict[Instruction, list[int]] = {}
+        """The occurrences that an instruction stands for."""
+
+    def happens(self, instruction: Instruction, occurrences: list[int], acts: bool) -> None:
+        self.occurrences.extend(occurrences)
+        self.inside.setdefault(instruction, []).extend(occurrences)
+        self.acts = self.acts or acts
+
+
+def _called_key(i: Instruction, called: list[Numbered], table: Table) -> Hashable:
+    """What an instruction calls, by the names of its attributes."""
+    bodies = iter(called)
+    found: list[Hashable] = []
+    for name, value in i.attributes.items():
+        if isinstance(value, Called):
+            found.append((name, *[(table.body(next(bodies)), _interface(c, table)) for c in value.computations]))
+    return frozenset(found)
+
+
+def _interface(computation: Computation, table: Table) -> Hashable:
+    """What a computation takes and gives, and on which thread it runs."""
+    shapes = [table.laid_out.number(i.shape) for i in (computation.root, *computation.parameters)]
+    return (*shapes, frozenset({name: value.text for name, value in computation.attributes.items()}.items()))

@@ -1,0 +1,125 @@
+"""What instructions and kernels are, but for their names: those of one number have the same costs, the same plan and the same rules against them.
+
+A network of many layers, an unrolled loop or a random generator repeats a few dozen structures thousands of times; what depends on them alone is
+found out once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable
+from hashlib import blake2b
+
+from hlo_opt.analysis.graph.cluster import Cluster, Node, operands_first
+from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
+from hlo_opt.ir import Called, Computation, Instruction
+
+
+class Structures:
+    """Numbers for what is alike, good for every copy of a module."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._last = 0
+
+    def number(self, key: Hashable) -> int:
+        """The number of whatever a key describes."""
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = self.another()
+        return found
+
+    def another(self) -> int:
+        """A number that nothing else has."""
+        self._last += 1
+        return self._last
+
+
+class Members:
+    """The numbers of single instructions, wherever their operands come from."""
+
+    def __init__(self, structures: Structures) -> None:
+        self._structures = structures
+        self._known: dict[Instruction, int] = {}
+        self._called: dict[Computation, bytes] = {}
+
+    def of(self, instruction: Instruction) -> int:
+        """Opcode, shape, attributes, literal, and what the called computations hold."""
+        found = self._known.get(instruction)
+        if found is None:
+            self._know_called(instruction)
+            found = self._known[instruction] = self._structures.number(self._key(instruction))
+        return found
+
+    def _key(self, instruction: Instruction) -> Hashable:
+        called = [
+            (name, *[self._called[c] for c in value.computations])
+            for name, value in instruction.attributes.items()
+            if isinstance(value, Called)
+        ]
+        return (
+            instruction.opcode,
+            instruction.shape,
+            attribute_key(instruction),
+            tuple(called),
+            instruction.parameter_number,
+            literal_key(instruction) if instruction.literal is not None else None,
+        )
+
+    def _know_called(self, instruction: Instruction) -> None:
+        """Computations that an instruction calls, and those that they call, innermost first."""
+        stack = [c for c in instruction.called() if c not in self._called]
+        while stack:
+            body = stack[-1]
+            deeper = [c for c in body.called if c not in self._called]
+            if deeper:
+                stack.extend(deeper)
+                continue
+            stack.pop()
+            self._called[body] = self.of_body(body)
+
+    def of_body(self, body: Computation) -> bytes:
+        """A digest of everything about a computation but names, in whatever order it is. It may have grown since it was asked about last."""
+        places: dict[Instruction, int] = {}
+        parts: list[int] = []
+        for instruction in operands_first(body.root):
+            parts.append(self.of(instruction))
+            parts.extend([places[o] for o in instruction.operands])
+            parts.append(_END)
+            places[instruction] = len(places)
+        parts.append(places[body.root])
+        return _digest(parts)
+
+    def of_cluster(self, cluster: Cluster) -> bytes:
+        """A digest of everything about a cluster but names, its nodes in their order."""
+        places: dict[Node, int] = {}
+        parts: list[int] = []
+        for node in cluster.inputs.values():
+            places[node] = len(places)
+            parts.append(self._structures.number(node.instruction.shape))
+        for node in cluster.members:
+            parts.append(_END)
+            parts.append(self.of(node.instruction))
+            parts.extend([places[o] for o in node.operands])
+            places[node] = len(places)
+        parts.append(_END)
+        parts.extend([places[r] for r in cluster.roots])
+        return _digest(parts)
+
+
+_END = -1
+
+
+def _digest(parts: list[int]) -> bytes:
+    return blake2b(array("q", parts).tobytes(), digest_size=16).digest()
+
+
+def places_of(operands: Iterable[Instruction]) -> dict[Instruction, int]:
+    """Where each of the operands of an instruction stands, the last place of one that stands in several."""
+    return {operand: number for number, operand in enumerate(operands)}
+
+
+def shared_operands(one: Iterable[Instruction], other: Iterable[Instruction]) -> tuple[int, ...]:
+    """For each of the operands of one instruction, where it stands among those of another; -1 where it does not."""
+    places = places_of(other)
+    return tuple([places.get(operand, -1) for operand in one])

@@ -1,0 +1,1 @@
+"""How operations lie in memory, and what they read, write and compute."""

@@ -1,0 +1,1 @@
+"""XLA's model of GPU kernels: emitters, launches, microseconds."""

@@ -1,0 +1,209 @@
+"""Launch dimensions that XLA's emitters would choose: the cost model needs block and thread counts.
+
+Source: xla/service/gpu/launch_dimensions.cc, gpu_fusible.cc (ComputeLoopFusionConfig), and the emitters in xla/backends/gpu/codegen/emitters:
+reduction.cc, transpose.cc, concatenate.cc, scatter.cc, in_place_dynamic_update_slice.cc.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_opt.analysis.graph.cluster import NOTABLE, Cluster, Node
+from hlo_opt.analysis.memory.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
+from hlo_opt.analysis.memory.reductions import WARP, fast_form
+from hlo_opt.analysis.memory.transposes import TILE, normalized, physical_permutation, tiled_transpose
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.xla.heroes import Emitter, emitter_of, heroes_of
+from hlo_opt.analysis.xla.launch_reduction import reduction_dimensions
+from hlo_opt.ir import Instruction, Shape
+
+LOOP_BLOCK = 128
+LOOP_UNROLL = 4
+BLACKWELL = 10
+"""Major compute capability."""
+VECTOR_BITS = 128
+"""The widest load or store of a thread, as compiled with CUDA 12.8."""
+MAX_UNROLL = 32
+MAX_VECTOR_BYTES = 4
+"""Elements are moved together up to this width by the transpose emitter."""
+SCATTER_WARPS = 4
+"""Warps of a block that walks sorted scatter indices."""
+SCATTER_VECTOR_BITS = 128
+
+
+def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+    """The launch of a cluster as one kernel."""
+    emitter, hero = emitter_of(cluster)
+    return emitter_launch(emitter, hero, cluster, target)
+
+
+def emitter_launch(emitter: Emitter, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+    """The launch when the emitter and the hero that decides it are known."""
+    most = _most_unrolled(emitter, cluster, target)
+    if emitter == "reduction":
+        form = fast_form(hero.instruction)
+        assert form is not None
+        return reduction_dimensions(form, hero, cluster, target)
+    if emitter == "transpose":
+        return _transpose(hero, cluster, target)
+    if emitter == "scatter":
+        return _scatter(hero, target, most=most)
+    if emitter == "in-place":
+        return loop_dimensions(hero.operands[1].shape, target, most=most)
+    if emitter == "concatenate":
+        return _concatenate(hero, target, most=most)
+    return _loops([root.shape for root in cluster.roots], target, most=most)
+
+
+def _loops(shapes: list[Shape], target: DeviceTarget, *, most: int) -> LaunchDimensions:
+    """Outputs of one size share their threads; those of another size, which XLA's kernels never have, get blocks of their own in our plans."""
+    sizes = {next(shape.leaves(), shape).element_count: shape for shape in reversed(shapes)}
+    parts = [loop_dimensions(shape, target, most=most) for shape in sizes.values()]
+    return LaunchDimensions(sum(p.blocks for p in parts), max(p.threads for p in parts))
+
+
+def loop_unroll(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNROLL) -> int:
+    """Elements per thread: `most`, as far as it divides, once the device is full; and as many as share a byte (ComputeLoopFusionConfig)."""
+    first = next(shape.leaves(), shape)
+    elements = first.element_count
+    unroll = 1
+    if elements >= target.threads_per_core_limit * target.core_count:
+        unroll = math.gcd(elements, most)
+    if first.is_array and first.type.bits < 8:
+        unroll = max(unroll, -(-8 // bits_of(first)))
+    return unroll
+
+
+def unrolled_dimensions(elements: int, unroll: int) -> LaunchDimensions:
+    """Blocks of at most 128 threads, `unroll` elements per thread (CalculateLaunchDimensions)."""
+    threads = max(1, -(-elements // unroll))
+    block = min(LOOP_BLOCK, threads)
+    return LaunchDimensions(-(-threads // block), block)
+
+
+def loop_dimensions(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNROLL) -> LaunchDimensions:
+    """The loop emitter's launch over the elements of a result."""
+    first = next(shape.leaves(), shape)
+    return unrolled_dimensions(first.element_count, loop_unroll(first, target, most=most))
+
+
+def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> int:
+    """How many elements a thread may compute: 1 where more would slow it down, wide vectors of narrow results on Blackwell, else 4
+    (MaxUnrollFactor)."""
+    if _slower_unrolled(cluster):
+        return 1
+    if target.compute_capability // 10 != BLACKWELL or emitter not in ("loop", "in-place", "transpose", "concatenate"):
+        return LOOP_UNROLL
+    written = smallest_bits(r.shape for r in cluster.roots)
+    if (
+        written is None
+        or written >= VECTOR_BITS // LOOP_UNROLL
+        or len(cluster.roots) > 1
+        or "reduce" in cluster.opcodes
+    ):
+        return LOOP_UNROLL
+    shapes = [*(n.shape for n in cluster.inputs.values()), *(r.shape for r in cluster.roots)]
+    widest = max([8, *(bits_of(s) for s in shapes if s.is_array)])
+    most = min(MAX_UNROLL, 1 << ((VECTOR_BITS // widest).bit_length() - 1))
+    if "pad" in cluster.opcodes:
+        most = min(most, 8)
+    while most > LOOP_UNROLL and any(n.opcode == "transpose" and _minor_size(n) < most for n in cluster.notable):
+        most //= 2
+    return max(most, 8)
+
+
+def _minor_size(transpose: Node) -> int:
+    """Elements of the result of a transpose that lie together."""
+    found = physical_permutation(transpose.instruction)
+    assert found is not None
+    sizes, _ = normalized(*found)
+    return sizes[-1] if sizes else 1
+
+
+def _slower_unrolled(cluster: Cluster) -> bool:
+    """MayCausePerformanceDropIfUnrolled."""
+    if NOTABLE.isdisjoint(cluster.opcodes):
+        return False
+    for node in cluster.notable:
+        if node.opcode in ("sort", "dot"):
+            return True
+        if node.opcode == "concatenate" and len(node.operands) > 10:
+            return True
+        if node.opcode == "reduce" and node.shape.is_tuple:
+            return True
+        if node.opcode == "reduce-window":
+            sizes = [d.size for d in getattr(node.instruction.value("window", ""), "dimensions", ())]
+            if math.prod(sizes) > 8:
+                return True
+    return False
+
+
+def _concatenate(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:
+    """Threads walk the operand that is longest along the dimension; each operand's extent must be a multiple of the unroll factor."""
+    dimension = hero.instruction.ints("dimensions")[0]
+    longest = max((o.shape for o in hero.operands), key=lambda s: s.dimensions[dimension])
+    unroll = loop_unroll(longest, target, most=most)
+    for operand in hero.operands:
+        unroll = math.gcd(unroll, operand.shape.dimensions[dimension])
+    return unrolled_dimensions(longest.element_count, max(1, unroll))
+
+
+def _scatter(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:
+    """Threads walk the updates, a vector of one slice at a time; warps walk the indices where these are sorted and several meet one element."""
+    instruction = hero.instruction
+    count = len(hero.operands) // 2
+    given, indices, updates = hero.operands[0].shape, hero.operands[count].shape, hero.operands[count + 1].shape
+    window = instruction.ints("update_window_dims")
+    extents = [updates.dimensions[d] for d in window]
+    slices = math.prod(s for d, s in enumerate(updates.dimensions) if d not in window)
+    if _is_set(instruction, "indices_are_sorted") and not _is_set(instruction, "unique_indices"):
+        warps = SCATTER_WARPS * target.core_count
+        if slices > warps and len(extents) == given.rank:
+            length = indices.dimensions[-1] if indices.rank > 1 else 1
+            places = math.prod(given.dimensions[d] - extents[d] + 1 for d in range(min(length, given.rank)))
+            per_warp = -(-slices // max(warps, places))
+            vector = SCATTER_VECTOR_BITS // bits_of(indices)
+            if length == 1 and per_warp > vector:
+                per_warp = round_up(per_warp, vector)
+            return LaunchDimensions(-(-slices // (per_warp * SCATTER_WARPS)), SCATTER_WARPS * WARP)
+    unroll = math.gcd(math.prod(extents), loop_unroll(updates, target, most=most))
+    launch = unrolled_dimensions(updates.element_count, max(1, unroll))
+    return LaunchDimensions(launch.blocks, round_up(launch.threads, WARP))
+
+
+def _is_set(instruction: Instruction, name: str) -> bool:
+    return instruction.word(name) == "true" or instruction.value(name, False) is True
+
+
+def _transpose(hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+    """One block of 128 threads per tile of 32 by 32; tiles are wider for small elements where the device stays full."""
+    tiled = tiled_transpose(hero.instruction)
+    assert tiled is not None
+    if tiled.packed_tile is not None:
+        return LaunchDimensions(
+            math.prod(-(-s // t) for s, t in zip(tiled.packed_sizes, tiled.packed_tile, strict=True)), LOOP_BLOCK
+        )
+    rank = len(tiled.sizes)
+    given = tiled.operand_sizes
+    if tiled.permutation[-1] == rank - 1:
+        tiles = {rank - 2: TILE, tiled.permutation[rank - 2]: TILE, rank - 1: given[-1]}
+        return LaunchDimensions(_tile_count(given, tiles), LOOP_BLOCK)
+    swapped = (rank - 1, tiled.permutation[-1])
+    blocks = _tile_count(given, dict.fromkeys(swapped, TILE))
+    heroes = set(heroes_of(cluster))
+    widths = [h.shape.type.bytes for h in heroes if not h.is_input and tiled_transpose(h.instruction) is not None]
+    shared = TILE * (TILE + 1) * sum(widths)
+    vector = MAX_VECTOR_BYTES // max(1, *widths)
+    while vector > 1:
+        per_thread = vector * vector
+        enough_work = blocks * LOOP_BLOCK >= per_thread * target.core_count * target.threads_per_core_limit
+        fits = shared * per_thread <= target.shared_memory_per_block
+        if enough_work and fits and all(given[d] % vector == 0 for d in swapped):
+            blocks = _tile_count(given, dict.fromkeys(swapped, TILE * vector))
+            break
+        vector //= 2
+    return LaunchDimensions(blocks, LOOP_BLOCK)
+
+
+def _tile_count(sizes: tuple[int, ...], tiles: dict[int, int]) -> int:
+    return math.prod(-(-size // tiles.get(n, 1)) for n, size in enumerate(sizes))

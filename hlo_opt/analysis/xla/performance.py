@@ -1,0 +1,357 @@
+"""XLA's GPU performance model: microseconds of a kernel from its operations, its bytes and its launch.
+
+Source: xla/service/gpu/model/gpu_performance_model.cc and gpu_performance_model_base.cc.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlo_opt.analysis.graph.cluster import NOTABLE, Cluster, Follower, Node, cluster_of, merge_clusters
+from hlo_opt.analysis.memory.accesses import byte_size
+from hlo_opt.analysis.memory.geometry import LaunchDimensions
+from hlo_opt.analysis.memory.transposes import moves_minor
+from hlo_opt.analysis.own_launch import fold_dimensions, move_dimensions
+from hlo_opt.analysis.properties import is_elementwise
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.xla.heroes import emitter_of, merged_view, writes_reduction
+from hlo_opt.analysis.xla.launch import emitter_launch
+from hlo_opt.analysis.xla.read_times import ReadTimes, ReadTotal
+from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiled_kernel, configured_tiles, tiled_kernel
+from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, write_ns
+from hlo_opt.analysis.xla.utilization import ClusterUsage, Usage, Use, plain_usage
+from hlo_opt.ir import Instruction
+
+_SHAPES_KERNELS = NOTABLE - {"pad"}
+"""Operations that may decide how a kernel that holds them is launched, or whether it reads memory in order."""
+
+_MOVES = frozenset({"transpose", "copy"})
+
+MOST_LAUNCHES = 4
+"""Launches for which the times of a kernel's reads are kept up while it grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchForm:
+    """How a kernel is launched, and whether neighbouring threads read neighbouring elements."""
+
+    launch: LaunchDimensions
+    coalesced: bool
+
+
+def launch_form(
+    cluster: Cluster, target: DeviceTarget, *, row_local: bool, movers: bool, reductions: int = 1
+) -> LaunchForm:
+    """How XLA would launch a cluster; with `row_local`, how our reduction and transpose kernels are launched where one fits.
+
+    `movers`: whether the kernel holds a transpose that makes reads jump. `reductions`: how many of the fused parts end in a reduction emitter.
+    """
+    emitter, hero = emitter_of(cluster)
+    launch = fold_dimensions(cluster, target) if row_local else None
+    if row_local and launch is None and movers:
+        launch = move_dimensions(cluster, target)
+        if launch is not None:
+            return LaunchForm(launch, True)
+    jumps = movers and emitter != "transpose"
+    if emitter == "reduction" and reductions > 1:
+        jumps = True
+    return LaunchForm(launch or emitter_launch(emitter, hero, cluster, target), not jumps)
+
+
+class Priced:
+    """An instruction with everything that its estimate needs, computed once. `row_local` prices our row-reduction kernels and `known` saves work (see
+    `usage_of`)."""
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        target: DeviceTarget,
+        *,
+        row_local: bool = False,
+        cluster: Cluster | None = None,
+        known: dict[Instruction, Use] | None = None,
+    ) -> None:
+        self.instruction = instruction
+        self.target = target
+        self.row_local = row_local
+        self.cluster = cluster = cluster_of(instruction) if cluster is None else cluster
+        self.is_fusion = instruction.opcode == "fusion"
+        known = {} if known is None else known
+        self.usage: Usage
+        self.reads: dict[Instruction, int]
+        """Bytes read of each operand, where it is read once however often it is named."""
+        if self.is_fusion:
+            capability = target.compute_capability
+            self.usage = cluster.following(
+                ("usage", row_local), lambda c: ClusterUsage(c, capability, row_local=row_local, known=known)
+            )
+            self.reads = {o: round(self.usage.read_of(cluster, o)) for o in cluster.inputs}
+        else:
+            self.usage = plain_usage(cluster, target.compute_capability, known)
+            self.reads = {}
+            for operand, size in zip(instruction.operands, known[instruction].accesses.read, strict=True):
+                self.reads.setdefault(operand, round(size))
+        self._times: dict[tuple[int, bool], ReadTimes] = {}
+
+    def absorbed(self, producer: Instruction, operands: Iterable[Instruction]) -> None:
+        """The fusion has taken in a producer, its cluster too: what is known of its other operands stays."""
+        self.reads.pop(producer, None)
+        for times in self._times.values():
+            times.drop(producer)
+        for operand in operands:
+            size = self.reads[operand] = round(self.usage.read_of(self.cluster, operand))
+            for times in self._times.values():
+                times.put(operand, size)
+        self._forget()
+
+    def renamed(self, old: Instruction, new: Instruction) -> None:
+        """What gave an operand's value was replaced."""
+        self.reads = {new if o is old else o: size for o, size in self.reads.items()}
+        self._times.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        for name in ("tiles", "writes_reduction", "form", "estimate", "hands_on"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing inside may decide how a kernel is launched."""
+        return _SHAPES_KERNELS.isdisjoint(self.cluster.opcodes)
+
+    @property
+    def moves(self) -> bool:
+        """Whether the kernel holds a transpose that makes reads jump."""
+        if _MOVES.isdisjoint(self.cluster.opcodes):
+            return False
+        if not self.is_fusion:
+            return makes_reads_jump(self.instruction)
+        return self.cluster.following("jumps", lambda c: Jumps()).any
+
+    @cached_property
+    def tiles(self) -> TileSizes | None:
+        """The tiling of a Triton fusion, from its configuration; None for any other instruction."""
+        return configured_tiles(self.instruction) if self.is_fusion else None
+
+    @cached_property
+    def writes_reduction(self) -> bool:
+        """Whether the reduction emitter takes the kernel's result."""
+        return writes_reduction(self.cluster)
+
+    @cached_property
+    def form(self) -> LaunchForm:
+        return launch_form(self.cluster, self.target, row_local=self.row_local, movers=self.moves)
+
+    @cached_property
+    def estimate(self) -> KernelEstimate:
+        """The kernel by itself."""
+        if self.tiles is not None and not self.row_local:
+            found = tiled_kernel(self.cluster, self.target, self.tiles)
+            if (
+                found.us < math.inf
+            ):  # a kernel that is there runs: one that does not tile as its config says is priced like any other
+                return found
+        # XLA's model reads an operand once for each position where a plain instruction names it
+        twice = not self.is_fusion and not self.row_local
+        read = self.read_times(self.form).all_of(self.instruction.operands if twice else None)
+        return _estimate(self.form, self.usage.flops, read, self.usage.written, self.usage.constant_bytes, self.target)
+
+    def read_times(self, form: LaunchForm) -> ReadTimes:
+        """What reading the operands takes in a launch."""
+        key = (form.launch.blocks, form.coalesced)
+        found = self._times.get(key)
+        if found is None:
+            if len(self._times) >= MOST_LAUNCHES:
+                self._times.clear()
+            found = self._times[key] = ReadTimes(self.reads, form.launch.blocks, form.coalesced, self.target)
+        return found
+
+    @cached_property
+    def hands_on(self) -> bool:
+        """Whether the kernel reads its operands where its result is read, all of them."""
+        return is_elementwise(self.instruction)
+
+    def utilization_of(self, producer: Instruction) -> float:
+        """How often this kernel uses the full value of a producer."""
+        node = self.cluster.inputs.get(producer)
+        return 0.0 if node is None else self.usage.utilization[node]
+
+    def evaluations_of(self, producer: Instruction) -> float:
+        """How often this kernel would compute the full value of a producer: a plain instruction once for each operand position."""
+        if self.is_fusion or self.row_local:
+            return self.utilization_of(producer)
+        return self.utilization_of(producer) * self.instruction.operands.count(producer)
+
+
+def _estimate(
+    form: LaunchForm,
+    flops: float,
+    read: ReadTotal,
+    written: float,
+    constant_bytes: float,
+    target: DeviceTarget,
+) -> KernelEstimate:
+    launch = form.launch
+    compute = compute_ns(max(0, int(flops)), launch.blocks, launch.threads, target)
+    memory = read.quarters / 4 + write_ns(written, target)
+    return KernelEstimate(overlapped(compute, memory) / 1000, constant_bytes + read.bytes, written, flops)
+
+
+class Jumps:
+    """Whether a fusion makes reads jump through memory: it moves the fastest dimension, of something other than a broadcast or an iota.
+
+    The heuristic of xla/service/gpu/model/coalescing_analysis.cc. It looks no further up than the inputs.
+    """
+
+    def __init__(self) -> None:
+        self._surely = False
+        self._open: set[Node] = set()
+        """Inputs that are moved: what gives them says more, once it is inside."""
+
+    @property
+    def any(self) -> bool:
+        return self._surely or bool(self._open)
+
+    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
+        for node in nodes:
+            if node in self._open:
+                self._open.remove(node)
+                self._climb(node)
+            if node.opcode in _MOVES and moves_minor(node.instruction):
+                self._climb(node.operands[0])
+
+    def fits(self, above: Follower, place: Node) -> bool:
+        return True
+
+    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
+        assert isinstance(above, Jumps)
+        self._surely |= above._surely
+        self._open.update([inputs[node] for node in above._open])
+        if place in self._open:
+            self._open.remove(place)
+            self._climb(place)
+
+    def _climb(self, node: Node) -> None:
+        while not self._surely and not node.is_input and node.opcode not in ("broadcast", "iota"):
+            if _passes(node.instruction):
+                node = node.operands[0]
+            else:
+                self._surely = True
+        if node.is_input:
+            self._open.add(node)
+
+
+def _passes(instruction: Instruction) -> bool:
+    """Whether what moves the result moves the one operand too."""
+    return len(instruction.operands) == 1 and (instruction.opcode == "bitcast" or is_elementwise(instruction))
+
+
+def makes_reads_jump(mover: Instruction) -> bool:
+    """As `Jumps`, of an instruction that is no fusion: it looks as far up as it takes."""
+    if mover.opcode not in _MOVES or not moves_minor(mover):
+        return False
+    instruction = mover.operands[0]
+    while instruction.opcode not in ("broadcast", "iota"):
+        if not _passes(instruction):
+            return True
+        instruction = instruction.operands[0]
+    return False
+
+
+def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = False) -> KernelEstimate:
+    """The producer computed inside the consumer; with `keep_producer` its value is written too (a multi-output fusion).
+
+    Where either is a Triton fusion, XLA's tiled model: the best of all tilings, and infinite microseconds when there is none.
+    """
+    target = producer.target
+    if not consumer.row_local and (producer.tiles is not None or consumer.tiles is not None):
+        cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep_producer)
+        return best_tiled_kernel(cluster, target)
+    form = consumer.form
+    if not producer.is_plain or keep_producer or _depends_on_inputs(consumer):
+        if keep_producer:
+            cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=True)
+        else:
+            cluster = merged_view(producer.cluster, consumer.cluster, producer.instruction)
+        reductions = producer.writes_reduction + consumer.writes_reduction
+        movers = producer.moves or consumer.moves
+        form = launch_form(cluster, target, row_local=consumer.row_local, movers=movers, reductions=reductions)
+    flops = int(producer.usage.flops) * consumer.evaluations_of(producer.instruction) + int(consumer.usage.flops)
+    share = consumer.utilization_of(producer.instruction)
+    read = _read_together(producer, consumer, form, share)
+    written = consumer.usage.written + (producer.usage.written if keep_producer else 0.0)
+    constants = producer.usage.constant_bytes * share + consumer.usage.constant_bytes
+    return _estimate(form, flops, read, written, constants, target)
+
+
+def joint_estimate(
+    one: Priced, other: Priced, handed: Iterable[Instruction] = (), unwritten: float = 0.0
+) -> KernelEstimate:
+    """Two kernels as one, in the larger launch of both: it writes what both wrote and reads once what both read.
+
+    handed     what one makes and the other reads, which the kernel need not read
+    unwritten  bytes of it that nobody else reads, which it need not write either
+    """
+    form = max((one.form, other.form), key=lambda f: f.launch.blocks * f.launch.threads)
+    reads = dict(one.reads)
+    for operand, size in other.reads.items():
+        reads[operand] = max(size, reads.get(operand, 0))
+    for value in handed:
+        reads.pop(value, None)
+    read = ReadTimes(reads, form.launch.blocks, form.coalesced, one.target).all_of()
+    usages = (one.usage, other.usage)
+    written = max(0.0, sum(u.written for u in usages) - unwritten)
+    flops, constants = sum(u.flops for u in usages), sum(u.constant_bytes for u in usages)
+    return _estimate(form, flops, read, written, constants, one.target)
+
+
+def _depends_on_inputs(consumer: Priced) -> bool:
+    """Whether what is fused above may change the launch: reductions load by the width of what they read, updates in place need their buffer as it is."""
+    return not consumer.cluster.opcodes.isdisjoint(("reduce", "dynamic-update-slice"))
+
+
+def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: float) -> ReadTotal:
+    """What a pair reads as one kernel: only the producer and what it reads itself make a difference to what the consumer reads."""
+    times = consumer.read_times(form)
+    # XLA's list of what a fused pair reads names an operand as often as the consumer does
+    repeats = not consumer.row_local and len(consumer.instruction.operands) != len(consumer.reads)
+    named = Counter(consumer.instruction.operands) if repeats else None
+    total = times.all_of(None if named is None else consumer.instruction.operands)
+    quarters, size = total.quarters, total.bytes
+    made = producer.instruction
+    if made in times.quarters:
+        often = 1 if named is None else named[made]
+        quarters -= often * times.quarters[made]
+        size -= often * times.bytes[made]
+    for operand, by_producer in producer.reads.items():
+        wanted = round(by_producer * share)
+        often = 1
+        by_consumer = times.bytes.get(operand)
+        if by_consumer is not None:
+            wanted += by_consumer - round(_common(producer, consumer, operand) * byte_size(operand.shape))
+            if wanted == by_consumer:
+                continue
+            often = 1 if named is None else named[operand]
+            quarters -= often * times.quarters[operand]
+            size -= often * by_consumer
+        wanted = max(0, wanted)
+        quarters += often * times.one(operand, wanted)
+        size += often * wanted
+    return ReadTotal(quarters, size)
+
+
+def _common(producer: Priced, consumer: Priced, operand: Instruction) -> float:
+    """How much of an operand both read at the same places, so that it counts once (GetCommonUtilization)."""
+    above, below = producer.cluster.inputs.get(operand), consumer.cluster.inputs.get(operand)
+    if above is None or below is None:
+        return 0.0
+    if not producer.hands_on and (not producer.is_fusion or producer.usage.root not in producer.usage.use_roots[above]):
+        return 0.0
+    place = consumer.cluster.inputs[producer.instruction]
+    if consumer.is_fusion:
+        return consumer.usage.common_elementwise(below, place)
+    return 1.0 if consumer.hands_on else 0.0

@@ -1,0 +1,244 @@
+"""XLA's model of a Triton kernel: each block computes one tile of the result, and every tile above it that this needs.
+
+Source: xla/service/gpu/model/gpu_indexing_performance_model.cc, triton_emitter_constraints.cc, xla/codegen/tiling/symbolic_tile_analysis.cc.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+
+from hlo_opt.analysis.graph.cluster import Cluster, Node
+from hlo_opt.analysis.memory.accesses import byte_size, per_element, reducer_flops
+from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind, is_elementwise
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
+from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, read_ns, write_ns
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.call_config import field
+
+REGISTER_SHARE = 0.4
+"""The share of a block's registers that a tile may fill."""
+MAX_TILINGS = 20000
+"""More tilings than this are not tried: no real kernel comes near, and the search must end."""
+_WARPS = ((256, 1), (1024, 2), (4096, 4))
+MOST_WARPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TileSizes:
+    """The tile of the result that a block computes, and its warps."""
+
+    sizes: tuple[int, ...]
+    warps: int
+
+
+def configured_tiles(fusion: Instruction) -> TileSizes | None:
+    """The tile and the warps in the backend config of a Triton fusion; None for other fusions, and where the config does not say."""
+    if fusion.word("kind") != "kCustom" or fusion_backend_kind(fusion) != GENERIC_TRITON:
+        return None
+    sizes, warps = field(fusion, "output_tiles", "sizes"), field(fusion, "num_warps") or ""
+    if sizes is None:
+        return None
+    written = [n.strip(' "') for n in sizes.split(",")] if sizes.strip() else []
+    shape = fusion.shape
+    if not shape.is_array or len(written) != shape.rank or not all(re.fullmatch(r"[1-9]\d{0,17}", n) for n in written):
+        return None
+    numbers = tuple(map(int, written))
+    return TileSizes(numbers, max(1, int(warps)) if re.fullmatch(r"\d{1,3}", warps) else MOST_WARPS)
+
+
+_IMPOSSIBLE = KernelEstimate(math.inf, 0.0, 0.0, 0.0)
+
+
+def tiled_kernel(cluster: Cluster, target: DeviceTarget, tiles: TileSizes) -> KernelEstimate:
+    """The estimate of a kernel with a given tiling; infinite where the tile does not fit the registers, or the kernel does not tile."""
+    tiled = tile_cluster(cluster)
+    if tiled is None:
+        return _IMPOSSIBLE
+    found = _price(tiled, Tiles(tiled, tiles.sizes), target, tiles.warps)
+    return _IMPOSSIBLE if found is None else found
+
+
+def best_tiled_kernel(cluster: Cluster, target: DeviceTarget) -> KernelEstimate:
+    """The estimate with the best valid tiling; infinite where there is none."""
+    return best_tiling(cluster, target)[1]
+
+
+Best = tuple[TileSizes | None, KernelEstimate]
+
+MAX_REMEMBERED = 4096
+_best_of: dict[tuple[object, ...], Best] = {}
+"""By structure: the layers of a model hold the same kernel many times."""
+
+
+def best_tiling(cluster: Cluster, target: DeviceTarget) -> Best:
+    """The best valid tiling, tiles of powers of two or whole dimensions, and its estimate; None and infinity where there is none."""
+    key = (target, *structure(cluster, target.compute_capability))
+    found = _best_of.get(key)
+    if found is None:
+        if len(_best_of) >= MAX_REMEMBERED:
+            _best_of.clear()
+        found = _best_of[key] = _search(cluster, target)
+    return found
+
+
+def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
+    """What an estimate depends on: operations, shapes, and how they are joined; not names, and not which values are read."""
+    nodes = _from_roots(cluster)
+    position = {node: n for n, node in enumerate(nodes)}
+    found: list[object] = [position[root] for root in cluster.roots]
+    for node in nodes:
+        if node.is_input:
+            found.append(node.shape)
+            continue
+        instruction = node.instruction
+        found.append((node.opcode, node.shape, *[position[o] for o in node.operands]))
+        for name in ("dimensions", "slice"):
+            if name in instruction.attributes:
+                found.append(instruction.attributes[name].text)
+        if node.opcode == "reduce":
+            found.append(reducer_flops(instruction.called_by("to_apply"), capability))
+    return tuple(found)
+
+
+def _from_roots(cluster: Cluster) -> list[Node]:
+    """What the roots need, operands first, in an order that does not depend on how the cluster came about."""
+    found: dict[Node, None] = {}
+    stack = [(root, False) for root in reversed(cluster.roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in found:
+            continue
+        if ready or node.is_input:
+            found[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend([(o, False) for o in reversed(node.operands) if o not in found])
+    return list(found)
+
+
+def _search(cluster: Cluster, target: DeviceTarget) -> Best:
+    tiled = tile_cluster(cluster)
+    best: Best = (None, _IMPOSSIBLE)
+    if tiled is None:
+        return best
+    choices = [_tile_choices(d) for d in tiled.root.shape.dimensions]
+    if math.prod(len(c) for c in choices) > MAX_TILINGS:
+        return best
+    room = REGISTER_SHARE * target.registers_per_block_limit
+    for sizes in itertools.product(*choices):
+        if padded(sizes) > room:
+            continue
+        tiles = Tiles(tiled, sizes)
+        if not tiles.is_valid():
+            continue
+        warps = _warps(tiles.largest)
+        found = _price(tiled, tiles, target, warps)
+        if found is not None and found.us < best[1].us:
+            best = (TileSizes(sizes, warps), found)
+    return best
+
+
+def _tile_choices(extent: int) -> list[int]:
+    """Powers of two below the extent, and the extent (PossibleTileSizesForOneDimension)."""
+    if extent < 2:
+        return [1] if extent == 1 else []
+    return [1 << n for n in range((extent - 1).bit_length())] + [extent]
+
+
+def _warps(largest: int) -> int:
+    """Warps for the largest tile of a kernel."""
+    return next((warps for limit, warps in _WARPS if largest <= limit), MOST_WARPS)
+
+
+def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
+    """Operations for one element of a tile (FlopsPerElement)."""
+    spec = find(instruction.opcode)
+    if spec is not None and (spec.moves_data or spec.kind in (OpKind.MOVEMENT, OpKind.CONTROL)):
+        return 0.0
+    if is_elementwise(instruction):
+        return float(per_element(instruction, capability))
+    if instruction.opcode == "reduce":
+        given = instruction.operands[0].shape.element_count
+        made = next(instruction.shape.leaves()).element_count
+        reducer = reducer_flops(instruction.called_by("to_apply"), capability)
+        return (given // max(1, made) - 1) * reducer
+    return 0.0
+
+
+def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) -> KernelEstimate | None:
+    """The time of all blocks; None where a tile that must be kept does not fit the registers."""
+    blocks = tiles.blocks
+    room = REGISTER_SHARE * target.registers_per_block_limit
+    if padded(tiles.sizes) > room:
+        return None
+    each = tiled.flops
+    if not each:
+        each.extend(_member_flops(tiled, target.compute_capability))
+    elements = 0
+    reads: dict[Instruction, tuple[int, float]] = {}
+    for number in tiles.distinct():
+        flops_each = each[number]
+        tiled_node = tiled.nodes[number]
+        index = tiled_node.index
+        if flops_each >= 0:
+            elements += tiles.padded[index] * flops_each
+            continue
+        if tiles.padded[index] > room:
+            return None
+        node = tiled_node.node
+        if not node.is_input:
+            continue
+        shape = node.shape
+        sizes = tiles.extents[index]
+        taken = blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
+        used = _transaction_use(shape, sizes, tiles.strides(index), target)
+        earlier, worst = reads.get(node.instruction, (0, 1.0))
+        reads[node.instruction] = (earlier + taken, min(worst, used))
+    flops = blocks * elements
+    time_read = 0.0
+    total = 0
+    for operand, (taken, used) in reads.items():
+        time_read += read_ns(min(byte_size(operand.shape), taken), taken, used, blocks, target)
+        total += taken
+    root = tiled.root.shape
+    written = byte_size(root)
+    used = _transaction_use(root, tiles.sizes, tiles.strides(tiled.nodes[-1].index), target)
+    memory = time_read + write_ns(written, target, used)
+    compute = compute_ns(flops, blocks, warps * target.threads_per_warp, target)
+    return KernelEstimate(overlapped(compute, memory) / 1000, float(total), float(written), float(flops))
+
+
+KEPT = -1
+"""Instead of operations: the tile is read or made up, and must be held in registers."""
+
+
+def _member_flops(tiled: TiledCluster, capability: int) -> list[int]:
+    """Operations for one element of each node's tile, or KEPT."""
+    return [
+        KEPT
+        if tiled_node.node.is_input or tiled_node.node.opcode == "iota"
+        else int(flops_per_tile_element(tiled_node.node.instruction, capability))
+        for tiled_node in tiled.nodes
+    ]
+
+
+def _transaction_use(shape: Shape, sizes: tuple[int, ...], strides: tuple[int, ...], target: DeviceTarget) -> float:
+    """The share of the bytes moved that a tile wants: its contiguous part against whole memory transactions."""
+    contiguous = 1
+    for dimension in shape.minor_to_major:
+        if strides[dimension] != 1:
+            break
+        extent = shape.dimensions[dimension]
+        contiguous *= min(sizes[dimension], extent)
+        if sizes[dimension] < extent:
+            break
+    wanted = contiguous * shape.type.bytes
+    if not wanted:
+        return 1.0
+    step = target.dram_transaction_bytes
+    return wanted / (step * -(-wanted // step))

@@ -1,0 +1,306 @@
+"""How often a kernel evaluates each of its members and reads each of its inputs, and how large its code becomes.
+
+Source: xla/service/gpu/model/gpu_hlo_cost_analysis.cc (FusionCalculateUtilizations).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node
+from hlo_opt.analysis.memory.accesses import Accesses, accesses, byte_size
+from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.properties import is_elementwise
+from hlo_opt.ir import Instruction
+
+IMMEDIATE_ELEMENTS = 8
+"""Constants of at most so many elements are part of the code and cost no read."""
+
+
+OWN_VECTOR = 4
+"""Neighbouring elements that a thread of our kernels computes, at least, once a kernel is large: what they have in common it computes once."""
+
+
+class ExactSum:
+    """A sum of floats that does not depend on the order of what is added (Shewchuk's partial sums, as `math.fsum`), so that what is kept up while a
+    kernel grows equals what is computed at once."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[float] = []
+
+    def add(self, x: float) -> None:
+        kept = 0
+        parts = self.parts
+        for y in parts:
+            if abs(x) < abs(y):
+                x, y = y, x
+            high = x + y
+            low = y - (high - x)
+            if low:
+                parts[kept] = low
+                kept += 1
+            x = high
+        parts[kept:] = [x]
+
+    @property
+    def value(self) -> float:
+        return math.fsum(self.parts)
+
+
+@dataclass
+class Usage:
+    """Of a whole cluster. `utilization` is by node: 1.0 means that the full value is used once. `code_size` counts emitted operations."""
+
+    flops: float = 0.0
+    code_size: int = 0
+    written: float = 0.0
+    constant_bytes: float = 0.0
+    utilization: dict[Node, float] = field(default_factory=dict)
+    emitted: dict[Node, int] = field(default_factory=dict)
+    use_roots: dict[Node, dict[Node, None]] = field(default_factory=dict)
+    root_utilization: dict[Node, float] = field(default_factory=dict)
+    root: Node | None = None
+    """What stands for all results in `use_roots`."""
+
+    def read_of(self, cluster: Cluster, operand: Instruction) -> float:
+        """Bytes read of an operand; 0 for what is no input."""
+        node = cluster.inputs.get(operand)
+        return 0.0 if node is None else byte_size(operand.shape) * self.utilization.get(node, 0.0)
+
+    def common_elementwise(self, left: Node, right: Node) -> float:
+        """The share of the uses of `left` that go elementwise to where `right` is used too (CommonElementwiseUtilization)."""
+        others = self.use_roots.get(right, {})
+        return math.fsum([self.root_utilization[r] for r in self.use_roots.get(left, {}) if r in others])
+
+
+class ClusterUsage(Usage):
+    """The usage of a cluster of any size, which follows it when it grows.
+
+    Elementwise nodes hand on what they are used for, others start a new use of their operands. With `row_local`, the result of a fast row reduction is
+    computed once however often it is used, as our row-reduction kernels do; XLA's model computes it again for each use. `known` remembers the accesses
+    of instructions.
+    """
+
+    def __init__(self, cluster: Cluster, capability: int, *, row_local: bool, known: dict[Instruction, Use]) -> None:
+        super().__init__()
+        self._capability = capability
+        self._row_local = row_local
+        self._known = known
+        self._results = set(cluster.roots)
+        self._flops = ExactSum()
+        self._constant_bytes = ExactSum()
+        self._used: dict[Node, int] = {}
+        """Elements of a use root that its users read: they add up exactly."""
+        self._emitted: dict[Node, int] = {}
+        """How often users emit a use root."""
+        self._own = set(cluster.roots)
+        """Nodes whose entry in `use_roots` is theirs alone; others share one with a user, until they need more."""
+        whole = cluster.roots[0]
+        if len(cluster.roots) > 1:
+            # XLA's root is the tuple of all results: what several of them use elementwise counts once
+            whole = Node(cluster.roots[0].instruction, (), is_input=True)
+        self.root = whole
+        self.root_utilization[whole] = 1.0
+        self._emitted[whole] = 1
+        for root in cluster.roots:
+            self.use_roots[root] = {whole: None}
+        self.written = sum(_written(root) for root in cluster.roots)
+
+    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
+        """Go over members that are new, users first, and over inputs that are (`Follower`)."""
+        use_roots, used, emitted_roots, own_sets = self.use_roots, self._used, self._emitted, self._own
+        utilizations = self.root_utilization
+        sums: dict[int, tuple[float, int]] = {}
+        touched = dict.fromkeys(inputs)
+        for node in nodes:
+            roots = use_roots.setdefault(node, {})
+            share, emitted = self._settle(node, roots, sums)
+            instruction = node.instruction
+            use = self._known.get(instruction)
+            if use is None:
+                use = self._known[instruction] = use_of(instruction, self._capability)
+            if self._row_local and use.is_shared_fold:
+                self.code_size -= emitted - min(emitted, 1)
+                share, emitted = min(share, 1.0), min(emitted, 1)
+                self.utilization[node], self.emitted[node] = share, emitted
+            self._flops.add(share * use.accesses.flops)
+            if use.constant_bytes:
+                self._constant_bytes.add(share * use.constant_bytes)
+            in_place = use.updates and node in self._results
+            for number, operand in enumerate(node.operands):
+                if operand.is_input:
+                    touched[operand] = None
+                there = use_roots.get(operand)
+                if use.passes_on:
+                    if there is None:
+                        use_roots[operand] = roots
+                    elif there is not roots:
+                        if operand not in own_sets:
+                            own_sets.add(operand)
+                            there = use_roots[operand] = dict(there)
+                        there.update(roots)
+                    continue
+                if there is None:
+                    use_roots[operand] = {operand: None}
+                    own_sets.add(operand)
+                elif operand not in there:
+                    if operand not in own_sets:
+                        own_sets.add(operand)
+                        there = use_roots[operand] = dict(there)
+                    there[operand] = None
+                elements = operand.shape.element_count
+                # an update that ends the kernel is made in place: it does not read what it leaves alone
+                part = 0.0 if in_place and number == 0 else share * use.accesses.utilization[number]
+                if use.repeats and self._row_local and part > 1.0:
+                    part = max(1.0, part / OWN_VECTOR)
+                count = used[operand] = used.get(operand, 0) + (math.ceil(part * elements) if elements else 0)
+                utilizations[operand] = count / elements if elements else 0.0
+                emitted_roots[operand] = emitted_roots.get(operand, 0) + emitted
+        for node in touched:
+            self._settle(node, use_roots.setdefault(node, {}), sums)
+        self.flops, self.constant_bytes = self._flops.value, self._constant_bytes.value
+
+    def fits(self, above: Follower, place: Node) -> bool:
+        """A producer that is evaluated and emitted once is used inside as it is by itself, unless it is in place only by itself."""
+        return (
+            isinstance(above, ClusterUsage)
+            and self.utilization[place] == 1.0
+            and self.emitted[place] == 1
+            and above.root is not None
+            and above.root.opcode != "dynamic-update-slice"
+        )
+
+    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
+        assert isinstance(above, ClusterUsage)
+        below = self.use_roots[place]
+        for part in above._flops.parts:
+            self._flops.add(part)
+        for part in above._constant_bytes.parts:
+            self._constant_bytes.add(part)
+        self.flops, self.constant_bytes = self._flops.value, self._constant_bytes.value
+        self.code_size += above.code_size - 1
+        sums: dict[int, tuple[float, int]] = {}
+        for old, new in inputs.items():
+            mine: dict[Node, None] = {}
+            for user in above.use_roots[old]:
+                if user is root:
+                    mine.update(below)
+                    continue
+                mine[inputs.get(user, user)] = None
+                if user is not old:
+                    self.root_utilization[user], self._emitted[user] = (
+                        above.root_utilization[user],
+                        above._emitted[user],
+                    )
+            if old in above.use_roots[old]:
+                elements = new.shape.element_count
+                count = self._used[new] = self._used.get(new, 0) + above._used[old]
+                self.root_utilization[new] = count / elements if elements else 0.0
+                self._emitted[new] = self._emitted.get(new, 0) + above._emitted[old]
+            self.code_size -= above.emitted[old]
+            self.use_roots[new] = self.use_roots.get(new, {}) | mine
+            self._own.add(new)
+            self._settle(new, self.use_roots[new], sums)
+
+    def _settle(self, node: Node, roots: dict[Node, None], sums: dict[int, tuple[float, int]]) -> tuple[float, int]:
+        """All users of the node are known: how often it is evaluated and emitted. `sums` remembers sums over shared sets."""
+        found = sums.get(id(roots))
+        if found is None:
+            utilizations, emitted_roots = self.root_utilization, self._emitted
+            if len(roots) == 1:
+                (only,) = roots
+                found = utilizations[only], emitted_roots[only]
+            else:
+                found = math.fsum([utilizations[r] for r in roots]), sum([emitted_roots[r] for r in roots])
+            sums[id(roots)] = found
+        share, emitted = found
+        self.utilization[node] = share
+        self.code_size += emitted - self.emitted.get(node, 0)
+        self.emitted[node] = emitted
+        return share, emitted
+
+
+def usage_of(
+    cluster: Cluster,
+    capability: int,
+    *,
+    row_local: bool = False,
+    known: dict[Instruction, Use] | None = None,
+) -> ClusterUsage:
+    """Walk from the roots up (see `ClusterUsage`)."""
+    usage = ClusterUsage(cluster, capability, row_local=row_local, known={} if known is None else known)
+    usage.spread(cluster.users_first, list(cluster.inputs.values()))
+    return usage
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the walk needs to know of an instruction, wherever it stands. One that `passes_on` reads its operands where it is read itself."""
+
+    accesses: Accesses
+    passes_on: bool
+    is_shared_fold: bool
+    updates: bool
+    constant_bytes: int
+    repeats: bool
+
+
+def use_of(instruction: Instruction, capability: int) -> Use:
+    opcode = instruction.opcode
+    form = fast_form(instruction) if opcode == "reduce" else None
+    is_large = instruction.literal is not None and instruction.shape.element_count > IMMEDIATE_ELEMENTS
+    return Use(
+        accesses(instruction, capability),
+        _passes_on(instruction),
+        form is not None,
+        opcode == "dynamic-update-slice",
+        byte_size(instruction.shape) if is_large else 0,
+        opcode == "broadcast" and _repeats_neighbours(instruction),
+    )
+
+
+def _repeats_neighbours(broadcast: Instruction) -> bool:
+    """Whether elements that lie next to each other in memory are the same one of the operand."""
+    shape = broadcast.shape
+    minor = next((d for d in shape.minor_to_major if shape.dimensions[d] > 1), None)
+    return minor is not None and minor not in broadcast.ints("dimensions")
+
+
+def _passes_on(instruction: Instruction) -> bool:
+    """Whether operands are read at the places where the instruction itself is read."""
+    if instruction.opcode == "bitcast":
+        given, made = instruction.operands[0].shape, instruction.shape
+        return given.dimensions == made.dimensions and given.minor_to_major == made.minor_to_major
+    return is_elementwise(instruction) or instruction.opcode in ("tuple", "get-tuple-element")
+
+
+def _written(root: Node) -> float:
+    """Bytes that a root of a fusion writes: a dynamic-update-slice in place writes its update only."""
+    if not root.is_input and root.opcode == "dynamic-update-slice":
+        return float(byte_size(root.operands[1].shape))
+    return float(byte_size(root.shape))
+
+
+def plain_usage(cluster: Cluster, capability: int, known: dict[Instruction, Use]) -> Usage:
+    """The usage of an instruction that is no fusion: what its own accesses say, of each operand's first position."""
+    root = cluster.roots[0]
+    instruction = root.instruction
+    own = known.get(instruction)
+    if own is None:
+        own = known[instruction] = use_of(instruction, capability)
+    usage = Usage(own.accesses.flops, 1, own.accesses.written, root=root)
+    usage.root_utilization[root] = 1.0
+    usage.use_roots[root] = {root: None}
+    usage.utilization[root] = 1.0
+    usage.emitted[root] = 1
+    for number, operand in enumerate(root.operands):
+        if operand not in usage.utilization:
+            usage.utilization[operand] = own.accesses.utilization[number]
+            usage.emitted[operand] = 1
+            usage.use_roots[operand] = {root if own.passes_on else operand: None}
+            usage.root_utilization[operand] = usage.utilization[operand]
+    return usage

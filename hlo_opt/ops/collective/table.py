@@ -1,0 +1,148 @@
+"""Collectives. With one replica and one partition they move nothing; more devices are simulated elsewhere or not evaluated.
+
+Shapes: xla/service/shape_inference.cc and xla/service/hlo_verifier.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.element_type import U32
+from hlo_opt.ops import calling
+from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.shapes import bit_exact, distinct, need, no_flops, operand, rounded
+from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, register
+
+
+def _operands(instruction: Instruction) -> Shape:
+    """One operand's shape, or the tuple of all of them."""
+    shapes = [operand(instruction, k).without_layout() for k in range(len(instruction.operands))]
+    return shapes[0] if len(shapes) == 1 and not instruction.shape.is_tuple else Shape.tuple_of(*shapes)
+
+
+def infer_all_reduce(instruction: Instruction) -> Shape:
+    return _operands(instruction)
+
+
+def _check_scaled(instruction: Instruction, declared: Shape, number: int, *, grows: bool) -> None:
+    source = operand(instruction, number)
+    (along,) = distinct(instruction.ints("dimensions")[:1], source.rank, "dimensions") or (0,)
+    if not declared.is_array or declared.rank != source.rank:
+        raise ShapeError(f"operand {number} is {source}, its result {declared}")
+    for d, (a, b) in enumerate(zip(source.dimensions, declared.dimensions, strict=True)):
+        if d != along:
+            need(a == b, f"operand {number} is {source}, its result {declared}: only dimension {along} may change")
+    small, large = source.dimensions[along], declared.dimensions[along]
+    if not grows:
+        small, large = large, small
+    need(large == small or (small > 0 and large % small == 0), f"{large} is no multiple of {small}")
+
+
+def _infer_scaled(instruction: Instruction, *, grows: bool) -> Shape:
+    """The declared result; one dimension is a multiple, by the number of participants, of the operand's (or the other way round)."""
+    leaves = list(instruction.shape.leaves())
+    need(len(leaves) == len(instruction.operands), f"{len(instruction.operands)} operands give {len(leaves)} results")
+    for number, leaf in enumerate(leaves):
+        _check_scaled(instruction, leaf, number, grows=grows)
+    return instruction.shape.without_layout()
+
+
+def infer_all_gather(instruction: Instruction) -> Shape:
+    return _infer_scaled(instruction, grows=True)
+
+
+def infer_reduce_scatter(instruction: Instruction) -> Shape:
+    return _infer_scaled(instruction, grows=False)
+
+
+def infer_all_gather_start(instruction: Instruction) -> Shape:
+    """((operands), results)"""
+    elements = instruction.shape.elements
+    if elements is None or len(elements) < 2:
+        raise ShapeError("all-gather-start gives (operands, results)")
+    return instruction.shape.without_layout()
+
+
+def infer_second(instruction: Instruction) -> Shape:
+    """The results of a start that gives (operands, results, contexts..)."""
+    elements = instruction.operands[0].shape.elements
+    if elements is None or len(elements) < 2:
+        raise ShapeError(f"{instruction.opcode} takes what its start gives")
+    return elements[1].without_layout()
+
+
+def infer_same(instruction: Instruction) -> Shape:
+    return instruction.operands[0].shape.without_layout()
+
+
+def infer_permute_start(instruction: Instruction) -> Shape:
+    """(operand, result, two u32 contexts), of which older dumps leave the contexts out."""
+    source = instruction.operands[0].shape.without_layout()
+    elements = instruction.shape.elements
+    if elements is None or len(elements) < 2:
+        raise ShapeError("collective-permute-start gives (operand, result, contexts..)")
+    if len(instruction.operands) > 1:
+        return instruction.shape.without_layout()
+    return Shape.tuple_of(source, source, *(Shape(U32) for _ in elements[2:]))
+
+
+def infer_permute(instruction: Instruction) -> Shape:
+    """What is sent is received. With slices, the second operand is what they are written into."""
+    if len(instruction.operands) == 4 and "slice_sizes" in instruction.attributes:
+        return instruction.operands[1].shape.without_layout()
+    return _operands(instruction)
+
+
+def infer_all_to_all(instruction: Instruction) -> Shape:
+    """Blocks of one array change places, or one array of several for each participant."""
+    if "dimensions" in instruction.attributes and len(instruction.operands) == 1 and instruction.shape.is_array:
+        shape = operand(instruction, 0)
+        distinct(instruction.ints("dimensions")[:1], shape.rank, "dimensions")
+        return shape.without_layout()
+    return Shape.tuple_of(*(operand(instruction, k).without_layout() for k in range(len(instruction.operands))))
+
+
+def infer_ragged_all_to_all(instruction: Instruction) -> Shape:
+    """The second operand is what the rows are written into."""
+    return instruction.operands[1].shape.without_layout()
+
+
+_GROUPS = {"replica_groups": False, "channel_id": False}
+_GATHER = {**_GROUPS, "dimensions": True, "constrain_layout": False, "use_global_device_ids": False}
+_REDUCE = {**_GROUPS, "to_apply": True, "constrain_layout": False, "use_global_device_ids": False, "mode": False}
+_PERMUTE = {"source_target_pairs": True, "channel_id": False, "slice_sizes": False}
+_ANY, _ONE = Arity(1, None), Arity(1, 1)
+_ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
+    "all-reduce": (_ANY, _REDUCE, infer_all_reduce),
+    "all-reduce-start": (_ANY, _REDUCE, infer_all_reduce),
+    "all-reduce-done": (_ONE, {}, infer_same),
+    "reduce-scatter": (_ANY, {**_REDUCE, "dimensions": True}, infer_reduce_scatter),
+    "all-gather": (_ANY, _GATHER, infer_all_gather),
+    "all-gather-start": (_ANY, _GATHER, infer_all_gather_start),
+    "all-gather-done": (_ONE, {}, infer_second),
+    "all-to-all": (_ANY, {**_GROUPS, "dimensions": False, "constrain_layout": False}, infer_all_to_all),
+    "ragged-all-to-all": (Arity(6, 6), {**_GROUPS, "dimensions": False}, infer_ragged_all_to_all),
+    "collective-permute": (_ANY, _PERMUTE, infer_permute),
+    "collective-permute-start": (_ANY, _PERMUTE, infer_permute_start),
+    "collective-permute-done": (_ONE, {}, infer_second),
+    "collective-broadcast": (_ANY, _GROUPS, infer_all_reduce),
+}
+for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
+    register(
+        OpSpec(
+            _opcode,
+            OpKind.COLLECTIVE,
+            _arity,
+            _attributes,
+            infer=_infer,
+            evaluate=lazy("collective.meaning", _opcode.replace("-", "_")),
+            index=lambda instruction, number: None,
+            flops=no_flops,
+            tolerance=rounded(64) if "reduce" in _opcode else bit_exact,
+            scratch=lazy("scratch", "applied") if _opcode in ("all-reduce", "reduce-scatter") else None,
+            calls=calling.pairs if "to_apply" in _attributes else None,
+            side_effects=True,
+            is_library=True,
+        )
+    )

@@ -1,0 +1,1 @@
+"""Custom calls, by target."""

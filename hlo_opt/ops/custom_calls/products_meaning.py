@@ -1,0 +1,178 @@
+"""The NumPy meaning of cuBLAS's matrix products with their epilogues, and of the block-scaled dot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.call_config import configuration, number
+from hlo_opt.ops.contraction.meaning import matrices
+from hlo_opt.ops.contraction.table import DotDimensions
+from hlo_opt.ops.control.meaning import zeros
+from hlo_opt.ops.linalg.meaning import solve_triangular
+from hlo_opt.ops.spec import Evaluator
+
+Array = Any
+Value = Any
+
+
+def _numbers(config: dict[str, Any], name: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in config.get(name, ()))
+
+
+def _dimensions(config: dict[str, Any], lhs: Array, rhs: Array) -> DotDimensions:
+    """Of a plain product where the configuration names none."""
+    given = config.get("dot_dimension_numbers")
+    if not isinstance(given, dict):
+        batch = tuple(range(lhs.ndim - 2))
+        return DotDimensions(batch, batch, (lhs.ndim - 1,), (rhs.ndim - 2,))
+    return DotDimensions(
+        *(_numbers(given, f"{side}_batch_dimensions") for side in ("lhs", "rhs")),
+        *(_numbers(given, f"{side}_contracting_dimensions") for side in ("lhs", "rhs")),
+    )
+
+
+def _gelu(value: Array) -> Array:
+    """The approximation by a hyperbolic tangent."""
+    return 0.5 * value * (1 + np.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)))
+
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "DEFAULT": lambda value: value,
+    "RELU": lambda value: np.maximum(value, 0),
+    "GELU": _gelu,
+    "SILU": lambda value: value / (1 + np.exp(-value)),
+}
+
+
+def _wide(value: Array) -> Array:
+    array = np.asarray(value)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """What a product is of: lhs, rhs, then C where beta is not 0, then (f8) the scales of lhs and rhs, then the bias, then (f8 results) the scale of the result."""
+
+    lhs: Array
+    rhs: Array
+    matrix: Array | None
+    bias: Array | None
+    scale: float
+    result_scale: float
+
+    @classmethod
+    def of(cls, values: list[Array], beta: float, has_bias: bool, is_f8: bool, gives_f8: bool) -> _Operands:
+        """Raises ValueError for operands that are too few or too many, and for scales that are no scalars."""
+        rest = [_wide(value) for value in values]
+        wanted = 2 + (beta != 0) + 2 * is_f8 + has_bias
+        # a result scale of 1 may be left out
+        scaled = is_f8 and gives_f8 and len(rest) == wanted + 1
+        if len(rest) != wanted + scaled:
+            raise ValueError(f"{len(rest)} operands, expected {wanted}")
+        taken = iter(rest)
+        lhs, rhs = next(taken), next(taken)
+        matrix = next(taken) if beta else None
+        scale = _scalar(next(taken)) * _scalar(next(taken)) if is_f8 else 1.0
+        bias = next(taken) if has_bias else None
+        return cls(lhs, rhs, matrix, bias, scale, _scalar(next(taken)) if scaled else 1.0)
+
+
+def _scalar(value: Array) -> float:
+    if value.size != 1:
+        raise ValueError(f"a scale of shape {value.shape} is no scalar")
+    return float(value.reshape(()))
+
+
+def gemm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """activation(alpha lhs rhs + beta C + bias); with AUX also what the activation is applied to. Workspaces are zero.
+
+    Products of f8 are multiplied by the scales of both sides, a result in f8 by its own before it is rounded (saturating), and what `damax_output` asks
+    for is the greatest magnitude before that. Computed in f64 and rounded once. Raises ValueError for an epilogue or operands that do not fit.
+    """
+    config = configuration(instruction, "gemm_backend_config")
+    leaves = list(instruction.shape.elements or (instruction.shape,))
+    epilogue = str(config.get("epilogue", "DEFAULT"))
+    has_bias, keeps = epilogue.startswith("BIAS"), epilogue.endswith("_AUX")
+    activation = _ACTIVATIONS.get(epilogue.removeprefix("BIAS").removesuffix("_AUX").strip("_") or "DEFAULT")
+    if activation is None:
+        raise ValueError(f"epilogue {epilogue[:50]!r} is not known")
+    beta, is_f8 = number(config, "beta", 0.0), instruction.word("custom_call_target").endswith("$f8")
+    given = _Operands.of(values, beta, has_bias, is_f8, leaves[0].type.bits == 8)
+    left, right, sizes = matrices(_dimensions(config, given.lhs, given.rhs), given.lhs, given.rhs)
+    alpha = complex(number(config, "alpha_real", 1.0), number(config, "alpha_imag", 0.0))
+    made = np.matmul(left, right).reshape(sizes) * ((alpha if alpha.imag else alpha.real) * given.scale)
+    if given.matrix is not None:
+        made = made + beta * given.matrix.reshape(made.shape)
+    if given.bias is not None:
+        made = made + given.bias
+    with np.errstate(over="ignore"):
+        results = [activation(made), *([made] if keeps else [])]
+    if config.get("damax_output") is True:
+        results.append(np.abs(results[0]).max(initial=0.0))
+    results[0] = results[0] * given.result_scale
+    return _returned(instruction, results)
+
+
+def _returned(instruction: Instruction, results: list[Array]) -> Value:
+    """The results in the types of the first elements that the call declares; the others are workspace, which is zero."""
+    leaves = list(instruction.shape.elements or (instruction.shape,))
+    if len(leaves) < len(results):
+        raise ValueError(f"{len(results)} results for {instruction.shape}")
+    found = [_rounded(result, leaf) for result, leaf in zip(results, leaves, strict=False)]
+    found += [zeros(leaf) for leaf in leaves[len(results) :]]
+    return tuple(found) if instruction.shape.is_tuple else found[0]
+
+
+def _rounded(value: Array, leaf: Shape) -> Array:
+    """In the type of a leaf; f8 types saturate, as library calls convert to them."""
+    dtype = leaf.type.dtype
+    if leaf.type.is_float and leaf.type.bits == 8:
+        most = float(ml_dtypes.finfo(dtype).max)
+        value = np.clip(value, -most, most)  # NaN stays NaN
+    return np.asarray(value).astype(dtype).reshape(leaf.dimensions)
+
+
+def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """The solution of a x = b or x a = b, as `triangular-solve` says it, and workspace."""
+    config = configuration(instruction)
+    solution = solve_triangular(
+        _wide(values[0]),
+        _wide(values[1]),
+        left=config.get("left_side") is True,
+        lower=config.get("lower") is True,
+        transpose=str(config.get("transpose_a", "NO_TRANSPOSE")),
+        unit_diagonal=config.get("unit_diagonal") is True,
+    )
+    return _returned(instruction, [solution])
+
+
+def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """lhs [batch.., m, k] times rhs [batch.., n, k], each with scales for blocks along k; then times one number for all, where a fifth operand gives it."""
+    lhs, rhs = (_scaled(_wide(value), _wide(scale)) for value, scale in zip(values[:2], values[2:4], strict=True))
+    made = np.matmul(lhs, np.swapaxes(rhs, -1, -2))
+    if len(values) > 4:
+        made = made * _wide(values[4])
+    return _returned(instruction, [made])
+
+
+def dequantize(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Values times the scales of their blocks along the last dimension."""
+    return _rounded(_scaled(_wide(values[0]), _wide(values[1])), instruction.shape)
+
+
+def _scaled(value: Array, scale: Array) -> Array:
+    """Rows or blocks beyond the value's own are padding of the scales."""
+    size = value.shape[-1]
+    block = -(-size // scale.shape[-1])
+    block = 1 << (block - 1).bit_length() if block > 1 else 1
+    spread = np.repeat(scale, block, axis=-1)[..., : value.shape[-2], :size]
+    if spread.shape != value.shape:
+        raise ValueError(f"scales {scale.shape} do not fit {value.shape}")
+    return value * spread

@@ -1,0 +1,363 @@
+"""Arithmetic, bits, order and choice: the elementwise ops that are exact.
+
+C++ leaves signed overflow, division by zero and long shifts undefined and HLO defines them, so texts for signed integers go through unsigned
+ones and the rest through helpers of `hlo_opt/codegen/device`. Types below 32 bits compute in `int` and are cut when bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
+from hlo_opt.ops import numeric, omitted
+from hlo_opt.ops.elementwise.declare import (
+    INTEGERS,
+    NUMBERS,
+    array_operands,
+    check_kind,
+    elementwise,
+    same_dimensions,
+    same_type,
+)
+from hlo_opt.ops.lowering import Elementwise
+from hlo_opt.ops.spec import EVERYTHING, ShapeError
+from hlo_opt.ops.spreading import (
+    BY_PARTS,
+    FALLING,
+    ORDERED,
+    RISING,
+    STEPS,
+    UNKNOWN,
+    Spreading,
+    always,
+    any_type,
+    interval,
+    one,
+)
+
+
+def wrapping(operator: str) -> dict[str, str]:
+    """C++ texts of an operator whose integer form wraps."""
+    return {
+        **every(f"{{0}} {operator} {{1}}", "float", "complex"),
+        "unsigned": f"{{0}} {operator} {{1}}",
+        "u16": f"(unsigned int){{0}} {operator} (unsigned int){{1}}",
+        "signed": f"{{0}} {operator} {{1}}",
+        "s32": f"(int)((unsigned int){{0}} {operator} (unsigned int){{1}})",
+        "s64": f"(long long)((unsigned long long){{0}} {operator} (unsigned long long){{1}})",
+    }
+
+
+def every(text: str, *kinds: str) -> dict[str, str]:
+    """One C++ text for several kinds."""
+    return dict.fromkeys(kinds, text)
+
+
+def _has_constant_divisor(instruction: Instruction) -> bool:
+    divisor = instruction.operands[1]
+    if divisor.opcode == "broadcast":
+        divisor = divisor.operands[0]
+    return divisor.opcode == "constant"
+
+
+def _division_is_expensive(instruction: Instruction) -> bool:
+    return not (instruction.shape.type.is_integer and _has_constant_divisor(instruction))
+
+
+elementwise(
+    "add",
+    2,
+    lambda call, x, y: x | y if call.type.kind == "pred" else x + y,
+    plain="add",
+    one_step=True,
+    ways="ADDITION",
+    spread=BY_PARTS.but(integer=interval("add_integers"), rounds=True),
+    accepts=EVERYTHING,
+    cuda={**wrapping("+"), "pred": "{0} | {1}"},
+    commutative=True,
+)
+elementwise(
+    "subtract",
+    2,
+    lambda call, x, y: x - y,
+    plain="subtract",
+    one_step=True,
+    ways="ADDITION",
+    spread=any_type("subtract", rounds=True).but(integer=interval("subtract_integers")),
+    accepts=NUMBERS,
+    cuda=wrapping("-"),
+)
+elementwise(
+    "multiply",
+    2,
+    lambda call, x, y: x & y if call.type.kind == "pred" else x * y,
+    plain="multiply",
+    one_step=True,
+    spread=Spreading(interval("multiply"), interval("multiply_integers"), interval("complex_multiply"), rounds=True),
+    complex_ulp=4,
+    accepts=EVERYTHING,
+    cuda={**wrapping("*"), "pred": "{0} & {1}"},
+    commutative=True,
+)
+elementwise(
+    "divide",
+    2,
+    numeric.divide,
+    spread=one("divide", rounds=True),
+    complex_ulp=4,
+    accepts=NUMBERS,
+    cuda={
+        "float": "{0} / {1}",
+        "complex": "hlo_complex_divide({0}, {1})",
+        **every("hlo_divide<{T}>({0}, {1})", *INTEGERS),
+    },
+    expensive=_division_is_expensive,
+)
+elementwise(
+    "remainder",
+    2,
+    numeric.remainder,
+    spread=one("remainder", rounds=True),
+    slow=True,
+    accepts=("signed", "unsigned", "float"),
+    cuda={"float": "fmod{F}({0}, {1})", **every("hlo_remainder<{T}>({0}, {1})", *INTEGERS)},
+    expensive=_division_is_expensive,
+)
+elementwise(
+    "maximum",
+    2,
+    numeric.maximum,
+    plain="maximum",
+    one_step=True,
+    ways="EXTREME",
+    spread=ORDERED,
+    accepts=EVERYTHING,
+    cuda={"pred": "{0} | {1}", **every("hlo_maximum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
+    commutative=True,
+)
+elementwise(
+    "minimum",
+    2,
+    numeric.minimum,
+    plain="minimum",
+    one_step=True,
+    ways="EXTREME",
+    spread=ORDERED,
+    accepts=EVERYTHING,
+    cuda={"pred": "{0} & {1}", **every("hlo_minimum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
+    commutative=True,
+)
+elementwise(
+    "negate",
+    1,
+    lambda call, x: -x,
+    one_step=True,
+    spread=FALLING.but(complex=FALLING.real, keeps=True),
+    accepts=NUMBERS,
+    cuda={
+        **every("-({0})", "float", "complex", *INTEGERS),
+        "s32": "(int)(0u - (unsigned int){0})",
+        "s64": "(long long)(0ull - (unsigned long long){0})",
+    },
+)
+elementwise(
+    "abs",
+    1,
+    numeric.absolute,
+    one_step=True,
+    spread=one("magnitude", keeps=True),
+    accepts=NUMBERS,
+    result="real",
+    by=0,
+    cuda={
+        "float": "fabs{F}({0})",
+        "complex": "hlo_modulus({0})",
+        "unsigned": "{0}",
+        "signed": "{0} < 0 ? -({0}) : {0}",
+        "s32": "{0} < 0 ? (int)(0u - (unsigned int){0}) : {0}",
+        "s64": "{0} < 0 ? (long long)(0ull - (unsigned long long){0}) : {0}",
+    },
+    expensive="complex",
+)
+elementwise(
+    "sign",
+    1,
+    numeric.sign,
+    spread=STEPS,
+    complex_ulp=4,
+    accepts=("signed", "float", "complex"),
+    # the last branch keeps NaN and the sign of zero
+    cuda={
+        **every("{0} > 0 ? ({T})1 : ({0} < 0 ? ({T})-1 : ({T}){0})", "float", "signed"),
+        "complex": "hlo_direction({0})",
+    },
+    expensive="complex",
+)
+elementwise(
+    "mulhi",
+    2,
+    numeric.multiply_high,
+    accepts=INTEGERS,
+    cuda=every("hlo_multiply_high<{W}>({0}, {1})", *INTEGERS),
+    commutative=True,
+)
+
+for _opcode, _operator in (("and", "&"), ("or", "|"), ("xor", "^")):
+    elementwise(
+        _opcode,
+        2,
+        {"and": lambda call, x, y: x & y, "or": lambda call, x, y: x | y, "xor": lambda call, x, y: x ^ y}[_opcode],
+        plain={"and": "and_", "or": "or_", "xor": "xor"}[_opcode],
+        spread=UNKNOWN if _opcode == "xor" else RISING,
+        ways="" if _opcode == "xor" else "TRUTH",
+        one_step=True,
+        accepts=("pred", *INTEGERS),
+        cuda=every(f"{{0}} {_operator} {{1}}", "pred", *INTEGERS),
+        commutative=True,
+    )
+elementwise(
+    "not",
+    1,
+    lambda call, x: ~x,
+    one_step=True,
+    spread=FALLING,
+    accepts=("pred", *INTEGERS),
+    cuda={"pred": "!{0}", **every("~({0})", *INTEGERS)},
+)
+elementwise(
+    "popcnt",
+    1,
+    numeric.population_count,
+    accepts=INTEGERS,
+    cuda=every("hlo_population_count<{W}>({0})", *INTEGERS),
+)
+elementwise(
+    "count-leading-zeros",
+    1,
+    numeric.count_leading_zeros,
+    accepts=INTEGERS,
+    cuda=every("hlo_count_leading_zeros<{W}>({0})", *INTEGERS),
+)
+
+
+def _stays_inside(instruction: Instruction) -> bool:
+    """Whether the amount of a shift is a constant below the width, as it nearly always is."""
+    amount = instruction.operands[1]
+    if amount.opcode == "broadcast":
+        amount = amount.operands[0]
+    if amount.literal is None or amount.shape.rank or amount.literal.is_elided:
+        return False
+    return 0 <= int(amount.literal.value) < instruction.shape.type.bits  # type: ignore[arg-type]  # an array of one integer
+
+
+def _shift_left_texts(instruction: Instruction) -> Mapping[str, str]:
+    if _stays_inside(instruction):
+        plain = "({T})({0} << {1})"
+        # a u16 becomes an int, which must not overflow
+        return {"signed": "hlo_shift_left<{W}>({0}, {1})", "unsigned": plain, "u16": "({T})((unsigned int){0} << {1})"}
+    return every("hlo_shift_left<{W}>({0}, {1})", *INTEGERS)
+
+
+def _shift_right_logical_texts(instruction: Instruction) -> Mapping[str, str]:
+    call = "hlo_shift_right_logical<{W}>({0}, {1})"
+    return {"signed": call, "unsigned": "({T})({0} >> {1})" if _stays_inside(instruction) else call}
+
+
+def _shift_right_arithmetic_texts(instruction: Instruction) -> Mapping[str, str]:
+    call = "hlo_shift_right_arithmetic<{W}>({0}, {1})"
+    return {"signed": "({T})({0} >> {1})" if _stays_inside(instruction) else call, "unsigned": call}
+
+
+for _opcode, _meaning, _texts in (
+    ("shift-left", numeric.shift_left, _shift_left_texts),
+    ("shift-right-logical", numeric.shift_right_logical, _shift_right_logical_texts),
+    ("shift-right-arithmetic", numeric.shift_right_arithmetic, _shift_right_arithmetic_texts),
+):
+    elementwise(_opcode, 2, _meaning, ways="SHIFT", accepts=INTEGERS, cuda=Elementwise(_texts))
+
+_DIRECTIONS = {"EQ": "==", "NE": "!=", "GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
+
+
+def _infer_compare(instruction: Instruction) -> Shape:
+    shapes = array_operands(instruction)
+    element_type = same_type("compare", shapes)
+    direction = instruction.word("direction")
+    if direction not in _DIRECTIONS:
+        raise ShapeError(f"compare has direction {direction or 'missing'}; there are {', '.join(_DIRECTIONS)}")
+    check_kind("compare", element_type, EVERYTHING)
+    if element_type.is_complex and direction not in ("EQ", "NE"):
+        raise ShapeError(f"{element_type} values have no order; compare direction={direction} takes real values")
+    return same_dimensions("compare", shapes, ELEMENT_TYPES["pred"])
+
+
+def _compare_texts(instruction: Instruction) -> Mapping[str, str]:
+    operator = _DIRECTIONS[instruction.word("direction")]
+    texts = every(f"{{0}} {operator} {{1}}", "pred", "float", "complex", *INTEGERS)
+    if instruction.word("type") == "TOTALORDER":
+        texts["float"] = f"hlo_total_order({{0}}) {operator} hlo_total_order({{1}})"
+    return texts
+
+
+elementwise(
+    "compare",
+    2,
+    numeric.compare,
+    plain="compare",
+    one_step=True,
+    ways="COMPARE",
+    spread=any_type("compare", decides=always),
+    accepts=EVERYTHING,
+    infer=_infer_compare,
+    cuda=Elementwise(_compare_texts, by=0),
+    attributes={"direction": True, "type": False},
+)
+
+
+def _infer_select(instruction: Instruction) -> Shape:
+    predicate, *choices = array_operands(instruction)
+    if predicate.type.kind != "pred":
+        raise ShapeError(f"the first operand of select must be pred, not {predicate.type}")
+    shape = same_dimensions("select", choices, same_type("select", choices))
+    if predicate.rank and predicate.dimensions != shape.dimensions:
+        raise ShapeError(f"the predicate of select is neither a scalar nor of the operands' dimensions: {predicate}")
+    return shape
+
+
+elementwise(
+    "select",
+    3,
+    lambda call, predicate, x, y: call.np.where(predicate, x, y),
+    ways="SELECT",
+    omitted=omitted.select,
+    spread=any_type("select", keeps=True),
+    accepts=EVERYTHING,
+    infer=_infer_select,
+    precision="own",
+    cuda=every("{0} ? {1} : {2}", "pred", "float", "complex", *INTEGERS),
+)
+
+
+_ORDERED = ("pred", "signed", "unsigned", "float")
+
+
+def _infer_clamp(instruction: Instruction) -> Shape:
+    low, value, high = array_operands(instruction)
+    check_kind("clamp", value.type, _ORDERED)
+    element_type = same_type("clamp", [value, low, high])
+    for bound in (low, high):
+        if bound.rank and bound.dimensions != value.dimensions:
+            raise ShapeError(f"a bound of clamp is neither a scalar nor of the operand's dimensions: {bound}")
+    return same_dimensions("clamp", [value], element_type)
+
+
+elementwise(
+    "clamp",
+    3,
+    numeric.clamp,
+    ways="CLAMP",
+    omitted=omitted.as_operand(1),
+    spread=ORDERED,
+    accepts=_ORDERED,
+    infer=_infer_clamp,
+    cuda=every("hlo_minimum<{T}>(hlo_maximum<{T}>({1}, {0}), {2})", "pred", "float", *INTEGERS),
+)

@@ -1,0 +1,326 @@
+"""Changes of type and of representation: convert, bitcast-convert, reduce-precision, stochastic-convert, complex parts, copy, map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
+from hlo_opt.ir.index_map import constant, dimensions, identity, variable
+from hlo_opt.ops import calling, element_use
+from hlo_opt.ops.code import Code, code
+from hlo_opt.ops.elementwise import convert_meaning
+from hlo_opt.ops.elementwise.arithmetic import every
+from hlo_opt.ops.elementwise.declare import (
+    INTEGERS,
+    array_operands,
+    check_kind,
+    elementwise,
+    elementwise_index,
+    same_dimensions,
+    same_type,
+)
+from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
+from hlo_opt.ops.omitted import as_operand
+from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spreading import BY_PARTS, ORDERED, RISING, Spreading, interval, one
+
+
+def _declared(instruction: Instruction) -> ElementType:
+    """The element type that the text declares. Raises ShapeError when it declares no array."""
+    if not instruction.shape.is_array:
+        raise ShapeError(f"the result of {instruction.opcode} must be an array, not {instruction.shape}")
+    return instruction.shape.type
+
+
+def _infer_convert(instruction: Instruction) -> Shape:
+    (operand,) = array_operands(instruction)
+    target = _declared(instruction)
+    if operand.type.is_complex and not target.is_complex:
+        raise ShapeError(f"convert takes no {operand.type} to {target}; real and imag do")
+    return same_dimensions("convert", [operand], target)
+
+
+def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
+    source = instruction.operands[0].shape.type
+    if source.is_complex:
+        return {"complex": "({T}){0}"}
+    whole = "hlo_float_to_integer<{W}>({0})" if source.is_float else "({T}){0}"
+    return {"pred": "{0} != 0", **every("({T}){0}", "float", "complex"), **every(whole, *INTEGERS)}
+
+
+elementwise(
+    "convert",
+    1,
+    convert_meaning.convert,
+    one_step=True,
+    omitted=None,
+    spread=Spreading(
+        interval("convert"),
+        interval("convert_integer"),
+        rounds=True,
+        keeps=True,
+        decides=lambda instruction: not instruction.shape.type.is_float,
+    ),
+    slow=True,
+    accepts=EVERYTHING,
+    infer=_infer_convert,
+    cuda=Elementwise(_convert_texts),
+)
+
+
+def bits_text(element_type: ElementType, text: str = "{}") -> str:
+    """The template of the C++ unsigned integer with the bits of a value in its compute type."""
+    if is_rounded(element_type) and element_type.is_float:
+        return f"hlo_store_{element_type}({text})"
+    if element_type.is_float:
+        return f"hlo_bit_cast<unsigned {'int' if element_type.bits == 32 else 'long long'}>({text})"
+    if element_type.bits < 8:
+        return f"(unsigned char)({text} & {(1 << element_type.bits) - 1})"
+    return f"({_unsigned(element_type.bits)}){text}"
+
+
+def value_text(element_type: ElementType, text: str = "{}") -> str:
+    """The template of the C++ value in its compute type with the bits of an unsigned integer."""
+    if is_rounded(element_type):
+        return f"hlo_{'load' if element_type.is_float else 'round'}_{element_type}({text})"
+    if element_type.is_float:
+        return f"hlo_bit_cast<{compute_type(element_type)}>({text})"
+    return f"({compute_type(element_type)})({text})"
+
+
+def _unsigned(bits: int) -> str:
+    return str(compute_type(ELEMENT_TYPES[f"u{bits}"]))
+
+
+def _infer_reduce_precision(instruction: Instruction) -> Shape:
+    (operand,) = array_operands(instruction)
+    check_kind("reduce-precision", operand.type, ("float",))
+    if instruction.attribute("exponent_bits", int) < 1 or instruction.attribute("mantissa_bits", int) < 0:
+        raise ShapeError("reduce-precision needs exponent_bits of at least 1 and mantissa_bits of at least 0")
+    return same_dimensions("reduce-precision", [operand], operand.type)
+
+
+def _reduce_precision_texts(instruction: Instruction) -> Mapping[str, str]:
+    element_type = instruction.shape.type
+    if element_type.name not in convert_meaning.FORMATS:
+        element_type = ELEMENT_TYPES[convert_meaning.widened_name(element_type)]
+    own_exponent, own_mantissa = convert_meaning.FORMATS[element_type.name]
+    exponent = min(own_exponent, instruction.attribute("exponent_bits", int))
+    mantissa = min(own_mantissa, instruction.attribute("mantissa_bits", int))
+    formats = f"{_unsigned(element_type.bits)}, {own_exponent}, {own_mantissa}, {exponent}, {mantissa}"
+    return {"float": value_text(element_type, f"hlo_reduce_precision<{formats}>({bits_text(element_type, '{0}')})")}
+
+
+elementwise(
+    "reduce-precision",
+    1,
+    convert_meaning.reduce_precision,
+    spread=RISING.but(rounds=True),
+    accepts=("float",),
+    infer=_infer_reduce_precision,
+    precision="own",
+    cuda=Elementwise(_reduce_precision_texts),
+    attributes={"exponent_bits": True, "mantissa_bits": True},
+)
+
+
+_AS_WIDE_AS_BITS = tuple(t.name for t in ELEMENT_TYPES.values() if t.is_float and f"u{t.bits}" in ELEMENT_TYPES)
+"""Floats for which there are random bits of the same width."""
+
+
+def _infer_stochastic_convert(instruction: Instruction) -> Shape:
+    operand, random = array_operands(instruction)
+    check_kind("stochastic-convert", operand.type, _AS_WIDE_AS_BITS)
+    if random.type.kind != "unsigned" or random.type.bits != operand.type.bits:
+        raise ShapeError(
+            f"stochastic-convert of {operand.type} needs u{operand.type.bits} random bits, not {random.type}"
+        )
+    return same_dimensions("stochastic-convert", [operand, random], _declared(instruction))
+
+
+def _stochastic_convert_texts(instruction: Instruction) -> Mapping[str, str]:
+    width = instruction.operands[1].shape.type.bits
+    return {"signed": f"hlo_stochastic_convert<{{T}}, {{bits}}, {width}>({{0}}, {{1}})"}
+
+
+elementwise(
+    "stochastic-convert",
+    2,
+    convert_meaning.stochastic_convert,
+    omitted=None,
+    accepts=_AS_WIDE_AS_BITS,
+    infer=_infer_stochastic_convert,
+    cuda=Elementwise(_stochastic_convert_texts),
+)
+
+
+_PARTS = ("f32", "f64")
+
+
+def _infer_complex(instruction: Instruction) -> Shape:
+    shapes = array_operands(instruction)
+    element_type = same_type("complex", shapes)
+    check_kind("complex", element_type, _PARTS)
+    return same_dimensions("complex", shapes, ELEMENT_TYPES["c64" if element_type.bits == 32 else "c128"])
+
+
+elementwise(
+    "complex",
+    2,
+    convert_meaning.make_complex,
+    spread=BY_PARTS,
+    accepts=_PARTS,
+    infer=_infer_complex,
+    cuda={"complex": "{T}({0}, {1})"},
+)
+elementwise(
+    "real",
+    1,
+    lambda call, x: call.np.real(x),
+    one_step=True,
+    spread=BY_PARTS,
+    accepts=("float", "complex"),
+    result="real",
+    by=0,
+    cuda={"float": "{0}", "complex": "({0}).re"},
+)
+elementwise(
+    "imag",
+    1,
+    lambda call, x: call.np.imag(x),
+    one_step=True,
+    spread=BY_PARTS,
+    accepts=("float", "complex"),
+    result="real",
+    by=0,
+    cuda={"float": "({T})0", "complex": "({0}).im"},
+)
+
+
+def _infer_copy(instruction: Instruction) -> Shape:
+    """The operand's shape, which may be a tuple (xla/service/shape_inference.cc, InferUnaryOpShape)."""
+    shape = instruction.operands[0].shape
+    return shape.without_layout() if shape.is_tuple else array_operands(instruction)[0].without_layout()
+
+
+elementwise(
+    "copy",
+    1,
+    lambda call, x: x,
+    omitted=as_operand(),
+    spread=ORDERED.but(complex=ORDERED.real),
+    accepts=EVERYTHING,
+    infer=_infer_copy,
+    precision="own",
+    cuda=every("{0}", "pred", "float", "complex", *INTEGERS),
+)
+
+
+def _infer_bitcast_convert(instruction: Instruction) -> Shape:
+    (operand,) = array_operands(instruction)
+    target = _declared(instruction)
+    if operand.type.bits == target.bits and operand.type.is_complex == target.is_complex:
+        return same_dimensions("bitcast-convert", [operand], target)
+    if operand.type.is_complex or target.is_complex:
+        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}")
+    wide, thin = max(operand.type.bits, target.bits), min(operand.type.bits, target.bits)
+    if wide % thin:
+        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}: one width must divide the other")
+    if target.bits < operand.type.bits:
+        return Shape(target, (*operand.dimensions, wide // thin))
+    if not operand.rank or operand.dimensions[-1] != wide // thin:
+        raise ShapeError(f"bitcast-convert to {target} needs a last dimension of {wide // thin}, not {operand}")
+    return Shape(target, operand.dimensions[:-1])
+
+
+def _bitcast_convert_index(instruction: Instruction, operand: int) -> IndexMap:
+    source, result = instruction.operands[operand].shape, instruction.shape
+    if source.rank == result.rank:
+        return identity(result.dimensions)
+    if source.rank < result.rank:
+        return IndexMap(dimensions(result.dimensions)[:-1])
+    parts = source.dimensions[-1]
+    return IndexMap((*dimensions(result.dimensions), variable("s0", parts)), symbols=(parts,))
+
+
+def _bitcast_convert_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    operand = instruction.operands[0]
+    source, target = operand.shape.type, instruction.shape.type
+    if source == target:
+        return builder.value(operand, index)
+    if source.bits == target.bits:
+        return code(value_text(target, bits_text(source)), builder.value(operand, index))
+    if source.bits > target.bits:
+        lane = f"{bits_text(source)} >> ({target.bits} * ({{}}))"
+        if target.bits < 8:
+            lane = f"({lane}) & {(1 << target.bits) - 1}"
+        whole = builder.value(operand, index[:-1])
+        template = value_text(target, f"({_unsigned(max(8, target.bits))})({lane})")
+        return code(template, whole, builder.text(index[-1]))
+    parts = [builder.value(operand, (*index, constant(k))) for k in range(target.bits // source.bits)]
+    wide = _unsigned(max(8, target.bits))
+    moved = [f"(({wide}){bits_text(source)} << {source.bits * k})" for k in range(len(parts))]
+    return code(value_text(target, " | ".join(moved)), *parts)
+
+
+elementwise(
+    "bitcast-convert",
+    1,
+    convert_meaning.bitcast_convert,
+    aligned=element_use.same_width,
+    omitted=None,
+    spread=one("reinterpreted", integer=interval("reinterpreted")),
+    accepts=EVERYTHING,
+    infer=_infer_bitcast_convert,
+    index=_bitcast_convert_index,
+    precision="own",
+    cuda=_bitcast_convert_text,
+)
+
+
+def _infer_map(instruction: Instruction) -> Shape:
+    shapes = array_operands(instruction)
+    computation = instruction.called_by("to_apply")
+    if len(computation.parameters) != len(shapes):
+        raise ShapeError(
+            f"map has {len(shapes)} operands and {computation.name} {len(computation.parameters)} parameters"
+        )
+    root = computation.root.shape
+    if not root.is_array or root.rank:
+        raise ShapeError(f"map needs a computation that gives a scalar; {computation.name} gives {root}")
+    return same_dimensions("map", shapes, root.type)
+
+
+def _evaluate_map(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+    import numpy as np
+
+    arrays = [np.asarray(value) for value in values]
+    return evaluator.map_elements(instruction.called_by("to_apply"), arrays)[0]
+
+
+def _map_text(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    values = [builder.value(operand, index) for operand in instruction.operands]
+    return builder.apply(instruction.called_by("to_apply"), values)[0]
+
+
+register(
+    OpSpec(
+        "map",
+        OpKind.ELEMENTWISE,
+        Arity(1, None),
+        {"to_apply": True, "dimensions": False},
+        infer=_infer_map,
+        evaluate=_evaluate_map,
+        index=elementwise_index,
+        cuda=_map_text,
+        flops=lambda instruction: float(
+            instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
+        ),
+        calls=calling.scalars,
+        # what its computation does has tolerances of its own
+        tolerance=lambda element_type: 0.0,
+        scratch=lazy("scratch", "applied"),
+    )
+)

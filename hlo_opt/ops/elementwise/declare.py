@@ -1,0 +1,207 @@
+"""Elementwise operations: one `elementwise(...)` entry gives an opcode all its faces.
+
+An entry names the operand kinds that the op takes, its NumPy meaning and its C++ text; arity, shape inference, index maps, rounding, flops and
+tolerance follow. Operand rules: xla/service/shape_inference.cc (InferUnaryOpShape, InferBinaryOpShape); what is expensive:
+xla/service/instruction_fusion.cc (IsExpensive).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
+from hlo_opt.ir.index_map import identity
+from hlo_opt.ops import omitted as omitted_shapes
+from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.lowering import Elementwise, Lowering
+from hlo_opt.ops.numeric import Call, narrow, widen
+from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spreading import UNKNOWN, Spreading
+
+Meaning = Callable[..., Any]
+"""(call, *operands) -> array. Operands are arrays in a type that NumPy computes in; the result is rounded to the op's type afterwards."""
+
+Precision = Literal["own", "f32", "f64"]
+Cost = Literal["cheap", "complex", "always"] | Callable[[Instruction], bool]
+
+INTEGERS = ("signed", "unsigned")
+NUMBERS = ("signed", "unsigned", "float", "complex")
+REALS = ("float", "complex")
+
+
+def elementwise(
+    opcode: str,
+    operands: int,
+    meaning: Meaning,
+    *,
+    accepts: tuple[str, ...],
+    cuda: Mapping[str, str] | Lowering | None = None,
+    by: str | int = "result",
+    result: Literal["same", "real", "pred"] = "same",
+    infer: Callable[[Instruction], Shape] | None = None,
+    index: Callable[[Instruction, int], IndexMap | None] | None = None,
+    ulp: float = 0.0,
+    complex_ulp: float = 0.0,
+    expensive: Cost = "cheap",
+    commutative: bool = False,
+    precision: Precision = "f32",
+    attributes: Mapping[str, bool] | None = None,
+    spread: Spreading = UNKNOWN,
+    slow: bool = False,
+    one_step: bool = False,
+    ways: str = "",
+    plain: str = "",
+    aligned: Callable[[Instruction, int | None], bool] | None = None,
+    omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
+) -> OpSpec:
+    """Declare an elementwise opcode and put it into the table.
+
+    meaning    its NumPy form
+    precision  what the meaning computes in: narrow floats arrive as f32 and are rounded once at the end; with `f64`, f32 and c64 arrive as f64 and
+               c128, so that the reference is as good as correctly rounded; with `own`, operands arrive as they are, bit for bit
+    accepts    kinds (or names) of element types that its operands may have; all operands have one type and one list of dimensions
+    cuda       C++ texts per type or kind, or another lowering (see `hlo_opt.ops.lowering`); a kind that is missing has no lowering
+    by         whose type selects the text
+    result     the operands' type, its real part, or pred
+    infer      in place of the rules above, where an op has its own
+    ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
+    complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
+    expensive  whether recomputing costs too much: never, when complex, always, or as a function says
+    spread     how bounds go through it
+    one_step   whether the meaning is one NumPy function; others make some arrays on the way
+    ways       the name of its ways in `ops.ways`, if it has any
+    plain      the name of its function in `elementwise.plain`, if it has one
+    slow, omitted, aligned  as in OpSpec
+    Raises ValueError when the opcode is in the table already.
+    """
+    lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
+    return register(
+        OpSpec(
+            opcode,
+            OpKind.ELEMENTWISE,
+            Arity(operands, operands),
+            attributes or {},
+            accepts,
+            infer=infer or _infer(opcode, accepts, result),
+            evaluate=Evaluation(meaning, precision, one_step),
+            index=index or elementwise_index,
+            cuda=lowering,
+            flops=lambda instruction: float(instruction.shape.element_count),
+            tolerance=_tolerance(ulp, complex_ulp),
+            commutative=commutative,
+            expensive=_expensive(expensive),
+            spread=spread,
+            is_slow=slow,
+            omitted=omitted,
+            aligned=aligned,
+            ways=lazy("ways", ways) if ways else None,
+            plain=lazy("elementwise.plain", plain) if plain else None,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The `evaluate` face of a meaning: operands widened, floating-point warnings off, the result rounded once."""
+
+    meaning: Meaning
+    precision: Precision = "f32"
+    one_step: bool = False
+
+    def __call__(self, evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            call = Call(np, instruction, evaluator)
+            if self.precision == "own":
+                operands = [np.asarray(value) for value in values]
+            else:
+                operands = [widen(value, further=self.precision == "f64") for value in values]
+            return narrow(self.meaning(call, *operands), instruction.shape.type)
+
+
+def elementwise_index(instruction: Instruction, operand: int) -> IndexMap:
+    """Each element reads the one at its own index; a scalar operand (a predicate, a bound) is read as it is."""
+    if not instruction.operands[operand].shape.rank:
+        return IndexMap(())
+    return identity(instruction.shape.dimensions)
+
+
+def _infer(opcode: str, accepts: tuple[str, ...], result: str) -> Callable[[Instruction], Shape]:
+    def infer(instruction: Instruction) -> Shape:
+        shapes = array_operands(instruction)
+        check_kind(opcode, shapes[0].type, accepts)
+        element_type = same_type(opcode, shapes)
+        if result == "pred":
+            element_type = ELEMENT_TYPES["pred"]
+        elif result == "real" and element_type.is_complex:
+            element_type = real_part(element_type)
+        return same_dimensions(opcode, shapes, element_type)
+
+    return infer
+
+
+def array_operands(instruction: Instruction) -> list[Shape]:
+    """The operands' shapes. Raises ShapeError when one of them is no array."""
+    shapes = [operand.shape for operand in instruction.operands]
+    for number, shape in enumerate(shapes):
+        if not shape.is_array:
+            raise ShapeError(f"operand {number} of {instruction.opcode} must be an array, not {shape}")
+    return shapes
+
+
+def check_kind(opcode: str, element_type: ElementType, accepts: tuple[str, ...]) -> None:
+    """Raises ShapeError for an element type that the opcode does not take."""
+    if element_type.kind not in accepts and element_type.name not in accepts:
+        raise ShapeError(f"{opcode} takes {' or '.join(accepts)} values, not {element_type}")
+
+
+def same_type(opcode: str, shapes: list[Shape]) -> ElementType:
+    """The operands' common type; floats of several precisions give the widest, as XLA allows. Raises ShapeError."""
+    found = shapes[0].type
+    for shape in shapes[1:]:
+        if shape.type is found or shape.type == found:
+            continue
+        if not (shape.type.is_float and found.is_float):
+            raise ShapeError(f"operands of {opcode} differ in type: {found} and {shape.type}")
+        found = max(found, shape.type, key=lambda t: t.bits)
+    return found
+
+
+def same_dimensions(opcode: str, shapes: list[Shape], element_type: ElementType) -> Shape:
+    """An array of the operands' common dimensions. Raises ShapeError: there is no implicit broadcast in HLO."""
+    first = shapes[0]
+    dynamic = first.dynamic
+    for shape in shapes[1:]:
+        if shape.dimensions != first.dimensions:
+            raise ShapeError(f"operands of {opcode} differ in dimensions: {first} and {shape}")
+        if shape.dynamic:
+            dynamic = tuple(a or b for a, b in zip(dynamic or (False,) * first.rank, shape.dynamic, strict=True))
+    return Shape(element_type, first.dimensions, dynamic=dynamic)
+
+
+def real_part(element_type: ElementType) -> ElementType:
+    """The type of a complex type's parts."""
+    return ELEMENT_TYPES["f32" if element_type.bits == 64 else "f64"]
+
+
+def _tolerance(ulp: float, products: float = 0.0) -> Callable[[ElementType], float]:
+    def tolerance(element_type: ElementType) -> float:
+        if element_type.is_narrow_float:
+            return min(ulp, 1.0)
+        if element_type.is_complex:
+            # a complex function is several real ones
+            return products if products or not ulp else 4.0 * ulp + 4.0
+        return ulp * element_type.is_float
+
+    return tolerance
+
+
+def _expensive(cost: Cost) -> Callable[[Instruction], bool]:
+    if callable(cost):
+        return cost
+    if cost == "complex":
+        return lambda instruction: instruction.operands[0].shape.type.is_complex
+    return lambda instruction: cost == "always"

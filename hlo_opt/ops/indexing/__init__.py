@@ -1,0 +1,1 @@
+"""Operations whose indices are data."""

@@ -1,0 +1,396 @@
+"""Operations whose indices are data: dynamic-slice, dynamic-update-slice, gather, scatter, and those on dynamic dimensions.
+
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc. Start indices of slices and gathers are clamped so that the window fits; a scatter's window that does
+not lie wholly inside is skipped.
+"""
+
+from __future__ import annotations
+
+from hlo_opt.ir import IndexMap, Instruction, Shape
+from hlo_opt.ir.element_type import S32
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
+from hlo_opt.ops import element_use, omitted
+from hlo_opt.ops.code import Code, atom
+from hlo_opt.ops.guards import difference, guard, never, zero
+from hlo_opt.ops.indexing.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
+from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.lowering import Index, KernelBuilder
+from hlo_opt.ops.regroup import regroup
+from hlo_opt.ops.shapes import (
+    applied,
+    bit_exact,
+    called_flops,
+    cheap,
+    check_parameters,
+    declared,
+    distinct,
+    need,
+    no_flops,
+    operand,
+    result,
+    results,
+    rounded,
+    similar,
+)
+from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+from hlo_opt.ops.strides import dynamic_slice
+
+
+def _check_starts(instruction: Instruction, first: int, rank: int) -> None:
+    """One scalar integer start index per dimension (or one vector of them, the older form). Raises ShapeError."""
+    starts = [operand(instruction, k) for k in range(first, len(instruction.operands))]
+    if len(starts) == 1 and starts[0].rank == 1:
+        need(starts[0].dimensions[0] == rank, f"{starts[0]} must have {rank} start indices")
+    else:
+        need(len(starts) == rank, f"{len(starts)} start indices for {rank} dimensions")
+        need(all(s.rank == 0 for s in starts), "start indices are scalars")
+    need(all(s.type.is_integer for s in starts), "start indices are integers")
+    need(all(s.type == starts[0].type for s in starts), "start indices are all of one type")
+
+
+def infer_dynamic_slice(instruction: Instruction) -> Shape:
+    source = operand(instruction, 0)
+    _check_starts(instruction, 1, source.rank)
+    sizes = instruction.ints("dynamic_slice_sizes")
+    need(len(sizes) == source.rank, f"dynamic_slice_sizes has {len(sizes)} sizes for {source.rank} dimensions")
+    for k, (size, room) in enumerate(zip(sizes, source.dimensions, strict=True)):
+        need(size >= 0 and (size <= room or room < 0), f"a slice of {size} does not fit dimension {k} of {source}")
+    return result(instruction, source.type, sizes)
+
+
+def infer_dynamic_update_slice(instruction: Instruction) -> Shape:
+    source, update = operand(instruction, 0), operand(instruction, 1)
+    _check_starts(instruction, 2, source.rank)
+    need(similar(update.type, source.type), f"the update is {update.type}, the operand {source.type}")
+    need(
+        update.rank == source.rank
+        and all(0 <= a <= b or b < 0 for a, b in zip(update.dimensions, source.dimensions, strict=True)),
+        f"the update {update} does not fit {source}",
+    )
+    return result(instruction, source.type, source.dimensions)
+
+
+def _start_variables(instruction: Instruction, sizes: tuple[int, ...]) -> tuple[Expression, ...]:
+    """The clamped start indices as run-time variables `r0..`."""
+    source = instruction.operands[0].shape.dimensions
+    return tuple(
+        variable(f"r{k}", max(room - size, 0) + 1) for k, (room, size) in enumerate(zip(source, sizes, strict=True))
+    )
+
+
+def index_dynamic_slice(instruction: Instruction, number: int) -> IndexMap | None:
+    if number > 0:
+        return IndexMap(()) if instruction.operands[number].shape.rank == 0 else None
+    sizes = instruction.shape.dimensions
+    starts = _start_variables(instruction, sizes)
+    results_ = tuple(add(d, r) for d, r in zip(dimensions(sizes), starts, strict=True))
+    return IndexMap(results_, runtime=tuple(range(1, len(instruction.operands))))
+
+
+def index_dynamic_update_slice(instruction: Instruction, number: int) -> IndexMap | None:
+    """Operand 0 is read at the same index, the update at the index minus the start where that lies inside."""
+    if number == 0:
+        return identity(instruction.shape.dimensions)
+    if number > 1:
+        return IndexMap(()) if instruction.operands[number].shape.rank == 0 else None
+    update = instruction.operands[1].shape.dimensions
+    starts = _start_variables(instruction, update)
+    found = tuple(difference(d, r) for d, r in zip(dimensions(instruction.shape.dimensions), starts, strict=True))
+    conditions = tuple(Condition(e, 0, size - 1) for e, size in zip(found, update, strict=True))
+    runtime = tuple(range(2, len(instruction.operands)))
+    return IndexMap(found, conditions=tuple(c for c in conditions if not c.always), runtime=runtime)
+
+
+def clamped_starts(
+    builder: KernelBuilder, instruction: Instruction, first: int, sizes: tuple[int, ...]
+) -> list[Expression]:
+    """The clamped start indices as kernel variables."""
+    found: list[Expression] = []
+    vector = len(instruction.operands) == first + 1 and instruction.operands[first].shape.rank == 1
+    for k, (room, size) in enumerate(zip(instruction.operands[0].shape.dimensions, sizes, strict=True)):
+        if room <= size:
+            found.append(constant(0))
+            continue
+        if vector:
+            text = builder.value(instruction.operands[first], (constant(k),))
+        else:
+            text = builder.value(instruction.operands[first + k], ())
+        found.append(builder.index(text, 0, room - size))
+    return found
+
+
+def lower_dynamic_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    starts = clamped_starts(builder, instruction, 1, instruction.shape.dimensions)
+    return builder.value(instruction.operands[0], tuple(add(r, d) for r, d in zip(starts, index, strict=True)))
+
+
+def lower_dynamic_update_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    source, update = instruction.operands[:2]
+    sizes = update.shape.dimensions
+    starts = clamped_starts(builder, instruction, 2, sizes)
+    inside = tuple(difference(d, r) for r, d in zip(starts, index, strict=True))
+    conditions = [Condition(e, 0, size - 1) for e, size in zip(inside, sizes, strict=True)]
+    if never(conditions) or not update.shape.element_count:
+        return builder.value(source, index)
+    updated = guard(builder, conditions)
+    if not updated:
+        return builder.value(update, inside)
+    made = builder.variable(instruction.shape.type, zero(instruction.shape.type))
+    with builder.branch(updated):
+        builder.assign(made, builder.value(update, inside))
+    with builder.otherwise():
+        builder.assign(made, builder.value(source, index))
+    return made
+
+
+def infer_gather(instruction: Instruction) -> Shape:
+    source, indices = operand(instruction, 0), operand(instruction, 1)
+    need(indices.type.is_integer, f"the indices are {indices.type}, not integers")
+    return result(instruction, source.type, gather_dimensions(instruction).check_gather(source, indices))
+
+
+def _gather_parts(
+    instruction: Instruction, index: Index, starts: dict[int, Expression]
+) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+    """The batch part of an output index, and the operand index for these starts by operand dimension."""
+    g = gather_dimensions(instruction)
+    batch = tuple(e for d, e in enumerate(index) if d not in g.offset_dims)
+    window = iter([index[d] for d in g.offset_dims])
+    found: list[Expression] = []
+    for d in range(instruction.operands[0].shape.rank):
+        inside = constant(0) if d in g.removed else next(window)
+        found.append(add(inside, starts.get(d, constant(0))))
+    return batch, tuple(found)
+
+
+def _batching_starts(batching: Batching, batch: Index, index_vector_dim: int) -> dict[int, Expression]:
+    """Batching dimensions of the operand take the position in the matching dimension of the indices."""
+    found = {}
+    for operand_dim, indices_dim in zip(batching.operand_dims, batching.indices_dims, strict=True):
+        found[operand_dim] = batch[indices_dim - (indices_dim > index_vector_dim)]
+    return found
+
+
+def index_gather(instruction: Instruction, number: int) -> IndexMap:
+    """Start indices are run-time variables: `r0..` are the components of the index vector, all read from operand 1."""
+    g = gather_dimensions(instruction)
+    out = dimensions(instruction.shape.dimensions)
+    source, indices = (o.shape for o in instruction.operands)
+    batch = tuple(e for d, e in enumerate(out) if d not in g.offset_dims)
+    if number == 1:
+        if g.index_vector_dim == indices.rank:
+            return IndexMap(batch)
+        loop = variable("s0", indices.dimensions[g.index_vector_dim])
+        found = (*batch[: g.index_vector_dim], loop, *batch[g.index_vector_dim :])
+        return IndexMap(found, (indices.dimensions[g.index_vector_dim],))
+    starts = _batching_starts(g.batching, batch, g.index_vector_dim)
+    for k, d in enumerate(g.start_index_map):
+        room = source.dimensions[d] - g.slice_sizes[d]
+        starts[d] = Variable(0, room, f"r{k}") if room > 0 else constant(0)
+    return IndexMap(_gather_parts(instruction, out, starts)[1], runtime=(1,) * len(g.start_index_map))
+
+
+def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index) -> dict[int, Expression]:
+    """Where the slice begins that a position in the batch dimensions takes, by operand dimension."""
+    g = gather_dimensions(instruction)
+    source, indices = instruction.operands
+    starts = _batching_starts(g.batching, batch, g.index_vector_dim)
+    for k, d in enumerate(g.start_index_map):
+        room = source.shape.dimensions[d] - g.slice_sizes[d]
+        if room <= 0:
+            starts[d] = constant(0)
+            continue
+        at = batch
+        if g.index_vector_dim < indices.shape.rank:
+            at = (*batch[: g.index_vector_dim], constant(k), *batch[g.index_vector_dim :])
+        starts[d] = builder.index(builder.value(indices, at), 0, room)
+    return starts
+
+
+def gathered_index(instruction: Instruction, index: Index, starts: dict[int, Expression]) -> Index:
+    """The operand's index of a gather's element, for these starts."""
+    return _gather_parts(instruction, index, starts)[1]
+
+
+def lower_gather(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    offsets = gather_dimensions(instruction).offset_dims
+    batch = tuple(e for d, e in enumerate(index) if d not in offsets)
+    starts = gather_starts(builder, instruction, batch)
+    return builder.value(instruction.operands[0], gathered_index(instruction, index, starts))
+
+
+def infer_scatter(instruction: Instruction) -> Shape:
+    count = len(instruction.operands)
+    need(count % 2 == 1, f"{count} operands: scatter takes n operands, the indices and n updates")
+    half = count // 2
+    indices = operand(instruction, half)
+    need(indices.type.is_integer, f"the indices are {indices.type}, not integers")
+    s = scatter_dimensions(instruction)
+    pairs = [(operand(instruction, k), operand(instruction, half + 1 + k)) for k in range(half)]
+    for k, (source, update) in enumerate(pairs):
+        need(similar(source.type, update.type), f"update {k} is {update.type}, its operand {source.type}")
+        s.check_scatter(source, indices, update)
+    scalars = [Shape(source.type) for source, _ in pairs]
+    check_parameters(applied(instruction), [*scalars, *scalars], "combiner")
+    return results(instruction, [(source.type, source.dimensions) for source, _ in pairs])
+
+
+def index_scatter(instruction: Instruction, number: int) -> IndexMap | None:
+    """The operands are read at the same index; which updates land there depends on data."""
+    half = len(instruction.operands) // 2
+    return identity(instruction.operands[0].shape.dimensions) if number < half else None
+
+
+def flops_scatter(instruction: Instruction) -> float:
+    """One run of the combiner per update (xla/service/hlo_cost_analysis.cc, HandleScatter)."""
+    half = len(instruction.operands) // 2
+    return instruction.operands[half + 1].shape.element_count * called_flops(instruction.called_by("to_apply"))
+
+
+def infer_set_dimension_size(instruction: Instruction) -> Shape:
+    source = operand(instruction, 0)
+    need(len(distinct(instruction.ints("dimensions"), source.rank, "dimensions")) == 1, "one dimension is named")
+    return result(instruction, source.type, source.dimensions)
+
+
+def index_same(instruction: Instruction, number: int) -> IndexMap:
+    return identity(instruction.shape.dimensions) if number == 0 else IndexMap(())
+
+
+def lower_same(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    return builder.value(instruction.operands[0], index)
+
+
+def infer_get_dimension_size(instruction: Instruction) -> Shape:
+    source = operand(instruction, 0)
+    need(len(distinct(instruction.ints("dimensions"), source.rank, "dimensions")) == 1, "one dimension is named")
+    return Shape(S32)
+
+
+def lower_get_dimension_size(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    """The static size: kernels are made after dynamic dimensions are gone."""
+    return atom(str(instruction.operands[0].shape.dimensions[instruction.ints("dimensions")[0]]))
+
+
+def infer_dynamic_reshape(instruction: Instruction) -> Shape:
+    source, shape = operand(instruction, 0), declared(instruction)
+    need(
+        len(instruction.operands) == 1 + shape.rank,
+        f"{len(instruction.operands) - 1} sizes for a result of {shape.rank} dimensions",
+    )
+    need(source.element_count == shape.element_count or -1 in source.dimensions, "the number of elements changes")
+    return result(instruction, source.type, shape.dimensions)
+
+
+def index_dynamic_reshape(instruction: Instruction, number: int) -> IndexMap:
+    if number:
+        return IndexMap(())
+    shape = instruction.shape.dimensions
+    return IndexMap(regroup(dimensions(shape), shape, instruction.operands[0].shape.dimensions))
+
+
+def lower_dynamic_reshape(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+    return builder.value(instruction.operands[0], index_dynamic_reshape(instruction, 0).apply(index))
+
+
+def _register() -> None:
+    rows = {
+        "dynamic-slice": (Arity(1, None), {"dynamic_slice_sizes": True}),
+        "dynamic-update-slice": (Arity(2, None), {}),
+        "set-dimension-size": (Arity(2, 2), {"dimensions": True}),
+        "get-dimension-size": (Arity(1, 1), {"dimensions": True}),
+        "dynamic-reshape": (Arity(1, None), {}),
+    }
+    faces = {
+        "dynamic-slice": (infer_dynamic_slice, index_dynamic_slice, lower_dynamic_slice),
+        "dynamic-update-slice": (infer_dynamic_update_slice, index_dynamic_update_slice, lower_dynamic_update_slice),
+        "set-dimension-size": (infer_set_dimension_size, index_same, lower_same),
+        "get-dimension-size": (infer_get_dimension_size, lambda instruction, number: None, lower_get_dimension_size),
+        "dynamic-reshape": (infer_dynamic_reshape, index_dynamic_reshape, lower_dynamic_reshape),
+    }
+    reuses = {"dynamic-slice": element_use.behind_first, "dynamic-update-slice": element_use.behind_second}
+    for opcode, (arity, attributes) in rows.items():
+        infer, index, cuda = faces[opcode]
+        register(
+            OpSpec(
+                opcode,
+                OpKind.INDEXING,
+                arity,
+                attributes,
+                infer=infer,
+                evaluate=lazy("indexing.meaning", opcode.replace("-", "_")),
+                index=index,
+                cuda=cuda,
+                flops=no_flops,
+                tolerance=bit_exact,
+                expensive=cheap,
+                view=dynamic_slice if opcode == "dynamic-slice" else None,
+                ways=lazy("ways", "INDICES") if opcode in ("dynamic-slice", "dynamic-update-slice") else None,
+                omitted=omitted.set_dimension_size if opcode == "set-dimension-size" else omitted.anew,
+                is_free=opcode == "get-dimension-size",
+                moves_data=opcode != "get-dimension-size",
+                aligned=element_use.first if opcode == "dynamic-update-slice" else None,
+                reads_part=opcode == "dynamic-slice",
+                first_index={"dynamic-slice": 1, "dynamic-update-slice": 2}.get(opcode),
+                reuses=reuses.get(opcode),
+            )
+        )
+
+
+_register()
+_INDEX_ATTRIBUTES = {"index_vector_dim": True, "indices_are_sorted": False}
+register(
+    OpSpec(
+        "gather",
+        OpKind.INDEXING,
+        Arity(2, 2),
+        {
+            **_INDEX_ATTRIBUTES,
+            "offset_dims": True,
+            "collapsed_slice_dims": True,
+            "start_index_map": True,
+            "slice_sizes": True,
+            "operand_batching_dims": False,
+            "start_indices_batching_dims": False,
+        },
+        infer=infer_gather,
+        evaluate=lazy("indexing.meaning", "gather"),
+        index=index_gather,
+        cuda=lower_gather,
+        flops=no_flops,
+        tolerance=bit_exact,
+        scratch=lazy("scratch", "gather"),
+        ways=lazy("ways", "INDICES"),
+        moves_data=True,
+        reads_part=True,
+        first_index=1,
+        reuses=element_use.behind_first,
+    )
+)
+register(
+    OpSpec(
+        "scatter",
+        OpKind.INDEXING,
+        Arity(3, None),
+        {
+            **_INDEX_ATTRIBUTES,
+            "update_window_dims": True,
+            "inserted_window_dims": True,
+            "scatter_dims_to_operand_dims": True,
+            "to_apply": True,
+            "unique_indices": False,
+            "input_batching_dims": False,
+            "scatter_indices_batching_dims": False,
+        },
+        infer=infer_scatter,
+        evaluate=lazy("indexing.meaning", "scatter"),
+        index=index_scatter,
+        flops=flops_scatter,
+        tolerance=rounded(64),
+        is_planned=True,
+        omitted=omitted.as_operand(every=True),
+        scratch=lazy("scratch", "scatter"),
+        ways=lazy("ways", "INDICES"),
+        reuses=element_use.never,
+    )
+)

@@ -1,0 +1,1 @@
+"""Factorizations, triangular systems, Fourier transforms and batch normalisations."""

@@ -1,0 +1,153 @@
+"""cholesky, triangular-solve, fft and the three batch normalisations.
+
+Semantics: xla/hlo/transforms/expanders (cholesky_expander.cc, triangular_solve_expander.cc), xla/service/batchnorm_expander.cc, xla/hlo/evaluator (HandleFft).
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
+from hlo_opt.ops import omitted
+from hlo_opt.ops.elementwise.declare import REALS, check_kind
+from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.shapes import integer, need, operand, result, rounded
+from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+
+FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")
+_TRANSFORMED = ("f32", "f64", "complex")
+"""xla/service/shape_inference.cc, InferFftShape"""
+
+
+def infer_cholesky(instruction: Instruction) -> Shape:
+    shape = operand(instruction, 0)
+    need(shape.rank >= 2 and shape.dimensions[-1] == shape.dimensions[-2], f"{shape} holds no square matrices")
+    check_kind("cholesky", shape.type, REALS)
+    return result(instruction, shape.type, shape.dimensions)
+
+
+def flops_cholesky(instruction: Instruction) -> float:
+    """n^3 / 3 per matrix (xla/service/hlo_cost_analysis.cc, HandleCholesky)."""
+    shape = instruction.operands[0].shape
+    return shape.element_count * shape.dimensions[-1] / 3.0
+
+
+def is_left(instruction: Instruction) -> bool:
+    """Whether a triangular solve is a x = b; otherwise x a = b."""
+    return instruction.word("left_side", "false") in ("true", "True")
+
+
+def infer_triangular_solve(instruction: Instruction) -> Shape:
+    a, b = operand(instruction, 0), operand(instruction, 1)
+    check_kind("triangular-solve", a.type, REALS)
+    need(a.type == b.type, f"the matrices are {a.type}, the right sides {b.type}")
+    need(a.rank >= 2 and a.rank == b.rank and a.dimensions[-1] == a.dimensions[-2], f"{a} does not fit {b}")
+    need(a.dimensions[:-2] == b.dimensions[:-2], f"batch dimensions of {a} and {b} differ")
+    need(a.dimensions[-1] == b.dimensions[-2 if is_left(instruction) else -1], f"{a} does not fit {b}")
+    return result(instruction, b.type, b.dimensions)
+
+
+def flops_triangular_solve(instruction: Instruction) -> float:
+    """n multiply-adds per element of the right sides (xla/service/hlo_cost_analysis.cc, HandleTriangularSolve)."""
+    a, b = (o.shape for o in instruction.operands[:2])
+    return float(b.element_count * a.dimensions[-1])
+
+
+def infer_fft(instruction: Instruction) -> Shape:
+    shape, kind, lengths = operand(instruction, 0), instruction.word("fft_type"), instruction.ints("fft_length")
+    need(kind in FFT_TYPES, f"fft_type={kind} is none of {', '.join(FFT_TYPES)}")
+    need(1 <= len(lengths) <= shape.rank, f"fft_length has {len(lengths)} dimensions, the operand {shape.rank}")
+    real_in, real_out = kind == "RFFT", kind == "IRFFT"
+    check_kind("fft", shape.type, _TRANSFORMED)
+    need(shape.type.is_float == real_in, f"{kind} of {shape.type}")
+    sizes = [*shape.dimensions[: -len(lengths)], *lengths]
+    if real_in:
+        sizes[-1] = lengths[-1] // 2 + 1 if lengths[-1] else 0
+        return result(instruction, ELEMENT_TYPES["c128" if shape.type.bits == 64 else "c64"], sizes)
+    if real_out:
+        return result(instruction, ELEMENT_TYPES["f64" if shape.type.bits == 128 else "f32"], sizes)
+    return result(instruction, shape.type, shape.dimensions)
+
+
+def flops_fft(instruction: Instruction) -> float:
+    """4 n log2 n complex operations (xla/service/hlo_cost_analysis.cc, HandleFft)."""
+    n = max(instruction.shape.element_count, instruction.operands[0].shape.element_count)
+    length = math.prod(instruction.ints("fft_length"))
+    return 4.0 * n * max(math.log2(length), 1.0) if length > 1 else 0.0
+
+
+_NORMALISED = ("float",)
+
+
+def _features(instruction: Instruction) -> tuple[Shape, Shape]:
+    shape = operand(instruction, 0)
+    check_kind(instruction.opcode, shape.type, _NORMALISED)
+    index = integer(instruction, "feature_index")
+    need(0 <= index < shape.rank, f"feature_index={index} is no dimension of {shape}")
+    return Shape(shape.type, shape.dimensions), Shape(operand(instruction, 1).type, (shape.dimensions[index],))
+
+
+def _check_features(instruction: Instruction, numbers: range, features: Shape) -> None:
+    for number in numbers:
+        shape = operand(instruction, number)
+        need(shape.dimensions == features.dimensions, f"operand {number} is {shape}, expected {features}")
+
+
+def infer_batch_norm_training(instruction: Instruction) -> Shape:
+    shape, features = _features(instruction)
+    _check_features(instruction, range(1, 3), features)
+    return Shape.tuple_of(shape, features, features)
+
+
+def infer_batch_norm_inference(instruction: Instruction) -> Shape:
+    shape, features = _features(instruction)
+    _check_features(instruction, range(1, 5), features)
+    return shape
+
+
+def infer_batch_norm_grad(instruction: Instruction) -> Shape:
+    shape, features = _features(instruction)
+    _check_features(instruction, range(1, 4), features)
+    need(operand(instruction, 4).dimensions == shape.dimensions, "the gradient has other dimensions than the operand")
+    return Shape.tuple_of(shape, features, features)
+
+
+def flops_batch_norm(instruction: Instruction) -> float:
+    """A handful of operations per element; XLA expands these before it counts."""
+    return 8.0 * instruction.operands[0].shape.element_count
+
+
+_NORM = {"epsilon": True, "feature_index": True}
+for _opcode, _arity, _accepts, _attributes, _infer, _flops in (
+    ("cholesky", 1, REALS, {"lower": False}, infer_cholesky, flops_cholesky),
+    (
+        "triangular-solve",
+        2,
+        REALS,
+        {"left_side": False, "lower": False, "unit_diagonal": False, "transpose_a": False},
+        infer_triangular_solve,
+        flops_triangular_solve,
+    ),
+    ("fft", 1, _TRANSFORMED, {"fft_type": True, "fft_length": True}, infer_fft, flops_fft),
+    ("batch-norm-training", 3, _NORMALISED, _NORM, infer_batch_norm_training, flops_batch_norm),
+    ("batch-norm-inference", 5, _NORMALISED, _NORM, infer_batch_norm_inference, flops_batch_norm),
+    ("batch-norm-grad", 5, _NORMALISED, _NORM, infer_batch_norm_grad, flops_batch_norm),
+):
+    register(
+        OpSpec(
+            _opcode,
+            OpKind.LINALG,
+            Arity(_arity, _arity),
+            _attributes,
+            _accepts,
+            infer=_infer,
+            evaluate=lazy("linalg.meaning", _opcode.replace("-", "_")),
+            index=lambda instruction, number: None,
+            flops=_flops,
+            # factorizations magnify errors by the condition of their matrix; the others add up
+            tolerance=rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
+            scratch=lazy("scratch", "wide_copies"),
+            omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),
+            is_library=True,
+        )
+    )

@@ -1,0 +1,1 @@
+"""Sorts, and windows that select."""

@@ -1,0 +1,295 @@
+"""The NumPy meaning of sort, topk and select-and-scatter."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import Computation, ElementType, Instruction
+from hlo_opt.ops.ordering.table import sorted_dimension
+from hlo_opt.ops.reduction.accumulation import is_wide, running_types
+from hlo_opt.ops.reduction.folding import combine_at
+from hlo_opt.ops.shapes import flag, integer, window
+from hlo_opt.ops.spec import SHARED_ATTRIBUTES, Evaluator, OpKind, find, spec_of
+
+Array = Any
+
+
+def total_order_key(value: Array, element_type: ElementType) -> Array:
+    """Integers that order as XLA's total order does: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    if not element_type.is_float:
+        return value.astype(np.int64) if element_type.bits < 8 or element_type.kind == "pred" else value
+    if element_type.bits < 16:
+        value = value.astype(np.float32)
+    signed = np.dtype(f"int{value.dtype.itemsize * 8}")
+    bits = np.ascontiguousarray(value).view(signed).reshape(value.shape)
+    return np.where(bits < 0, np.iinfo(signed).min - bits - 1, bits)
+
+
+def _key(evaluator: Evaluator, comparator: Computation, values: list[Array], axis: int) -> Array | None:
+    """What to sort by where the comparator compares an elementwise function of the two elements of every operand, or several such one after another where
+    those before are equal; else None."""
+    compares = comparisons(comparator)
+    if not compares:
+        return None
+    keys = [_one_key(evaluator, compare, values) for compare in compares]
+    found = [key for key in keys if key is not None]
+    if len(found) < len(keys):
+        return None
+    return found[0] if len(found) == 1 else _ranks(found, axis)
+
+
+def _ranks(keys: list[Array], axis: int) -> Array:
+    """One integer for several keys, the first of which counts most: its place among the different ones of its line."""
+    lines = [_rows(key, axis) for key in keys]
+    order = np.lexsort(lines[::-1], axis=-1)
+    fresh = np.zeros(lines[0].shape, dtype=np.bool_)
+    for line in lines:
+        ordered = np.take_along_axis(line, order, axis=-1)
+        fresh[:, 1:] |= ordered[:, 1:] != ordered[:, :-1]
+    ranks = np.empty(fresh.shape, dtype=np.int64)
+    np.put_along_axis(ranks, order, np.cumsum(fresh, axis=-1), axis=-1)
+    return _back(ranks, keys[0], axis)
+
+
+def comparisons(comparator: Computation) -> list[Instruction]:
+    """The comparisons of a comparator that takes the next one where those before find equal: `a < b | (a == b & (c < d | ..))`. Empty for any other."""
+    found: list[Instruction] = []
+    root = comparator.root
+    while root.opcode in ("or", "select"):
+        if root.opcode == "select":
+            if not _is_tie(root):
+                return []
+            found.append(root.operands[2])
+            root = root.operands[1]
+            continue
+        ways = [_next(x, y) for x, y in (tuple(root.operands), tuple(root.operands[::-1]))]
+        way = next((w for w in ways if w is not None), None)
+        if way is None:
+            return []
+        found.append(way[0])
+        root = way[1]
+    return [*found, root] if root.opcode == "compare" else []
+
+
+def _is_tie(choice: Instruction) -> bool:
+    """Whether a select is `(a < b) == (b < a) ? .. : a < b`: what comes next counts where neither comes first (jax.lax.top_k and approx_max_k)."""
+    tie, _, first = choice.operands
+    if (
+        tie.opcode != "compare"
+        or tie.word("direction") != "EQ"
+        or first.opcode != "compare"
+        or first not in tie.operands
+    ):
+        return False
+    left, right = tie.operands
+    other = right if left is first else left
+    return (
+        other.opcode == "compare"
+        and all(first.word(name) == other.word(name) for name in ("direction", "type"))
+        and first.word("direction") in ("LT", "GT")
+        and tuple(other.operands) == tuple(first.operands)[::-1]
+    )
+
+
+def _next(first: Instruction, rest: Instruction) -> tuple[Instruction, Instruction] | None:
+    """(comparison, what counts where its two sides are equal) of `first | rest`."""
+    if first.opcode != "compare" or rest.opcode != "and":
+        return None
+    for equal, after in (tuple(rest.operands), tuple(rest.operands[::-1])):
+        same = (
+            equal.opcode == "compare" and equal.word("direction") == "EQ" and equal.word("type") == first.word("type")
+        )
+        if same and set(equal.operands) == set(first.operands):
+            return first, after
+    return None
+
+
+def _one_key(evaluator: Evaluator, root: Instruction, values: list[Array]) -> Array | None:
+    """What to sort by for one comparison `f(x) < f(y)` or `f(x) > f(y)` with elementwise f, else None."""
+    if root.word("direction") not in ("LT", "GT"):
+        return None
+    descending = root.word("direction") == "GT"
+    left, right = root.operands
+    side = mirrored(left, right)
+    if side is None:
+        return None
+    if side:
+        descending = not descending
+    value, element_type = _computed(evaluator, left, values), left.shape.type
+    if element_type.is_complex:
+        return None
+    if element_type.is_float and root.word("type") != "TOTALORDER":
+        value = value.astype(np.float64)
+        if np.isnan(value).any():
+            return None
+        return -value if descending else value + 0.0
+    key = total_order_key(value, element_type)
+    return ~key if descending else key
+
+
+def mirrored(left: Instruction, right: Instruction, *, bitcasts: bool = False) -> int | None:
+    """0 where both are the same elementwise function, the left one of first elements (parameters 0, 2, ..), the right one of second ones; 1 the other
+    way round; None for anything else. `bitcasts` of scalars count as elementwise where the caller can compute them so."""
+    side: int | None = None
+    seen: set[tuple[Instruction, Instruction]] = set()
+    todo = [(left, right)]
+    while todo:
+        pair = todo.pop()
+        if pair in seen:
+            continue
+        seen.add(pair)
+        a, b = pair
+        if a.parameter_number is not None and b.parameter_number is not None:
+            first = a.parameter_number % 2
+            if a.parameter_number ^ b.parameter_number != 1 or side not in (None, first):
+                return None
+            side = first
+            continue
+        spec = find(a.opcode)
+        same = a.opcode == b.opcode and a.shape.same_values(b.shape) and len(a.operands) == len(b.operands)
+        if not same or a.parameter_number is not None or spec is None or a.shape.rank or not a.shape.is_array:
+            return None
+        if a.opcode == "constant":
+            if a.literal is None or a.literal != b.literal:
+                return None
+            continue
+        of_bits = bitcasts and a.opcode == "bitcast" and a.shape.type.bits == a.operands[0].shape.type.bits
+        if (spec.kind is not OpKind.ELEMENTWISE and not of_bits) or dict(_meaningful(a)) != dict(_meaningful(b)):
+            return None
+        todo.extend(zip(a.operands, b.operands, strict=True))
+    return side
+
+
+def _meaningful(instruction: Instruction) -> list[tuple[str, str]]:
+    return [(name, value.text) for name, value in instruction.attributes.items() if name not in SHARED_ATTRIBUTES]
+
+
+def _computed(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """The value of an elementwise function for all elements at once."""
+    needed = {instruction}
+    todo = [instruction]
+    while todo:
+        for operand in todo.pop().operands:
+            if operand not in needed:
+                needed.add(operand)
+                todo.append(operand)
+    made: dict[Instruction, Array] = {}
+    for i in instruction.computation.instructions:
+        if i not in needed:
+            continue
+        if i.parameter_number is not None:
+            made[i] = np.asarray(values[i.parameter_number // 2])
+            continue
+        evaluate = spec_of(i).evaluate
+        assert evaluate is not None
+        made[i] = evaluate(evaluator, i, [made[o] for o in i.operands])
+    return np.broadcast_to(made[instruction], np.shape(values[0]))
+
+
+def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Stable, also where HLO leaves the order of equal elements open."""
+    comparator = instruction.called_by("to_apply")
+    axis = sorted_dimension(instruction)
+    arrays = [np.asarray(v) for v in values]
+    if not arrays[0].size:
+        return tuple(arrays) if instruction.shape.is_tuple else arrays[0]
+    key = _key(evaluator, comparator, values, axis)
+    if key is not None:
+        order = np.argsort(key, axis=axis, kind="stable")
+    else:
+        order = _back(_merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays]), arrays[0], axis)
+    made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
+    return tuple(made) if instruction.shape.is_tuple else made[0]
+
+
+def _rows(array: Array, axis: int) -> Array:
+    return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
+
+
+def _back(rows: Array, like: Array, axis: int) -> Array:
+    return np.moveaxis(rows.reshape(np.moveaxis(like, axis, -1).shape), -1, axis)
+
+
+def _merge_sort(evaluator: Evaluator, comparator: Computation, lines: list[Array]) -> Array:
+    """The stable order of every row under any strict weak order.
+
+    Runs of doubling length are merged all at once: an element's place is its own rank plus its rank in the neighbouring run, found by a
+    binary search that compares all elements of all rows in one call.
+    """
+    rows, count = lines[0].shape
+    order = np.broadcast_to(np.arange(count), (rows, count)).copy()
+    place = np.broadcast_to(np.arange(count), (rows, count))
+    at = np.arange(count)
+    width = 1
+    while width < count:
+        start = at // (2 * width) * (2 * width)
+        in_left = at - start < width
+        other = np.where(in_left, np.minimum(start + width, count), start)
+        end = np.where(in_left, np.minimum(start + 2 * width, count), np.minimum(start + width, count))
+        low = np.broadcast_to(other, (rows, count)).copy()
+        high = np.broadcast_to(end, (rows, count)).copy()
+        for _ in range(width.bit_length()):
+            open_ = low < high
+            middle = (low + high) // 2
+            probe = np.take_along_axis(order, np.minimum(middle, count - 1), axis=1)
+            mine = [np.take_along_axis(line, order, axis=1) for line in lines]
+            theirs = [np.take_along_axis(line, probe, axis=1) for line in lines]
+            before = _less(evaluator, comparator, theirs, mine)
+            not_after = ~_less(evaluator, comparator, mine, theirs)
+            goes_first = np.where(in_left, before, not_after)  # equal elements keep the left run first
+            low = np.where(open_ & goes_first, middle + 1, low)
+            high = np.where(open_ & ~goes_first, middle, high)
+        run_start = np.where(in_left, start, np.minimum(start + width, count))
+        target = start + (place - run_start) + (low - other)
+        # a comparator that is no order may give places twice; this stays a permutation
+        order = np.take_along_axis(order, np.argsort(target, axis=1, kind="stable"), axis=1)
+        width *= 2
+    return order
+
+
+def _less(evaluator: Evaluator, comparator: Computation, left: list[Array], right: list[Array]) -> Array:
+    arguments = [a for pair in zip(left, right, strict=True) for a in pair]
+    return np.asarray(evaluator.map_elements(comparator, arguments)[0])
+
+
+def topk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """In XLA's total order, so NaN is the largest; equal values keep the lower index first."""
+    value = np.asarray(values[0])
+    key = total_order_key(value, instruction.operands[0].shape.type)
+    order = np.argsort(~key if flag(instruction, "largest", True) else key, axis=-1, kind="stable")
+    order = order[..., : integer(instruction, "k")]
+    return np.take_along_axis(value, order, axis=-1), order.astype(np.int32)
+
+
+def select_and_scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """For each source element the window's selected position is found; then sources are combined in row-major order.
+
+    The combiner's first argument is the current value, as after XLA's SelectAndScatterExpander; XLA's evaluator has them the other way round.
+    """
+    value, source, init = np.asarray(values[0]), np.asarray(values[1]), values[2]
+    select, scatter = instruction.called_by("select"), instruction.called_by("scatter")
+    parts = window(instruction, value.ndim)
+    best = np.zeros(source.shape, dtype=value.dtype)
+    where = np.full(source.shape, -1, dtype=np.int64)
+    flat = value.reshape(-1)
+    for position in itertools.product(*(range(w.size) for w in parts)):
+        linear = np.zeros(source.shape, dtype=np.int64)
+        valid = np.ones(source.shape, dtype=bool)
+        for k, (w, offset) in enumerate(zip(parts, position, strict=True)):
+            index = np.arange(source.shape[k]) * w.stride + offset - w.pad_low
+            index = index.reshape([-1 if d == k else 1 for d in range(value.ndim)])
+            valid &= (index >= 0) & (index < value.shape[k])
+            linear = linear * value.shape[k] + index
+        candidate = flat[np.where(valid, linear, 0)]
+        keep = np.asarray(evaluator.map_elements(select, [best, candidate])[0])
+        take = valid & ((where < 0) | ~keep)
+        best = np.where(take, candidate, best)
+        where = np.where(take, linear, where)
+    made = np.full(value.size, init, dtype=running_types(instruction)[0].dtype)
+    chosen = where.reshape(-1) >= 0
+    given = source.reshape(-1)[chosen].astype(made.dtype)
+    combine_at(evaluator, scatter, [made], where.reshape(-1)[chosen], [given], wide=is_wide(instruction))
+    return made.reshape(value.shape).astype(instruction.shape.type.dtype)

@@ -1,0 +1,165 @@
+"""sort, topk and select-and-scatter.
+
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc (HandleSort, always stable), xla/service/topk_rewriter.cc, xla/hlo/evaluator (HandleSelectAndScatter).
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_opt.ir import IndexMap, Instruction, Shape
+from hlo_opt.ir.element_type import PRED, S32
+from hlo_opt.ir.index_map import Expression, dimensions, variable
+from hlo_opt.ops import omitted
+from hlo_opt.ops.elementwise.declare import check_kind
+from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.ordering.select_and_scatter import lower_select_and_scatter
+from hlo_opt.ops.shapes import (
+    applied,
+    bit_exact,
+    called_flops,
+    check_parameters,
+    distinct,
+    integer,
+    need,
+    operand,
+    result,
+    results,
+    rounded,
+    window,
+    windowed,
+)
+from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+
+
+def sorted_dimension(instruction: Instruction) -> int:
+    """The dimension that a sort orders."""
+    return instruction.ints("dimensions")[0] if instruction.ints("dimensions") else 0
+
+
+def infer_sort(instruction: Instruction) -> Shape:
+    shapes = [operand(instruction, k) for k in range(len(instruction.operands))]
+    first = shapes[0]
+    for k, shape in enumerate(shapes):
+        need(shape.dimensions == first.dimensions, f"operand {k} is {shape}, operand 0 {first}: sizes must be the same")
+    need(len(distinct(instruction.ints("dimensions"), first.rank, "dimensions")) == 1, "sort names one dimension")
+    comparator = applied(instruction)
+    check_parameters(comparator, [Shape(s.type) for s in shapes for _ in range(2)], "comparator")
+    need(comparator.root.shape.same_values(Shape(PRED)), f"comparator {comparator.name} must return pred[]")
+    return results(instruction, [(s.type, s.dimensions) for s in shapes])
+
+
+def _whole_line(instruction: Instruction, number: int, along: int) -> IndexMap:
+    """Every element along one dimension is read."""
+    sizes = instruction.operands[number].shape.dimensions
+    found: list[Expression] = list(dimensions(sizes))
+    found[along] = variable("s0", sizes[along])
+    return IndexMap(tuple(found), (sizes[along],))
+
+
+def index_sort(instruction: Instruction, number: int) -> IndexMap:
+    return _whole_line(instruction, number, sorted_dimension(instruction))
+
+
+_RANKED = ("pred", "signed", "unsigned", "float")
+
+
+def infer_topk(instruction: Instruction) -> Shape:
+    shape = operand(instruction, 0)
+    check_kind("topk", shape.type, _RANKED)
+    count = integer(instruction, "k")
+    need(
+        shape.rank >= 1 and 0 <= count <= shape.dimensions[-1], f"k={count} is more than the last dimension of {shape}"
+    )
+    kept = (*shape.dimensions[:-1], count)
+    return results(instruction, [(shape.type, kept), (S32, kept)])
+
+
+def index_topk(instruction: Instruction, number: int) -> IndexMap:
+    return _whole_line(instruction, number, instruction.operands[0].shape.rank - 1)
+
+
+def infer_select_and_scatter(instruction: Instruction) -> Shape:
+    shape, source, init = (operand(instruction, k) for k in range(3))
+    need(init.rank == 0, f"the init value is no scalar but {init}")
+    parts = window(instruction, shape.rank)
+    need(all(w.lhs_dilate == 1 and w.rhs_dilate == 1 for w in parts), "select-and-scatter takes no dilation")
+    expected = tuple(windowed(size, w) for size, w in zip(shape.dimensions, parts, strict=True))
+    need(source.dimensions == expected, f"the source is {source}, the window gives {list(expected)}")
+    scalar = Shape(shape.type)
+    check_parameters(applied(instruction, "select"), [scalar, scalar], "select")
+    check_parameters(applied(instruction, "scatter"), [Shape(source.type), scalar], "scatter")
+    return result(instruction, shape.type, shape.dimensions)
+
+
+def index_select_and_scatter(instruction: Instruction, number: int) -> IndexMap | None:
+    return IndexMap(()) if number == 2 else None
+
+
+def flops_sort(instruction: Instruction) -> float:
+    """n log2 n comparisons along the sorted dimension (xla/service/hlo_cost_analysis.cc, HandleSort)."""
+    count = instruction.operands[0].shape.element_count
+    return count * max(math.ceil(math.log2(count)), 1) if count > 1 else 0.0
+
+
+def flops_select_and_scatter(instruction: Instruction) -> float:
+    """xla/service/hlo_cost_analysis.cc, HandleSelectAndScatter."""
+    parts = window(instruction, instruction.operands[0].shape.rank)
+    select, scatter = applied(instruction, "select"), applied(instruction, "scatter")
+    per_source = (math.prod(w.size for w in parts) - 1) * called_flops(select) + called_flops(scatter)
+    return instruction.operands[1].shape.element_count * per_source
+
+
+register(
+    OpSpec(
+        "sort",
+        OpKind.REDUCTION,
+        Arity(1, None),
+        {"dimensions": True, "to_apply": True, "is_stable": False},
+        infer=infer_sort,
+        evaluate=lazy("ordering.meaning", "sort"),
+        index=index_sort,
+        flops=flops_sort,
+        tolerance=bit_exact,
+        is_library=True,
+        own_kernel=True,
+        is_slow=True,
+        omitted=omitted.as_operand(every=True),
+        scratch=lazy("scratch", "sort"),
+    )
+)
+register(
+    OpSpec(
+        "topk",
+        OpKind.REDUCTION,
+        Arity(1, 1),
+        {"k": True, "largest": False},
+        _RANKED,
+        infer=infer_topk,
+        evaluate=lazy("ordering.meaning", "topk"),
+        index=index_topk,
+        flops=flops_sort,
+        tolerance=bit_exact,
+        is_library=True,
+        own_kernel=True,
+        scratch=lazy("scratch", "sort"),
+    )
+)
+register(
+    OpSpec(
+        "select-and-scatter",
+        OpKind.REDUCTION,
+        Arity(3, 3),
+        {"select": True, "scatter": True, "window": False},
+        infer=infer_select_and_scatter,
+        evaluate=lazy("ordering.meaning", "select_and_scatter"),
+        index=index_select_and_scatter,
+        cuda=lower_select_and_scatter,
+        flops=flops_select_and_scatter,
+        tolerance=rounded(64),
+        is_library=True,
+        own_kernel=True,
+        omitted=omitted.as_operand(),
+        scratch=lazy("scratch", "scatter"),
+    )
+)

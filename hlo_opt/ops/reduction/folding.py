@@ -1,0 +1,152 @@
+"""Folds over NumPy arrays, shared by reduce, reduce-window, scatter and select-and-scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import Computation, ElementType
+from hlo_opt.ops.numeric import larger, smaller
+from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.spec import Evaluator
+
+Array = Any
+
+_FUNCTIONS = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+_PREDICATES = {"add": np.logical_or, "multiply": np.logical_and, "maximum": np.logical_or, "minimum": np.logical_and}
+
+
+def combine(ufunc: np.ufunc, left: Array, right: Array) -> Array:
+    """The function applied, with 0 greater than -0."""
+    if ufunc is np.maximum:
+        return larger(np, left, right)
+    return smaller(np, left, right) if ufunc is np.minimum else ufunc(left, right)
+
+
+def fold_axes(ufunc: np.ufunc, source: Array, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """`ufunc.reduce`, with 0 greater than -0."""
+    made: Array = np.asarray(ufunc.reduce(source, axis=axes, dtype=dtype))
+    if ufunc not in (np.maximum, np.minimum) or made.dtype.kind != "f" or made.all():
+        return made
+    wanted = ufunc is np.minimum
+    there = np.any((source == 0) & (np.signbit(source) == wanted), axis=axes)
+    zero = np.where(there == wanted, dtype.type(-0.0), dtype.type(0.0))
+    return np.where(made == 0, zero, made)
+
+
+def identity_of(ufunc: np.ufunc, dtype: np.dtype[Any]) -> Any:
+    """The value that the function, one of those of `ufunc_of`, leaves every other one with."""
+    if ufunc in (np.maximum, np.minimum):
+        sign = -1 if ufunc is np.maximum else 1
+        if dtype.kind == "f":
+            return dtype.type(sign * np.inf)
+        return np.iinfo(dtype).min if sign < 0 else np.iinfo(dtype).max
+    if ufunc is np.bitwise_and:
+        return np.invert(np.zeros((), dtype))
+    return dtype.type(ufunc in (np.multiply, np.logical_and))
+
+
+SEQUENTIAL = 32768
+"""Longer folds with a reducer of the module's own combine neighbours pairwise: XLA takes every reducer to be associative."""
+
+
+def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | None:
+    """The NumPy function of a reducer that is a plain operation on this type; None for any other reducer."""
+    name = monoid(computation)
+    if name is None or (element_type.is_complex and name not in ("add", "multiply")):
+        return None
+    if element_type.kind == "pred":
+        return _PREDICATES.get(name, _FUNCTIONS[name])
+    return _FUNCTIONS[name]
+
+
+def wide_dtype(element_type: ElementType, name: str | None) -> np.dtype[Any]:
+    """The type to accumulate in: sums and products in f64, further than `hlo_opt.ops.reduction.accumulation` asks; other folds of narrow floats in f32 (exact), narrow integers in 64 bits
+    (they wrap at the end)."""
+    if element_type.is_float:
+        return np.dtype(np.float64 if element_type.bits == 64 or name in ("add", "multiply") else np.float32)
+    if element_type.is_complex and name in ("add", "multiply"):
+        return np.dtype(np.complex128)
+    if element_type.is_integer and element_type.bits < 8:
+        return np.dtype(np.int64 if element_type.kind == "signed" else np.uint64)
+    return element_type.dtype
+
+
+def fold(
+    evaluator: Evaluator, computation: Computation, accumulators: list[Array], values: list[Array], *, wide: bool
+) -> list[Array]:
+    """Fold axis 0 of the values, in order, into accumulators of the remaining shape. `wide` as for `Evaluator.map_elements`."""
+
+    def combined(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        return evaluator.map_elements(computation, [*left, *right], wide=wide)
+
+    count = values[0].shape[0]
+    while count > SEQUENTIAL:
+        even = count // 2 * 2
+        paired = combined([v[0:even:2] for v in values], [v[1:even:2] for v in values])
+        values = [
+            np.concatenate([made, old[even:]]) if even < count else made
+            for made, old in zip(paired, values, strict=True)
+        ]
+        count = values[0].shape[0]
+    for position in range(count):
+        accumulators = combined(accumulators, [v[position] for v in values])
+    return accumulators
+
+
+def combine_at(
+    evaluator: Evaluator,
+    computation: Computation,
+    targets: list[Array],
+    positions: Array,
+    values: list[Array],
+    *,
+    wide: bool,
+) -> None:
+    """targets[k][p] = f(targets.., values..) for every position p in turn; the targets are flat arrays and change in place.
+
+    Positions that repeat are taken one after another, in order; distinct ones all at once. `wide` as for `Evaluator.map_elements`.
+    """
+    if not positions.size:
+        return
+    rounds = _occurrence(positions)
+    order = stable_order(rounds)
+    ends = np.cumsum(np.bincount(rounds))
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        chosen = order[start:end]
+        where = positions[chosen]
+        current, given = [t[where] for t in targets], [v[chosen] for v in values]
+        made = evaluator.map_elements(computation, [*current, *given], wide=wide)
+        for target, new in zip(targets, made, strict=True):
+            target[where] = new
+
+
+def _occurrence(positions: Array) -> Array:
+    """How many equal positions come before each one."""
+    order = stable_order(positions)
+    ranked = positions[order]
+    fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]])
+    starts = np.maximum.accumulate(np.where(fresh, np.arange(len(ranked)), 0))
+    counts = np.empty(len(ranked), dtype=np.int64)
+    counts[order] = np.arange(len(ranked)) - starts
+    return counts
+
+
+def stable_order(values: Array) -> Array:
+    """`argsort(kind="stable")` of a vector of integers that are not negative, 16 bits at a time, which NumPy does by radix."""
+    order = np.argsort(values.astype(np.uint16), kind="stable")
+    most, shift = int(values.max(initial=0)), 16
+    while most >> shift:
+        order = order[np.argsort((values[order] >> shift).astype(np.uint16), kind="stable")]
+        shift += 16
+    return order

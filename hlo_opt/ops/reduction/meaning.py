@@ -1,0 +1,168 @@
+"""The NumPy meaning of reduce, reduce-window and scan."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import Computation, ElementType, Instruction
+from hlo_opt.ir.attribute import WindowDimension
+from hlo_opt.ops.reduction.accumulation import is_wide, running_type, running_types
+from hlo_opt.ops.reduction.folding import combine, fold, fold_axes, identity_of, ufunc_of, wide_dtype
+from hlo_opt.ops.reduction.long_windows import fold_long, is_long
+from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.table import is_reversed, reduced
+from hlo_opt.ops.shapes import integer, window
+from hlo_opt.ops.spec import Evaluator
+
+Array = Any
+
+
+def _packed(instruction: Instruction, values: list[Array]) -> Array:
+    return tuple(values) if instruction.shape.is_tuple else values[0]
+
+
+def _narrowed(value: Array, element_type: ElementType) -> Array:
+    return value if value.dtype == element_type.dtype else value.astype(element_type.dtype)
+
+
+def _widened(instruction: Instruction, inputs: Sequence[Array]) -> list[Array]:
+    """What a wide fold takes, as its reducer takes it."""
+    types = [running_type(o.shape.type) for o in instruction.operands[: len(inputs)]]
+    return [i.astype(t.dtype, copy=False) for i, t in zip(inputs, types, strict=True)]
+
+
+def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Plain reducers by NumPy; others one reduced element after another, all results at once.
+
+    HLO leaves open how often the init value goes in, as it takes it to be an identity of the reducer; here it goes in once per result.
+    """
+    half = len(values) // 2
+    inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
+    reducer = instruction.called_by("to_apply")
+    leaf = next(instruction.shape.leaves())
+    ufunc = ufunc_of(reducer, leaf.type)
+    axes = reduced(instruction)
+    if ufunc is not None:
+        dtype = wide_dtype(leaf.type, monoid(reducer))
+        init = np.asarray(inits[0]).astype(dtype)
+        if not inputs[0].size:
+            return _packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
+        widens_itself = ufunc is np.add and dtype.kind == "f"
+        source = inputs[0] if inputs[0].dtype == dtype or widens_itself else inputs[0].astype(dtype)
+        total = fold_axes(ufunc, source, axes, dtype) if axes else source
+        return _packed(instruction, [_narrowed(np.asarray(combine(ufunc, init, total)), leaf.type)])
+    kept = [d for d in range(inputs[0].ndim) if d not in axes]
+    wide = is_wide(instruction)
+    moved = []
+    for value in _widened(instruction, inputs) if wide else inputs:
+        front = value.transpose([*axes, *kept])
+        moved.append(front.reshape(int(np.prod(front.shape[: len(axes)])), *front.shape[len(axes) :]))
+    starts = [
+        np.broadcast_to(np.asarray(init).astype(t.dtype), moved[0].shape[1:])
+        for init, t in zip(inits, running_types(instruction), strict=True)
+    ]
+    made = fold(evaluator, reducer, starts, moved, wide=wide)
+    return _packed(instruction, [_narrowed(m, o.type) for m, o in zip(made, instruction.shape.leaves(), strict=True)])
+
+
+def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Array]:
+    """Which results read the operand at this window position, and where: (result indices, operand indices)."""
+    results = np.arange(out)
+    dilated = results * w.stride + at * w.rhs_dilate - w.pad_low
+    valid = (dilated >= 0) & (dilated <= (size - 1) * w.lhs_dilate) & (dilated % w.lhs_dilate == 0)
+    return results[valid], dilated[valid] // w.lhs_dilate
+
+
+def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Folds window positions in row-major order; each position is one operation on all results that it reaches. Long windows: `long_windows`."""
+    half = len(values) // 2
+    inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
+    reducer = instruction.called_by("to_apply")
+    leaves = list(instruction.shape.leaves())
+    ufunc = ufunc_of(reducer, leaves[0].type)
+    types, wide = [t.dtype for t in running_types(instruction)], is_wide(instruction)
+    if ufunc is not None:
+        types = [wide_dtype(leaves[0].type, monoid(reducer))]
+        inputs = [inputs[0].astype(types[0])]
+    elif wide:
+        inputs = _widened(instruction, inputs)
+    made = [
+        np.full(leaf.dimensions, np.asarray(init).astype(t), dtype=t)
+        for leaf, init, t in zip(leaves, inits, types, strict=True)
+    ]
+    parts = window(instruction, inputs[0].ndim)
+    if is_long(parts):
+        if ufunc is None:  # an init value is an identity of its reducer
+            identities = [np.asarray(init).astype(t) for init, t in zip(inits, types, strict=True)]
+        else:
+            identities = [identity_of(ufunc, types[0])]
+
+        def both(left: list[Array], right: list[Array]) -> list[Array]:
+            return (
+                evaluator.map_elements(reducer, [*left, *right], wide=wide)
+                if ufunc is None
+                else [combine(ufunc, left[0], right[0])]
+            )
+
+        made = both(made, fold_long(inputs, identities, parts, both, ufunc))
+    else:
+        made = _fold_windows(evaluator, reducer, made, inputs, parts, ufunc, wide)
+    return _packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
+
+
+def _fold_windows(
+    evaluator: Evaluator,
+    reducer: Computation,
+    made: list[Array],
+    inputs: list[Array],
+    parts: Sequence[WindowDimension],
+    ufunc: np.ufunc | None,
+    wide: bool,
+) -> list[Array]:
+    """The accumulators, which change in place, after all positions of the windows."""
+    reach = [
+        [_reach(w, at, size, out) for at in range(w.size)]
+        for w, size, out in zip(parts, inputs[0].shape, made[0].shape, strict=True)
+    ]
+    for position in itertools.product(*(range(w.size) for w in parts)):
+        found = [reach[k][at] for k, at in enumerate(position)]
+        if any(not len(to) for to, _ in found):
+            continue
+        to = tuple(_as_slice(r) for r, _ in found)
+        source = tuple(_as_slice(s) for _, s in found)
+        if ufunc is not None:
+            made[0][to] = combine(ufunc, made[0][to], inputs[0][source])
+            continue
+        new = evaluator.map_elements(reducer, [*(m[to] for m in made), *(i[source] for i in inputs)], wide=wide)
+        for target, value in zip(made, new, strict=True):
+            target[to] = value
+    return made
+
+
+def _as_slice(indices: Array) -> slice:
+    """Evenly spaced indices as a slice; a window position always gives such."""
+    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+    return slice(int(indices[0]), int(indices[-1]) + 1, step)
+
+
+def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """Runs the body along one dimension: (slices of the inputs.., carries..) -> (slices of the outputs.., carries..)."""
+    carries = integer(instruction, "num_carries")
+    inputs, state = values[: len(values) - carries], list(values[len(values) - carries :])
+    body = instruction.called_by("to_apply")
+    axis = instruction.ints("dimensions")[0]
+    leaves = list(instruction.shape.leaves())
+    outputs = [np.empty(leaf.dimensions, leaf.type.dtype) for leaf in leaves[: len(leaves) - carries]]
+    length = (inputs[0].shape if inputs else outputs[0].shape)[axis]
+    for step in range(length):
+        at = length - 1 - step if is_reversed(instruction) else step
+        made = evaluator.call(body, [*(np.take(i, at, axis=axis) for i in inputs), *state])
+        made = made if isinstance(made, tuple) else (made,)
+        for output, value in zip(outputs, made, strict=False):
+            output[(slice(None),) * axis + (at,)] = value
+        state = list(made[len(outputs) :])
+    return _packed(instruction, [*outputs, *state])
