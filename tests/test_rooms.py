@@ -68,7 +68,7 @@ SUB_ROOMS = {
         "collective",
         "custom_calls",
     ),
-    "analysis": ("targets", "properties", "graph", "memory", "columns", "own_launch", "xla", "summary"),
+    "analysis": ("targets", "properties", "graph", "memory", "xla"),
     "runtime": (
         "memory",
         "reference",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.analysis.columns import WARP
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import block_of, named, thread_of
 from hlo_opt.codegen.matmul import inside, write
@@ -16,6 +15,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, cell, code
 from hlo_opt.ops.contraction.table import sum_type, summed
+from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.matrix_vector import Strips
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.products import BLOCK

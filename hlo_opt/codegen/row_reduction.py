@@ -24,9 +24,10 @@ from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
+from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.row_reduction import WARP, Rows
+from hlo_opt.plans.row_reduction import Rows
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int, targets: Targets) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from hlo_opt.analysis.columns import WARP
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
@@ -17,6 +16,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
 from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.sort import Lines, operands_of

@@ -17,10 +17,10 @@ from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scala
 from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
-from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import Check, Edge, can_be_planned
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
+from hlo_opt.plans.sketch import Sketch
 
 HEAVY_WINDOW = 10
 
@@ -229,7 +229,7 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
         return False
     merged = edge.merged
     wanted = edge.above.reductions + edge.below.reductions
-    return isinstance(merged, Outlook) and merged.row_reductions >= wanted
+    return isinstance(merged, Sketch) and merged.row_reductions >= wanted
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
@@ -238,7 +238,7 @@ def keeps_row_reduction(edge: Edge) -> Reason | None:
         return None
     before = edge.state.row_reductions(edge.consumer)
     merged = edge.merged if before else None
-    if not isinstance(merged, Outlook) or merged.row_reductions >= before:
+    if not isinstance(merged, Sketch) or merged.row_reductions >= before:
         return None
     return Reason.of("FUS407", consumer=edge.consumer_name, producer=edge.producer_name, kind=merged.kind)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters
-from hlo_opt.analysis.graph.structure import shared_operands
+from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters, side_by_side
 from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.memory.transposes import moves_data, tiled_transpose
@@ -20,7 +19,6 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.join import is_read_by_element
-from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import (
     MAX_CODE_SIZE,
     MAX_OPERANDS_AND_OUTPUTS,
@@ -36,9 +34,9 @@ from hlo_opt.fusion.legality import (
     side_effects,
 )
 from hlo_opt.fusion.state import FusionState
-from hlo_opt.fusion.trial import as_fusion
 from hlo_opt.ir import Instruction, Shape, SliceDimension
 from hlo_opt.plans.limits import DEEPEST
+from hlo_opt.plans.sketch import Sketch, as_fusion
 
 SMALL_PARENT = 1024
 """Bytes of a value that siblings may read in different places: it stays in a cache."""
@@ -69,8 +67,7 @@ class Kept(Edge):
 
     def structure(self) -> int:
         """The same number for kernels that differ in names only."""
-        state = self.state
-        return state.known.structures.number(("kept", state.structure_of_both(self.producer, self.consumer)))
+        return self.state.structure_kept(self.producer, self.consumer)
 
     def cluster(self) -> Cluster:
         state = self.state
@@ -87,27 +84,11 @@ class Beside(Edge):
 
     def structure(self) -> int:
         """The same number for kernels that differ in names only."""
-        state, one, other = self.state, self.producer, self.consumer
-        shared = shared_operands(one.operands, other.operands)
-        return state.known.structures.number(("beside", state.structure(one), state.structure(other), shared))
+        return self.state.structure_beside(self.producer, self.consumer)
 
     def cluster(self) -> Cluster:
         """Both side by side, over common inputs."""
-        nodes: list[Node] = []
-        inputs: dict[Instruction, Node] = {}
-        roots: list[Node] = []
-        for part in (self.state.cluster(self.producer), self.state.cluster(self.consumer)):
-            copies: dict[Node, Node] = {}
-            for node in part.nodes:
-                known = inputs.get(node.instruction) if node.is_input else None
-                if known is None:
-                    known = Node(node.instruction, tuple(copies[o] for o in node.operands), is_input=node.is_input)
-                    nodes.append(known)
-                    if node.is_input:
-                        inputs[node.instruction] = known
-                copies[node] = known
-            roots.extend(copies[r] for r in part.roots)
-        return Cluster(nodes, roots)
+        return side_by_side(self.state.cluster(self.producer), self.state.cluster(self.consumer))
 
 
 Pair = Kept | Beside
@@ -142,9 +123,9 @@ def without_plan(pair: Pair) -> Reason | None:
     return found if isinstance(found, Reason) else None
 
 
-def _plan(pair: Pair) -> Outlook | Reason:
+def _plan(pair: Pair) -> Sketch | Reason:
     if pair._merged is None:
-        pair._merged = pair.state.outlook(pair.structure(), pair.cluster)
+        pair._merged = pair.state.sketch(pair.structure(), pair.cluster)
     return pair._merged
 
 
@@ -155,7 +136,7 @@ def keeps_row_reductions(pair: Pair) -> Reason | None:
         return None
     wanted = state.row_reductions(pair.producer) + state.row_reductions(pair.consumer)
     found = _plan(pair) if wanted else None
-    if not isinstance(found, Outlook) or found.row_reductions >= wanted:
+    if not isinstance(found, Sketch) or found.row_reductions >= wanted:
         return None
     return Reason.of("FUS407", consumer=pair.consumer_name, producer=pair.producer_name, kind=found.kind)
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeVar
 from hlo_opt.analysis.properties import is_boundary_fusion, is_generic_triton
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import PassContext
-from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import Edge, control_dependencies, has_plan, illegal, nests_deep
 from hlo_opt.fusion.outline import (
     absorb,
@@ -22,6 +21,7 @@ from hlo_opt.fusion.outline import (
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
+from hlo_opt.plans.sketch import Sketch
 
 Checked = TypeVar("Checked", bound=Edge)
 
@@ -167,7 +167,7 @@ class Engine:
         """
         remove_uncalled_of(self.module, self.orphans)
         self.orphans.clear()
-        kept: dict[Computation, dict[Instruction, Outlook]] = {}
+        kept: dict[Computation, dict[Instruction, Sketch]] = {}
         again = False
         for fusion in self.made:
             if fusion.parent is None:

@@ -11,23 +11,7 @@ from dataclasses import dataclass, field
 from hlo_opt.analysis.graph.structure import Structures
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.fusion.decision import CostEstimate
-from hlo_opt.plans import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What rules ask about the plan of a kernel that is not made yet.
-
-    kind            the kinds of its segments, joined
-    row_reductions  how many reductions the threads of a block share
-    """
-
-    kind: str
-    row_reductions: int
-
-    @classmethod
-    def of(cls, plan: Plan) -> Outlook:
-        return cls(plan.kind, plan.row_reductions)
+from hlo_opt.plans.sketch import Sketch
 
 
 @dataclass(eq=False)
@@ -37,7 +21,7 @@ class Known:
     plans      of candidates, by all that a kernel holds, in its order
     made       of fusions that were made, by what they hold
     traits     what the members of a fusion add up to
-    outlooks   the same by structure
+    sketches   the same by structure
     alone      estimates of kernels, as XLA launches and prices them
     estimates  the same of two kernels as one
     costs      of edges between kernels, as we launch them
@@ -46,10 +30,10 @@ class Known:
     """
 
     structures: Structures = field(default_factory=Structures)
-    plans: dict[bytes, Outlook] = field(default_factory=dict)
-    made: dict[bytes, Outlook] = field(default_factory=dict)
+    plans: dict[bytes, Sketch] = field(default_factory=dict)
+    made: dict[bytes, Sketch] = field(default_factory=dict)
     traits: dict[int, object] = field(default_factory=dict)
-    outlooks: dict[int, Outlook] = field(default_factory=dict)
+    sketches: dict[int, Sketch] = field(default_factory=dict)
     alone: dict[int, KernelEstimate] = field(default_factory=dict)
     estimates: dict[int, KernelEstimate] = field(default_factory=dict)
     costs: dict[Hashable, CostEstimate | None] = field(default_factory=dict)

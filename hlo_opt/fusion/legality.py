@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters
 from hlo_opt.analysis.properties import has_side_effect, is_boundary_fusion
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.ir import Instruction
 from hlo_opt.plans.limits import DEEPEST, LARGEST
+from hlo_opt.plans.sketch import Sketch
 
 MAX_OPERANDS_AND_OUTPUTS = 96
 MAX_REDUCTIONS = 8
@@ -35,7 +35,7 @@ class Edge:
     consumer: Instruction
     state: FusionState
     origins: Origins = field(default_factory=dict)
-    _merged: Outlook | Reason | None = None
+    _merged: Sketch | Reason | None = None
     _above: Traits | None = None
     _below: Traits | None = None
 
@@ -67,11 +67,11 @@ class Edge:
         return len(self.producer.users) > 1 or self.producer.is_root
 
     @property
-    def merged(self) -> Outlook | Reason:
+    def merged(self) -> Sketch | Reason:
         """What the plan of both as one kernel would be."""
         if self._merged is None:
             structure = self.state.structure_of_both(self.producer, self.consumer)
-            self._merged = self.state.outlook(structure, self._cluster)
+            self._merged = self.state.sketch(structure, self._cluster)
         return self._merged
 
     def _cluster(self) -> Cluster:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from hlo_opt.analysis.graph.cluster import cluster_of
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.xla.heroes import emitter_of
-from hlo_opt.fusion.known import Outlook
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
+from hlo_opt.plans.sketch import Sketch
 
 Origins = dict[Instruction, str]
 """Names in the input of instructions that were copied into fusions under other names."""
@@ -214,7 +214,7 @@ def undo(fusion: Instruction) -> list[Instruction]:
     return made
 
 
-def tidy(computation: Computation, fusions: Mapping[Instruction, Outlook]) -> None:
+def tidy(computation: Computation, fusions: Mapping[Instruction, Sketch]) -> None:
     """Order the computation and give the new fusions their kinds and names, as XLA's RenameFusions does: kInput where a reduction, transpose or
     scatter shapes the kernel, else kLoop (ChooseFusionKind in xla/service/gpu/gpu_fusible.cc)."""
     edit.sort(computation)

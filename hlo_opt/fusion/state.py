@@ -19,12 +19,13 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.known import Known, Outlook
-from hlo_opt.fusion.trial import trial_plan
+from hlo_opt.fusion.known import Known
+from hlo_opt.fusion.launches import Launches
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.limits import is_direct
+from hlo_opt.plans.sketch import Sketch, sketch_of
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class FusionState:
         """Of a producer in the kernel of a consumer, where one of both is tiled."""
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
+        self._launches = Launches(self)
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
     def _cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
@@ -85,10 +87,10 @@ class FusionState:
 
     def _priced(self, instruction: Instruction) -> Priced:
         cluster = self.cluster(instruction)
-        return Priced(instruction, self.target, row_local=True, cluster=cluster, known=self._uses)
+        return Priced(instruction, self.target, launcher=self._launches, cluster=cluster, known=self._uses)
 
     def priced_by_xla(self, instruction: Instruction) -> Priced:
-        """As XLA launches and prices it; `priced` knows our row kernels."""
+        """As XLA launches and prices it; `priced` as we do."""
         return self._cached("priced_by_xla", instruction, self._priced_by_xla)
 
     def _priced_by_xla(self, instruction: Instruction) -> Priced:
@@ -211,24 +213,33 @@ class FusionState:
         shared = tuple([places.get(operand, -1) for operand in (producer, *producer.operands)])
         return self.known.structures.number(("both", one, other, shared))
 
-    def outlook(self, structure: int, cluster: Callable[[], Cluster]) -> Outlook | Reason:
+    def structure_kept(self, producer: Instruction, consumer: Instruction) -> int:
+        """As `structure_of_both`, where the producer is a result, too."""
+        return self.known.structures.number(("kept", self.structure_of_both(producer, consumer)))
+
+    def structure_beside(self, one: Instruction, other: Instruction) -> int:
+        """As `structure`, of two that do not read each other as one kernel."""
+        shared = shared_operands(one.operands, other.operands)
+        return self.known.structures.number(("beside", self.structure(one), self.structure(other), shared))
+
+    def sketch(self, structure: int, cluster: Callable[[], Cluster]) -> Sketch | Reason:
         """What the plan of a kernel of a structure would be; `cluster` says what the kernel holds."""
         known = self.known
-        found = known.outlooks.get(structure)
+        found = known.sketches.get(structure)
         if found is not None:
             return found
         held = cluster()
         digest = self._members.of_cluster(held)
         found = known.plans.get(digest)
         if found is None:
-            tried = trial_plan(self.module, held, self.target)
-            if isinstance(tried, Reason):  # it names instructions
-                return tried
-            found = known.plans[digest] = Outlook.of(tried)
-        known.outlooks[structure] = found
+            made = sketch_of(self.module, held, self.target)
+            if isinstance(made, Reason):  # it names instructions
+                return made
+            found = known.plans[digest] = made
+        known.sketches[structure] = found
         return found
 
-    def made(self, fusion: Instruction) -> Outlook | Reason:
+    def made(self, fusion: Instruction) -> Sketch | Reason:
         """The plan of a fusion as it is, or why it has none."""
         body = fusion.called_by("calls")
         digest = self._members.of_body(body)
@@ -238,7 +249,7 @@ class FusionState:
             made = plan(region, self.target, lowered=region.computation is body)
             if isinstance(made, Reason):
                 return made
-            found = self.known.made[digest] = Outlook.of(made)
+            found = self.known.made[digest] = Sketch.of(made)
         return found
 
     def emissions(self, instruction: Instruction) -> Emissions:
@@ -256,7 +267,7 @@ class FusionState:
     def _row_reductions(self, instruction: Instruction) -> int:
         if self.lowering(instruction) is not None:
             return 0
-        found = self.outlook(self.structure(instruction), lambda: self.cluster(instruction))
+        found = self.sketch(self.structure(instruction), lambda: self.cluster(instruction))
         return 0 if isinstance(found, Reason) else found.row_reductions
 
     def started(self, fusion: Instruction, traits: Traits) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Hashable, Sequence
 
 from hlo_opt.analysis.graph.signature import edge_signature, signature
 from hlo_opt.analysis.properties import is_free
-from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.cost import estimate_fusion
 from hlo_opt.analysis.xla.performance import Priced, joint_estimate
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction
 
 HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
@@ -21,16 +21,15 @@ HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-depend
 class MemberCosts:
     """Costs of edges inside fusions. Edges whose instructions have the same signatures cost the same."""
 
-    def __init__(self, target: DeviceTarget) -> None:
-        self._target = target
+    def __init__(self, state: FusionState) -> None:
+        self._state = state
         self._signatures: dict[Instruction, Hashable] = {}
         self._costs: dict[Hashable, CostEstimate | None] = {}
 
     def of(self, producer: Instruction, consumer: Instruction) -> CostEstimate | None:
         key = edge_signature(producer, consumer, self._signature(producer), self._signature(consumer))
         if key not in self._costs:
-            above, below = (Priced(i, self._target, row_local=True) for i in (producer, consumer))
-            self._costs[key] = _cost(above, below)
+            self._costs[key] = _cost(self._state.priced(producer), self._state.priced(consumer))
         return self._costs[key]
 
     def beside(self, first: Instruction, second: Instruction) -> CostEstimate:
@@ -38,9 +37,7 @@ class MemberCosts:
         common = tuple(second.operands.index(o) if o in second.operands else -1 for o in first.operands)
         key = (common, self._signature(first), self._signature(second))
         if key not in self._costs:
-            self._costs[key] = joint_cost(
-                Priced(first, self._target, row_local=True), Priced(second, self._target, row_local=True)
-            )
+            self._costs[key] = joint_cost(self._state.priced(first), self._state.priced(second))
         found = self._costs[key]
         assert found is not None
         return found

@@ -38,7 +38,7 @@ def decisions(
     found: list[FusionDecision] = []
     engine = Engine(module, context)
     seen: set[tuple[str, str]] = set()
-    costs = MemberCosts(context.options.target)
+    costs = MemberCosts(engine.state)
     crossings = Crossings(module)
     for computation in executed_computations(module):
         for instruction in computation.instructions:

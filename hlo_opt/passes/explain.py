@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlo_opt.analysis.summary import ModuleSummary, executions, module_summary
 from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.passes.run import Outcome, collector_paused, run

@@ -8,7 +8,6 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.diag import UsageError, nearest
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
@@ -16,6 +15,7 @@ from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.separate import separate
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes.decisions import decisions
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
@@ -98,7 +98,7 @@ def run(
         outcomes = [
             _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved) for a in alternatives
         ]
-        best, choosing = _best(outcomes)
+        best, choosing = _best(outcomes, known)
         if observer is not None or stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
@@ -107,10 +107,10 @@ def run(
     return best
 
 
-def _best(outcomes: list[Outcome]) -> tuple[Outcome, float]:
+def _best(outcomes: list[Outcome], known: Known) -> tuple[Outcome, float]:
     """The outcome that is estimated to take least time, and the seconds that the others and the comparison took."""
     started = time.perf_counter()
-    prices = [module_summary(o.module, o.target).est_us for o in outcomes]
+    prices = [module_summary(o.module, o.target, known).est_us for o in outcomes]
     best = outcomes[prices.index(min(prices))]
     others = sum(sum(o.seconds.values()) for o in outcomes if o is not best)
     return best, others + time.perf_counter() - started

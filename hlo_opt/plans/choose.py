@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.analysis.columns import SHARED_BYTES, WARP
 from hlo_opt.analysis.memory.geometry import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
@@ -13,8 +12,9 @@ from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.lowering import Elementwise, compute_type
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import scatter
+from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.disjoint import disjoint_outputs
-from hlo_opt.plans.kinds import KINDS, kind_of
+from hlo_opt.plans.kinds import KINDS, Kind, kind_of
 from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
 from hlo_opt.plans.plan import Launch, Part, Plan, Region
 from hlo_opt.plans.products import product_of
@@ -28,7 +28,9 @@ _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", 
 def plan(region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool = False) -> Plan | Reason:
     """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
     for the `lowering_reason` of every instruction already; `long_sorts` that no library has the comparator of a sort."""
-    wholes = (k.whole(region) for k in KINDS if k.whole is not None and (long_sorts or not k.unheard))
+    opcodes = frozenset(i.opcode for i in region.computation.instructions)
+    kinds = [k for k in KINDS if k.may_be_in(opcodes)]
+    wholes = (k.whole(region) for k in kinds if k.whole is not None and (long_sorts or not k.unheard))
     alone = next((part for part in wholes if part is not None), None)
     for instruction in () if lowered else region.computation.instructions:
         reason = lowering_reason(instruction, None if alone is None else alone.hero)
@@ -48,12 +50,12 @@ def plan(region: Region, target: DeviceTarget, *, lowered: bool = False, long_so
         return Reason.of("FUS306", values=values, limit=LARGEST)
     product = product_of(region) if alone is None else None
     if product is not None:
-        products = (k.product(region, product, target) for k in KINDS if k.product is not None)
+        products = (k.product(region, product, target) for k in kinds if k.product is not None)
         alone = next((part for part in products if part is not None), None)
-    return _arrange(region, target) if alone is None else _launch(region, [alone])
+    return _arrange(region, target, kinds) if alone is None else _launch(region, [alone])
 
 
-def _arrange(region: Region, target: DeviceTarget) -> Plan:
+def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
     """Outputs that share work and an index space become a segment; each segment has its own range of the launch's blocks.
 
     A value that two segments need is computed in both: whether that is worth it is for policies to decide. Blocks are as large as the largest that a
@@ -63,7 +65,7 @@ def _arrange(region: Region, target: DeviceTarget) -> Plan:
     room = SHARED_BYTES
     for group in disjoint_outputs(region):
         rest = list(group)
-        for kind in KINDS:
+        for kind in kinds:
             if kind.match is not None and rest:
                 found, rest = kind.match(region, rest, target, room)
                 parts += found

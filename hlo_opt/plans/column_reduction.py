@@ -1,6 +1,6 @@
 """The column-reduction plan: the threads of a block fold neighbouring columns, each column by several threads that meet in shared memory.
 
-Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divided: hlo_opt/analysis/columns.py.
+Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divided: hlo_opt/plans/columns.py.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.columns import SHARED_BYTES, ColumnTile, column_parts, column_tile
 from hlo_opt.analysis.memory.geometry import smallest_bits
 from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
+from hlo_opt.plans.columns import SHARED_BYTES, ColumnTile, column_parts, column_tile
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.row_reduction import may_be_reordered

@@ -53,8 +53,6 @@ class Slices:
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Slices], list[int]]:
     """The outputs of a region that are slices of gathers, and the positions of the other outputs."""
-    if not any(i.opcode == "gather" for i in region.computation.instructions):
-        return [], list(roots)
     groups: dict[int, list[int]] = {}
     for position in roots:
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
@@ -62,7 +60,8 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
     rest: list[int] = []
     for elements, positions in groups.items():
         heroes = heroes_of(region, positions)
-        vector = elements_per_thread(region, positions, elements, target.resident_threads)
+        outputs = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
+        vector = elements_per_thread(outputs, region.inputs, elements, target.resident_threads)
         vector = math.gcd(vector, *(_together(hero) for hero in heroes))
         if heroes and vector > 1:
             found.append(Slices(tuple(heroes), tuple(positions), vector))

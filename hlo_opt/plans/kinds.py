@@ -37,21 +37,29 @@ class Kind:
     """How kernels of a kind are found. Exactly one of the matchers is there, or none where the kind before finds both.
 
     name     of its parts, of its emitter's file (with underscores), and in what is shown to users
+    heroes   the opcodes of which a region holds one where the kind is in it; None: it may be in any
     order    of its segments among those of a launch
     match    finds parts among outputs
     whole    finds the region as one sort or scan, whose operation no other kind computes
     product  finds the region as one product, given what is multiplied
     unheard  only where no library has what the region asks for
     whole_warps  its threads meet by warps, so that blocks must be whole ones
+    moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory
     """
 
     name: str
+    heroes: frozenset[str] | None = None
     order: int = 0
     match: Match | None = None
     whole: Callable[[Region], Part | None] | None = None
     product: Callable[[Region, Space, DeviceTarget], Part | None] | None = None
     unheard: bool = False
     whole_warps: bool = False
+    moves_tiles: bool = False
+
+    def may_be_in(self, opcodes: frozenset[str]) -> bool:
+        """Whether a region that holds such operations may be, or have a part, of this kind."""
+        return self.heroes is None or not self.heroes.isdisjoint(opcodes)
 
 
 def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[Sequence[Part], list[int]]:
@@ -72,24 +80,36 @@ def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int
     return parts, rest
 
 
+_SORTS = frozenset({"sort", "topk"})
+_PRODUCTS = frozenset({"dot"})
+_FOLDS = frozenset({"reduce"})
+
 KINDS: list[Kind] = [
-    Kind("sort", whole=sort.match),
-    Kind("scan", whole=scan.match),
-    Kind("long-sort", whole=long_sort.match, unheard=True),
-    Kind("matrix-vector", product=lambda region, space, target: matrix_vector.match(region, space)),
-    Kind("matmul", product=matmul.match),
-    Kind("scatter", 7, lambda region, roots, target, room: scatter.match(region, roots)),
+    Kind("sort", _SORTS, whole=sort.match),
+    Kind("scan", frozenset({"scan"}), whole=scan.match),
+    Kind("long-sort", _SORTS, whole=long_sort.match, unheard=True),
+    Kind("matrix-vector", _PRODUCTS, product=lambda region, space, target: matrix_vector.match(region, space)),
+    Kind("matmul", _PRODUCTS, product=matmul.match),
+    Kind("scatter", frozenset({"scatter"}), 7, lambda region, roots, target, room: scatter.match(region, roots)),
     Kind(
-        "dynamic-update-slice", 6, lambda region, roots, target, room: dynamic_update_slice.match(region, roots, target)
+        "dynamic-update-slice",
+        frozenset({"dynamic-update-slice"}),
+        6,
+        lambda region, roots, target, room: dynamic_update_slice.match(region, roots, target),
     ),
-    Kind("row-reduction", 0, _folds, whole_warps=True),
-    Kind("column-reduction", 1),
-    Kind("tiled-transpose", 2, tiled_transpose.match),
-    Kind("concatenate", 4, lambda region, roots, target, room: concatenate.match(region, roots, target)),
-    Kind("gather", 5, lambda region, roots, target, room: gather.match(region, roots, target)),
-    Kind("loop", 3, lambda region, roots, target, room: (loop.match(region, roots, target), [])),
+    Kind("row-reduction", _FOLDS, 0, _folds, whole_warps=True),
+    Kind("column-reduction", _FOLDS, 1),
+    Kind("tiled-transpose", frozenset({"transpose", "copy"}), 2, tiled_transpose.match, moves_tiles=True),
+    Kind(
+        "concatenate",
+        frozenset({"concatenate"}),
+        4,
+        lambda region, roots, target, room: concatenate.match(region, roots, target),
+    ),
+    Kind("gather", frozenset({"gather"}), 5, lambda region, roots, target, room: gather.match(region, roots, target)),
+    Kind("loop", order=3, match=lambda region, roots, target, room: (loop.match(region, roots, target), [])),
 ]
-"""In the order in which they are asked."""
+"""In the order in which they are asked. The last takes what no other does."""
 
 
 def kind_of(part: Part) -> Kind:

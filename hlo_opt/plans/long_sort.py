@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from hlo_opt.analysis.columns import MOST_THREADS, WARP
 from hlo_opt.analysis.memory.geometry import round_up
 from hlo_opt.ir import ELEMENT_TYPES, Shape
+from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.sort import Lines, along_of
 

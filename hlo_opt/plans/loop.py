@@ -7,14 +7,14 @@ elements are enough to fill the device, one before that; 128 threads per block.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, delinearize
-from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment
 
 BLOCK = 128
 WIDEST_ACCESS = 16
@@ -40,7 +40,7 @@ class Elements:
     @property
     def block(self) -> int:
         """Threads per block when nothing else asks for more."""
-        return max(1, min(BLOCK, self.threads))
+        return launch(self.threads).block
 
     def segment(self, block: int) -> Segment[Elements]:
         """The segment in a launch of blocks of that size."""
@@ -51,6 +51,12 @@ class Elements:
         return 0
 
 
+def launch(threads: int) -> Launch:
+    """The launch of a kernel that is one such loop."""
+    block = max(1, min(BLOCK, threads))
+    return Launch(-(-threads // block), block)
+
+
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[Elements]:
     """The outputs of a region by their sizes: those of one size share an index space."""
     groups: dict[int, list[int]] = {}
@@ -58,21 +64,21 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[El
         groups.setdefault(next(region.roots[position].shape.leaves()).element_count, []).append(position)
     found = []
     for elements, positions in groups.items():
-        vector = elements_per_thread(region, positions, elements, target.resident_threads)
+        outputs = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
+        vector = elements_per_thread(outputs, region.inputs, elements, target.resident_threads)
         found.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
     return found
 
 
-def elements_per_thread(region: Region, positions: Sequence[int], elements: int, resident: int) -> int:
+def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int) -> int:
     """Consecutive elements per thread, once there are enough for the device: 4, or as many as 16 bytes hold where all that is read and written is narrow. Where elements
     share bytes of an output, no fewer than a byte holds (as xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig): a thread then writes whole bytes."""
-    moved = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
-    moved += [shape for shape in region.inputs if shape.is_array and shape.element_count >= elements]
+    moved = [*outputs, *(shape for shape in inputs if shape.is_array and shape.element_count >= elements)]
     vector = max(4, min(MOST_ELEMENTS, *(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in moved)))
     while vector > 4 and (elements % vector or 4 * elements < vector * resident):
         vector //= 2
     found = math.gcd(elements, vector) if elements >= resident else 1
-    least = max(leaf.type.per_byte for n in positions for leaf in region.roots[n].shape.leaves())
+    least = max(leaf.type.per_byte for leaf in outputs)
     return found if elements % least else math.lcm(found, least)
 
 

@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hlo_opt.analysis.columns import WARP
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.contraction.table import sum_type
+from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.products import BLOCK, Space, parameters_read
 

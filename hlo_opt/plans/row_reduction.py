@@ -9,16 +9,18 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.geometry import round_up
-from hlo_opt.analysis.own_launch import MOST_THREADS, ROW_PER_THREAD, SHORT_ROW_BLOCK, row_parts, short_row_vector
+from hlo_opt.analysis.memory.geometry import bits_of, round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Region, Segment
 
-WARP = 32
+SHORT_ROW_BLOCK = 256
+ROW_PER_THREAD = 16
+"""Elements of a row that one thread folds, before the row gets more threads."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -115,3 +117,15 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     rows, columns = folded.space.kept, folded.space.reduced
     parts = row_parts(rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
     return Rows(rows, columns, folded.levels, folded.roots, parts)
+
+
+def row_parts(rows: int, columns: int, cores: int) -> int:
+    """Blocks that fold a row of that length together: as many as fill the device, if each has enough to do."""
+    return max(1, min(2 * cores // rows, columns // PART))
+
+
+def short_row_vector(reduce: Instruction, columns: int) -> int:
+    """Neighbouring elements that a thread of a short row folds: 8 bytes of the narrowest operand, at most 16 of the widest."""
+    bits = [bits_of(o.shape) for o in reduce.operands]
+    vector = min(columns, max(1, 64 // min(bits)))
+    return min(vector, max(1, 128 // max(bits))) if max(bits) >= 32 else vector

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self, TypeVar
 
-from hlo_opt.analysis.columns import MOST_THREADS, SHARED_BYTES, WARP
 from hlo_opt.analysis.memory.geometry import round_up
 from hlo_opt.ir import Attribute, Computation, ElementType, Instruction, Shape, edit
 from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
+from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, WARP
 from hlo_opt.plans.plan import Region, Segment, above
 
 LONGEST = 4096

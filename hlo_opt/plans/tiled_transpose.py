@@ -12,18 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hlo_opt.analysis.columns import SHARED_BYTES
 from hlo_opt.analysis.memory.transposes import TILE, TiledTranspose, packing, tile_counts, tiled_move
-from hlo_opt.analysis.own_launch import TRANSPOSE_BLOCK
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, linearize, variable
 from hlo_opt.ops.spec import find
+from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Region, Segment, above
 
-BLOCK = TRANSPOSE_BLOCK
+BLOCK = 128
 _MOST_STEPS = 20_000  # of the walk that follows indices from outputs to transposes
 
 

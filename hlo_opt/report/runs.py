@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hlo_opt.analysis.summary import launched
+from hlo_opt.fusion.summary import launched
 from hlo_opt.ir import Module
 from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.report.page import Page, Word, count, counted

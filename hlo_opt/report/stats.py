@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hlo_opt.analysis.memory.traffic import bytes_accessed
-from hlo_opt.analysis.summary import ModuleSummary, launched, module_summary
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.fusion.summary import ModuleSummary, launched, module_summary
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size

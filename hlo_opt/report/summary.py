@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.analysis.summary import ModuleSummary
 from hlo_opt.diag import reason_spec
+from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.passes import ExplainReport, Outcome
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 

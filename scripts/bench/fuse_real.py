@@ -24,8 +24,8 @@ import jaxlib._hlo as hlo
 from jaxlib import _jax
 
 import hlo_opt
-from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.passes import preset_names
 
 TITLES = ("", "kernels", "/ XLA", "GB", "/ XLA", "Gflop", "/ XLA", "seconds", "/ XLA")

@@ -2,8 +2,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.graph.loops import trip_count
-from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.summary import module_summary
 
 LOOP = """\
 HloModule m

@@ -7,6 +7,7 @@ from hlo_opt.analysis.targets import target
 from hlo_opt.analysis.xla.performance import Priced
 from hlo_opt.analysis.xla.tiled_cluster import Tiles, padded, tile_cluster
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling, configured_tiles, structure, tiled_kernel
+from hlo_opt.fusion.state import FusionState
 
 H100 = target("h100_sxm")
 MAX = "max {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] maximum(a, b)\n}\n"
@@ -158,4 +159,4 @@ def test_the_tiles_of_a_configuration():
 
 def test_our_own_kernels_are_not_priced_by_tiles():
     found = fusion(config("__triton", '"4","64"'))
-    assert Priced(found, H100).estimate.us != Priced(found, H100, row_local=True).estimate.us
+    assert Priced(found, H100).estimate.us != FusionState(found.computation.module, H100).priced(found).estimate.us

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.summary import module_summary
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 SOME = [

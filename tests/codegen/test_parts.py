@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.graph.cluster import cluster_of
-from hlo_opt.analysis.own_launch import fold_dimensions
 from hlo_opt.analysis.targets import target
 from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.lanes import may_spread
 from hlo_opt.codegen.threads import is_ordered
-from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans import Plan
 from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 
 H100 = target("h100_sxm")
@@ -156,21 +154,6 @@ def test_every_launch_begins_at_zero(tool: Any) -> None:
         given = np.random.default_rng(seed).integers(-4, 4, (2, 70000, 1)).astype(np.float32)
         got = executable(given)
         np.testing.assert_array_equal(got[0], (-given).sum(1) - (-given).max(1))
-
-
-@pytest.mark.parametrize("sizes", [(1, 1 << 22, 1), (5, 1 << 18, 1), (1, 1 << 17, 40), (2, 8192, 512)])
-def test_the_cost_model_assumes_their_launch(sizes: tuple[int, int, int]) -> None:
-    a, r, c = sizes
-    module = hlo_opt.parse(
-        f"HloModule m\n\nadd {{\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT z = f32[] add(x, y)\n}}\n\n"
-        f"fused {{\n  p = f32[{a},{r},{c}] parameter(0)\n  z = f32[] constant(0)\n"
-        f"  ROOT s = f32[{a},{c}] reduce(p, z), dimensions={{1}}, to_apply=add\n}}\n\n"
-        f"ENTRY e {{\n  p = f32[{a},{r},{c}] parameter(0)\n  ROOT f = f32[{a},{c}] fusion(p), kind=kInput, calls=fused\n}}\n"
-    )
-    found = plan(region_of(module, module.entry.root), H100)
-    assert isinstance(found, Plan) and found.segments[0].part.parts > 1
-    assumed = fold_dimensions(cluster_of(module.entry.root), H100)
-    assert assumed is not None and (assumed.blocks, assumed.threads) == (found.launch.grid, found.launch.block)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_100"])

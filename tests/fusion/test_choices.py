@@ -8,9 +8,10 @@ from small_modules import module_of, named, state_of
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import choices
 from hlo_opt.fusion.choices import InstructionFusionChoices, always_duplicable, is_expensive
-from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.legality import Check, Edge
 from hlo_opt.ir import Instruction
+from hlo_opt.plans import Launch
+from hlo_opt.plans.sketch import Sketch
 from hlo_opt.text import parse
 
 
@@ -258,13 +259,13 @@ def test_what_must_not_be_copied() -> None:
 def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = edge(f"a = {WIDE} tanh(p)", f"b = {ROW} reduce(a, z), {ROWS}")
     monkeypatch.setattr(found.state, "row_reductions", lambda instruction: 1)
-    found._merged = Outlook("loop", rows)
+    found._merged = Sketch("loop", rows, Launch(1, 1))
     against = None if rows else no("FUS407", consumer="b", producer="a", kind="loop")
     assert choices.keeps_row_reduction(found) == against
     monkeypatch.setattr(found.state, "row_reductions", lambda instruction: 0)
     assert choices.keeps_row_reduction(found) is None
     epilogue = edge(SUM, f"b = {ROW} negate(a)")
-    epilogue._merged = Outlook("loop", rows)
+    epilogue._merged = Sketch("loop", rows, Launch(1, 1))
     assert (PLAIN.reduction_epilogue(epilogue) is None) == (rows > 0)
     epilogue._merged = no("FUS303", elements=2, limit=1)
     assert PLAIN.reduction_epilogue(epilogue) is not None
@@ -272,7 +273,7 @@ def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.M
 
 def test_a_loop_is_not_asked_whether_it_keeps_its_rows() -> None:
     found = edge(f"a = {WIDE} tanh(p)", f"b = {WIDE} negate(a)")
-    found._merged = Outlook("loop", -1)
+    found._merged = Sketch("loop", -1, Launch(1, 1))
     assert choices.keeps_row_reduction(found) is None
 
 

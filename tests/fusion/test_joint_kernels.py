@@ -23,10 +23,10 @@ from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility as rules
 from hlo_opt.fusion.compatibility import Beside, Kept, Pair
-from hlo_opt.fusion.known import Outlook
 from hlo_opt.fusion.state import Traits
-from hlo_opt.fusion.trial import as_fusion
+from hlo_opt.plans import Launch
 from hlo_opt.plans.limits import DEEPEST
+from hlo_opt.plans.sketch import Sketch, as_fusion
 
 no = Reason.of
 
@@ -143,8 +143,8 @@ def test_a_plan_is_only_asked_for_where_there_may_be_none(monkeypatch: pytest.Mo
 def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch):
     pair = both(ROW_SUM, NEGATED)
     asked: list[int] = []
-    found = Outlook("a kind", 1)
-    monkeypatch.setattr(pair.state, "outlook", lambda structure, cluster: asked.append(structure) or found)
+    found = Sketch("a kind", 1, Launch(1, 1))
+    monkeypatch.setattr(pair.state, "sketch", lambda structure, cluster: asked.append(structure) or found)
     assert rules._plan(pair) is rules._plan(pair) is found
     assert len(asked) == 1
     assert rules.without_plan(pair) is None
@@ -153,7 +153,7 @@ def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(("rows", "code"), [(0, "FUS407"), (1, "FUS407"), (2, ""), (3, "")])
 def test_rows_that_threads_share_stay_shared(rows: int, code: str):
     pair = both(ROW_SUM, f"{ROW} reduce(w, z), {ROWS}")
-    pair._merged = Outlook("loop", rows)
+    pair._merged = Sketch("loop", rows, Launch(1, 1))
     expected = no("FUS407", consumer="b", producer="a", kind="loop") if code else None
     assert rules.keeps_row_reductions(pair) == expected
 
@@ -161,7 +161,7 @@ def test_rows_that_threads_share_stay_shared(rows: int, code: str):
 @pytest.mark.parametrize(("first", "second"), [(NEGATED, ROW_SUM), (ROW_SUM, NEGATED)])
 def test_one_row_kernel_of_two_stays_one(first: str, second: str):
     pair = both(first, second)
-    pair._merged = Outlook("loop", 0)
+    pair._merged = Sketch("loop", 0, Launch(1, 1))
     assert rules.keeps_row_reductions(pair) == no("FUS407", consumer="b", producer="a", kind="loop")
     pair._merged = no("FUS303", elements=2, limit=1)
     assert rules.keeps_row_reductions(pair) is None
@@ -173,7 +173,7 @@ def test_one_row_kernel_of_two_stays_one(first: str, second: str):
 )
 def test_rows_are_not_asked_for_where_there_are_none_or_nothing_can_be_one(first: str, second: str):
     pair = both(first, second)
-    pair._merged = Outlook("loop", 0)
+    pair._merged = Sketch("loop", 0, Launch(1, 1))
     assert rules.keeps_row_reductions(pair) is None
 
 

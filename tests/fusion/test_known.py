@@ -45,7 +45,7 @@ def work(text: str, preset: str, monkeypatch: pytest.MonkeyPatch) -> int:
     calls = [0]
 
     with monkeypatch.context() as patch:
-        for name in ("trial_plan", "plan", "fused_estimate"):
+        for name in ("sketch_of", "plan", "fused_estimate"):
             original = getattr(state, name)
 
             def wrapper(*given: object, original: object = original, **named: object) -> object:
@@ -90,7 +90,7 @@ def test_what_is_known_changes_no_answer(text: str, preset: str, monkeypatch: py
 
     def nothing_kept(memory: Memory, known: Known | None = None) -> None:
         memory.known = Known()
-        for name in ("plans", "made", "traits", "outlooks", "alone", "estimates", "costs", "verdicts"):
+        for name in ("plans", "made", "traits", "sketches", "alone", "estimates", "costs", "verdicts"):
             setattr(memory.known, name, Forgetful())
         memory._state = None
 

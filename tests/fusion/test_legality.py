@@ -261,7 +261,7 @@ def test_where_a_plan_makes_no_sense(lines: tuple[str, ...]):
 
 def test_the_plan_of_both_is_made_once(monkeypatch: pytest.MonkeyPatch):
     found = edge(A, B, f"r = {ARRAY} abs(b)")
-    monkeypatch.setattr(found.state, "outlook", lambda structure, cluster: [structure, cluster()])
+    monkeypatch.setattr(found.state, "sketch", lambda structure, cluster: [structure, cluster()])
     first = found.merged
     assert found.merged is first
     number, cluster = first

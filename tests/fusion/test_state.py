@@ -16,9 +16,10 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion import state as states
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.known import Known, Outlook
+from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.ir import Instruction, Module, edit
+from hlo_opt.plans.sketch import Sketch
 
 WIDE, ROW = "f32[64,96]{1,0}", "f32[64]{0}"
 ROWS = "dimensions={1}, to_apply=sum"
@@ -332,21 +333,19 @@ def test_how_a_reader_shares_what_its_producer_reads(shared: tuple[str, str]):
 
 def test_what_a_plan_would_be_is_found_once_for_each_structure(monkeypatch: pytest.MonkeyPatch):
     tried: list[int] = []
-    trial = states.trial_plan
+    trial = states.sketch_of
     monkeypatch.setattr(
         states,
-        "trial_plan",
+        "sketch_of",
         lambda module, cluster, device: tried.append(cluster.size) or trial(module, cluster, device),
     )
     module = module_of(*INPUTS, f"a = {ROW} reduce(p, z), {ROWS}", f"r = {ROW} reduce(q, z), {ROWS}")
     state = state_of(module)
     a, r = named(module, "a"), module.entry.root
     assert state.row_reductions(a) == state.row_reductions(r) == 1 and tried == [1]
-    found = state.outlook(state.structure(a), lambda: state.cluster(a))
-    assert (
-        isinstance(found, Outlook) and found.row_reductions == 1 and state.known.outlooks[state.structure(a)] is found
-    )
-    assert state.outlook(-1, lambda: state.cluster(r)) is found and tried == [1]  # another structure, the same plan
+    found = state.sketch(state.structure(a), lambda: state.cluster(a))
+    assert isinstance(found, Sketch) and found.row_reductions == 1 and state.known.sketches[state.structure(a)] is found
+    assert state.sketch(-1, lambda: state.cluster(r)) is found and tried == [1]  # another structure, the same plan
     again = FusionState(module, H100, Known())
     assert again.row_reductions(a) == 1 and tried == [1, 1]
 
@@ -354,17 +353,17 @@ def test_what_a_plan_would_be_is_found_once_for_each_structure(monkeypatch: pyte
 def test_a_reason_names_instructions_and_is_found_anew(monkeypatch: pytest.MonkeyPatch):
     reasons = [Reason.of("FUS303", elements=n, limit=1) for n in (2, 3)]
     given = iter(reasons)
-    monkeypatch.setattr(states, "trial_plan", lambda *rest: next(given))
+    monkeypatch.setattr(states, "sketch_of", lambda *rest: next(given))
     module = module_of(*INPUTS, f"r = {ROW} reduce(p, z), {ROWS}")
     state = state_of(module)
-    assert [state.outlook(7, lambda: state.cluster(module.entry.root)) for _ in reasons] == reasons
-    assert not state.known.outlooks and not state.known.plans
+    assert [state.sketch(7, lambda: state.cluster(module.entry.root)) for _ in reasons] == reasons
+    assert not state.known.sketches and not state.known.plans
 
 
 def test_no_rows_where_there_is_no_lowering_or_no_plan(monkeypatch: pytest.MonkeyPatch):
     module = module_of(*INPUTS, f'a = {ROW} custom-call(p), custom_call_target="f"', f"r = {ROW} reduce(p, z), {ROWS}")
     state = state_of(module)
-    monkeypatch.setattr(states, "trial_plan", lambda *rest: Reason.of("FUS303", elements=2, limit=1))
+    monkeypatch.setattr(states, "sketch_of", lambda *rest: Reason.of("FUS303", elements=2, limit=1))
     assert state.row_reductions(named(module, "a")) == 0 and not state.known.plans
     assert state.row_reductions(module.entry.root) == 0
 
@@ -389,7 +388,7 @@ def test_the_plan_of_a_fusion_that_was_made(monkeypatch: pytest.MonkeyPatch):
     )
     found = [state.made(named(module, name)) for name in ("f", "f", "g")]
     assert found[0] is found[1] and made == [True, True]
-    assert [f.row_reductions for f in found if isinstance(f, Outlook)] == [1, 1, 0]
+    assert [f.row_reductions for f in found if isinstance(f, Sketch)] == [1, 1, 0]
     monkeypatch.setattr(states, "plan", lambda *rest, **named: Reason.of("FUS303", elements=2, limit=1))
     fresh = state_of(module)
     assert isinstance(fresh.made(named(module, "f")), Reason) and not fresh.known.made

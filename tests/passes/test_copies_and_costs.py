@@ -11,8 +11,9 @@ from hlo_opt.analysis.xla.performance import Priced, joint_estimate
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.passes import costs, run
+from hlo_opt.passes import run
 from hlo_opt.passes.copy_fusion import CopyFusion
 from hlo_opt.passes.costs import MemberCosts, edge_cost, joint_cost
 
@@ -225,13 +226,12 @@ def test_the_result_of_a_computation_is_written():
 
 def test_members_alike_cost_the_same_and_what_they_share_counts(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    price = costs.Priced
+    price = FusionState.priced
 
-    def counted(instruction: Instruction, *rest: object, **named: object) -> Priced:
+    def counted(state: FusionState, instruction: Instruction) -> Priced:
         asked.append(instruction.name)
-        return price(instruction, *rest, **named)  # type: ignore[arg-type]
+        return price(state, instruction)
 
-    monkeypatch.setattr(costs, "Priced", counted)
     lines = (
         f"a = {WIDE} add(p, q)",
         f"b = {WIDE} subtract(p, q)",
@@ -244,9 +244,11 @@ def test_members_alike_cost_the_same_and_what_they_share_counts(monkeypatch: pyt
     )
     _, a, b, module = ends(*lines)
     of = {i.name: i for i in module.entry.instructions}
-    member = MemberCosts(H100)
+    state = FusionState(module, H100)
+    monkeypatch.setattr(FusionState, "priced", counted)
+    member = MemberCosts(FusionState(module, H100))
     first = member.beside(a, b)
-    assert first == joint_cost(Priced(a, H100, row_local=True), Priced(b, H100, row_local=True)) and asked == ["a", "b"]
+    assert asked == ["a", "b"] and first == joint_cost(price(state, a), price(state, b))
     assert member.beside(a, b) is first and asked == ["a", "b"]
     assert member.beside(a, of["d"]) != first and len(asked) == 4
     assert member.beside(a, of["c"]) == first and len(asked) == 6

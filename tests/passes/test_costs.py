@@ -5,6 +5,7 @@ from small_modules import H100, module_of
 
 import hlo_opt
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.passes.costs import MemberCosts
 from hlo_opt.passes.explain import explain_module
 
@@ -86,8 +87,9 @@ def test_edges_of_other_members_have_costs_of_their_own():
     lines = [f"p{k} = f32[{size}]{{0}} parameter({k})" for k, size in enumerate(sizes)]
     for k, size in enumerate(sizes):
         lines += [f"{name}{k} = f32[{size}]{{0}} {opcode}({given}{k})" for name, opcode, given in (("a", "negate", "p"), ("b", "tanh", "a"), ("c", "abs", "p"))]  # fmt: skip
-    of = {i.name: i for i in module_of(*lines, "r = f32[] constant(0)").entry.instructions}
-    costs = MemberCosts(H100)
+    module = module_of(*lines, "r = f32[] constant(0)")
+    of = {i.name: i for i in module.entry.instructions}
+    costs = MemberCosts(FusionState(module, H100))
     for k, size in enumerate(sizes):
         cost = costs.of(of[f"a{k}"], of[f"b{k}"])
         assert cost is not None and cost.bytes_saved == 2 * 4 * size and costs.of(of[f"a{k}"], of[f"b{k}"]) is cost

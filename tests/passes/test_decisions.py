@@ -8,6 +8,7 @@ from small_modules import H100, module_of
 import hlo_opt
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.passes import decisions, run
 from hlo_opt.passes.costs import MemberCosts
 
@@ -95,7 +96,7 @@ def test_outputs_of_one_kernel_that_do_not_read_each_other_were_joined():
     )
     module = module_of(f"p = {ROW} parameter(0)", *lines, **KERNELS)
     y, w = (i for c in module.computations for i in c.instructions if i.name in ("y0", "w0"))
-    assert one.cost == MemberCosts(H100).beside(y, w)
+    assert one.cost == MemberCosts(FusionState(module, H100)).beside(y, w)
     joined = decided(
         f"a = {ROW} abs(p)",
         f"b = {ROW} negate(p)",

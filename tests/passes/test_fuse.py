@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hlo_opt
-from hlo_opt.analysis.summary import module_summary
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.passes import explain_module, run
 from hlo_opt.passes.fusion_pass import FusionPass
 

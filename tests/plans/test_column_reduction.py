@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_opt.analysis.columns import column_parts, column_tile
 from hlo_opt.plans.column_reduction import Columns
+from hlo_opt.plans.columns import column_parts, column_tile
 from tests.small_modules import H100, module_of, planned
 
 

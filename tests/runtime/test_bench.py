@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.summary import module_summary
 from hlo_opt.analysis.targets import target
 from hlo_opt.evaluate import module_inputs
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.report.timings import bench_page, bench_png, bench_svg
 from hlo_opt.runtime.measure import clock as bench_clock
 from hlo_opt.runtime.measure.bench import Bench, Timing, Variant, bench

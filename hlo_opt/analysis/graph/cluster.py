@@ -313,3 +313,22 @@ def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, kee
     if keep_producer:
         roots.extend(copies[r] for r in above.roots)
     return Cluster(nodes, roots)
+
+
+def side_by_side(*parts: Cluster) -> Cluster:
+    """Clusters that do not read each other, over common inputs."""
+    nodes: list[Node] = []
+    inputs: dict[Instruction, Node] = {}
+    roots: list[Node] = []
+    for part in parts:
+        copies: dict[Node, Node] = {}
+        for node in part.nodes:
+            known = inputs.get(node.instruction) if node.is_input else None
+            if known is None:
+                known = Node(node.instruction, tuple(copies[o] for o in node.operands), is_input=node.is_input)
+                nodes.append(known)
+                if node.is_input:
+                    inputs[node.instruction] = known
+            copies[node] = known
+        roots.extend(copies[r] for r in part.roots)
+    return Cluster(nodes, roots)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from hlo_opt.analysis.graph.cluster import NOTABLE, Cluster, Follower, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.geometry import LaunchDimensions
 from hlo_opt.analysis.memory.transposes import moves_minor
-from hlo_opt.analysis.own_launch import fold_dimensions, move_dimensions
 from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.heroes import emitter_of, merged_view, writes_reduction
@@ -37,47 +37,46 @@ MOST_LAUNCHES = 4
 
 @dataclass(frozen=True, slots=True)
 class LaunchForm:
-    """How a kernel is launched, and whether neighbouring threads read neighbouring elements."""
+    """How a kernel is launched, and whether neighbouring threads read neighbouring elements. XLA's model does not look at the shared memory of a block."""
 
     launch: LaunchDimensions
     coalesced: bool
+    shared_bytes: int = 0
 
 
-def launch_form(
-    cluster: Cluster, target: DeviceTarget, *, row_local: bool, movers: bool, reductions: int = 1
-) -> LaunchForm:
-    """How XLA would launch a cluster; with `row_local`, how our reduction and transpose kernels are launched where one fits.
-
-    `movers`: whether the kernel holds a transpose that makes reads jump. `reductions`: how many of the fused parts end in a reduction emitter.
-    """
+def launch_form(cluster: Cluster, target: DeviceTarget, *, movers: bool, reductions: int = 1) -> LaunchForm:
+    """How XLA would launch a cluster. `movers`: whether the kernel holds a transpose that makes reads jump. `reductions`: how many of the fused parts end in a reduction emitter."""
     emitter, hero = emitter_of(cluster)
-    launch = fold_dimensions(cluster, target) if row_local else None
-    if row_local and launch is None and movers:
-        launch = move_dimensions(cluster, target)
-        if launch is not None:
-            return LaunchForm(launch, True)
-    jumps = movers and emitter != "transpose"
-    if emitter == "reduction" and reductions > 1:
-        jumps = True
-    return LaunchForm(launch or emitter_launch(emitter, hero, cluster, target), not jumps)
+    jumps = (movers and emitter != "transpose") or (emitter == "reduction" and reductions > 1)
+    return LaunchForm(emitter_launch(emitter, hero, cluster, target), not jumps)
+
+
+class Launcher(Protocol):
+    """Who says how kernels are launched, where these are not XLA's."""
+
+    def form(self, parts: Sequence[Priced], *, keep: bool = False, beside: bool = False) -> LaunchForm | None:
+        """Of a kernel; of a producer, or several, and what takes it in (with `keep` it is a result, too); of two that stand beside each other. None where no kernel of ours
+        computes that: then it is launched as XLA would."""
+        ...
 
 
 class Priced:
-    """An instruction with everything that its estimate needs, computed once. `row_local` prices our row-reduction kernels and `known` saves work (see
-    `usage_of`)."""
+    """An instruction with everything that its estimate needs, computed once. With a `launcher`, it is priced as our kernels run, which compute a row's result once, and `known` saves
+    work (see `usage_of`)."""
 
     def __init__(
         self,
         instruction: Instruction,
         target: DeviceTarget,
         *,
-        row_local: bool = False,
+        launcher: Launcher | None = None,
         cluster: Cluster | None = None,
         known: dict[Instruction, Use] | None = None,
     ) -> None:
         self.instruction = instruction
         self.target = target
-        self.row_local = row_local
+        self.launcher = launcher
+        row_local = launcher is not None
         self.cluster = cluster = cluster_of(instruction) if cluster is None else cluster
         self.is_fusion = instruction.opcode == "fusion"
         known = {} if known is None else known
@@ -144,19 +143,20 @@ class Priced:
 
     @cached_property
     def form(self) -> LaunchForm:
-        return launch_form(self.cluster, self.target, row_local=self.row_local, movers=self.moves)
+        found = None if self.launcher is None else self.launcher.form((self,))
+        return found or launch_form(self.cluster, self.target, movers=self.moves)
 
     @cached_property
     def estimate(self) -> KernelEstimate:
         """The kernel by itself."""
-        if self.tiles is not None and not self.row_local:
+        if self.tiles is not None and self.launcher is None:
             found = tiled_kernel(self.cluster, self.target, self.tiles)
             if (
                 found.us < math.inf
             ):  # a kernel that is there runs: one that does not tile as its config says is priced like any other
                 return found
         # XLA's model reads an operand once for each position where a plain instruction names it
-        twice = not self.is_fusion and not self.row_local
+        twice = not self.is_fusion and self.launcher is None
         read = self.read_times(self.form).all_of(self.instruction.operands if twice else None)
         return _estimate(self.form, self.usage.flops, read, self.usage.written, self.usage.constant_bytes, self.target)
 
@@ -182,7 +182,7 @@ class Priced:
 
     def evaluations_of(self, producer: Instruction) -> float:
         """How often this kernel would compute the full value of a producer: a plain instruction once for each operand position."""
-        if self.is_fusion or self.row_local:
+        if self.is_fusion or self.launcher is not None:
             return self.utilization_of(producer)
         return self.utilization_of(producer) * self.instruction.operands.count(producer)
 
@@ -268,18 +268,10 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
     Where either is a Triton fusion, XLA's tiled model: the best of all tilings, and infinite microseconds when there is none.
     """
     target = producer.target
-    if not consumer.row_local and (producer.tiles is not None or consumer.tiles is not None):
+    if consumer.launcher is None and (producer.tiles is not None or consumer.tiles is not None):
         cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep_producer)
         return best_tiled_kernel(cluster, target)
-    form = consumer.form
-    if not producer.is_plain or keep_producer or _depends_on_inputs(consumer):
-        if keep_producer:
-            cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=True)
-        else:
-            cluster = merged_view(producer.cluster, consumer.cluster, producer.instruction)
-        reductions = producer.writes_reduction + consumer.writes_reduction
-        movers = producer.moves or consumer.moves
-        form = launch_form(cluster, target, row_local=consumer.row_local, movers=movers, reductions=reductions)
+    form = _form_of_both(producer, consumer, keep_producer)
     flops = int(producer.usage.flops) * consumer.evaluations_of(producer.instruction) + int(consumer.usage.flops)
     share = consumer.utilization_of(producer.instruction)
     read = _read_together(producer, consumer, form, share)
@@ -288,15 +280,32 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
     return _estimate(form, flops, read, written, constants, target)
 
 
+def _form_of_both(producer: Priced, consumer: Priced, keep: bool) -> LaunchForm:
+    if consumer.launcher is not None:
+        found = consumer.launcher.form((producer, consumer), keep=keep)
+        if found is not None:
+            return found
+    if producer.is_plain and not keep and not _depends_on_inputs(consumer):
+        return consumer.form
+    if keep:
+        cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=True)
+    else:
+        cluster = merged_view(producer.cluster, consumer.cluster, producer.instruction)
+    reductions = producer.writes_reduction + consumer.writes_reduction
+    return launch_form(cluster, producer.target, movers=producer.moves or consumer.moves, reductions=reductions)
+
+
 def joint_estimate(
     one: Priced, other: Priced, handed: Iterable[Instruction] = (), unwritten: float = 0.0
 ) -> KernelEstimate:
-    """Two kernels as one, in the larger launch of both: it writes what both wrote and reads once what both read.
+    """Two kernels as one: it writes what both wrote and reads once what both read. Where one reads the other, or no launcher speaks, in the larger launch of both.
 
     handed     what one makes and the other reads, which the kernel need not read
     unwritten  bytes of it that nobody else reads, which it need not write either
     """
-    form = max((one.form, other.form), key=lambda f: f.launch.blocks * f.launch.threads)
+    handed = list(handed)
+    found = None if one.launcher is None or handed else one.launcher.form((one, other), beside=True)
+    form = found or max((one.form, other.form), key=lambda f: f.launch.blocks * f.launch.threads)
     reads = dict(one.reads)
     for operand, size in other.reads.items():
         reads[operand] = max(size, reads.get(operand, 0))
@@ -318,7 +327,7 @@ def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: 
     """What a pair reads as one kernel: only the producer and what it reads itself make a difference to what the consumer reads."""
     times = consumer.read_times(form)
     # XLA's list of what a fused pair reads names an operand as often as the consumer does
-    repeats = not consumer.row_local and len(consumer.instruction.operands) != len(consumer.reads)
+    repeats = consumer.launcher is None and len(consumer.instruction.operands) != len(consumer.reads)
     named = Counter(consumer.instruction.operands) if repeats else None
     total = times.all_of(None if named is None else consumer.instruction.operands)
     quarters, size = total.quarters, total.bytes

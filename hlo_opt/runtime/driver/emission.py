@@ -14,6 +14,7 @@ from hlo_opt.analysis.properties import launches as does_work
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import UsageError
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -90,18 +91,26 @@ def _counted(number: int, noun: str) -> str:
 
 
 def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
-    """What `manifest.json` holds. `target` is the device that the kernels are made for. Each executed instruction that does work is in `launches` or in `library`, once; one that needs several kernels
+    """What `manifest.json` holds. `target` is the device that the kernels are made for. Each executed instruction that does work is in `launches` or in `library`, once, with the bytes that it reads and writes and the microseconds that it is estimated to take; one that needs several kernels
     (random bits and the generator's new state) names the others in `further_symbols`. `elided`, where there are any, are the constants that the text leaves out: the driver takes them
     as arguments."""
     launches: dict[Instruction, dict[str, Any]] = {}
     library = []
+    prices = FusionState(schedule.module, schedule.target)
     for routine, op in schedule.ops():
         name = op.instruction.name
         if isinstance(op, Launch):
-            row = {"instruction": name, "symbol": op.kernel.symbol, "computation": routine.computation.name}
-            first = launches.setdefault(op.instruction, row)
-            if first is not row:
-                first.setdefault("further_symbols", []).append(op.kernel.symbol)
+            if op.instruction in launches:
+                launches[op.instruction].setdefault("further_symbols", []).append(op.kernel.symbol)
+                continue
+            price = prices.priced(op.instruction).estimate
+            launches[op.instruction] = {
+                "instruction": name,
+                "symbol": op.kernel.symbol,
+                "computation": routine.computation.name,
+                "bytes": round(price.bytes),
+                "est_us": round(price.us, 3),
+            }
         elif isinstance(op, Call) and does_work(op.instruction):
             library.append({"instruction": name, "call": op.call})
     lines: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}

@@ -8,8 +8,8 @@ from statistics import quantiles
 from typing import Any
 
 from hlo_opt.analysis.memory.traffic import module_bytes
-from hlo_opt.analysis.summary import launched
 from hlo_opt.analysis.targets import target_of
+from hlo_opt.fusion.summary import launched
 from hlo_opt.ir import Module
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.measure.clock import Clock, clock_of

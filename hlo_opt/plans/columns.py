@@ -1,4 +1,4 @@
-"""How our column-reduction kernels divide columns among blocks and threads; the plan and the cost model both ask here.
+"""How our column-reduction kernels divide columns among blocks and threads.
 
 Source of the vector rule: xla/backends/gpu/codegen/emitters/reduction.cc (GetVectorSizeForMlir). Unlike there, short columns get smaller blocks, and where
 there are too few tiles to fill the device they are made narrower, down to one memory transaction.

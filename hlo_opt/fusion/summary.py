@@ -12,7 +12,8 @@ from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.properties import launches
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.performance import Priced
+from hlo_opt.fusion.known import Known
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
 
@@ -58,14 +59,15 @@ def launched(module: Module) -> list[Instruction]:
     return [i for c in module.computations if c in times for i in c.instructions if launches(i)]
 
 
-def module_summary(module: Module, target: DeviceTarget) -> ModuleSummary:
-    """Count and price a module."""
+def module_summary(module: Module, target: DeviceTarget, known: Known | None = None) -> ModuleSummary:
+    """Count and price a module, with what is known of the structures in it."""
     times, unknown = executions(module)
+    state = FusionState(module, target, known)
     kernels = total = 0
     microseconds = 0.0
     for instruction in launched(module):
         often = times[instruction.computation]
-        estimate = Priced(instruction, target, row_local=True).estimate
+        estimate = state.priced(instruction).estimate
         kernels += 1
         total += often
         microseconds += often * (estimate.us + target.kernel_launch_us)

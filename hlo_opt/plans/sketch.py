@@ -1,0 +1,95 @@
+"""How kernels that are not made yet would be launched: what prices, rules and explanations ask. A sketch comes from the plan, never from a rule of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hlo_opt.analysis.graph.cluster import Cluster, Node
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.diag import Reason
+from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ops.spec import find
+from hlo_opt.plans import loop
+from hlo_opt.plans.choose import plan
+from hlo_opt.plans.kinds import KINDS, kind_of
+from hlo_opt.plans.plan import Launch, Plan
+from hlo_opt.plans.region import region_of
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """What is asked of the plan of a kernel.
+
+    kind            the kinds of its segments, joined
+    row_reductions  how many reductions the threads of a block share
+    launch          blocks, threads and shared memory
+    in_order        what it transposes goes through shared memory, so that reads and writes are in the order of memory
+    """
+
+    kind: str
+    row_reductions: int
+    launch: Launch
+    in_order: bool = False
+
+    @classmethod
+    def of(cls, made: Plan) -> Sketch:
+        in_order = any(kind_of(segment.part).moves_tiles for segment in made.segments)
+        return cls(made.kind, made.row_reductions, made.launch, in_order)
+
+
+def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch | Reason:
+    """Of a cluster as one kernel, or the reason why no kernel can have it. Its members have a lowering, each by itself."""
+    fusion = as_fusion(cluster)
+    region = region_of(module, fusion)
+    is_itself = region.computation is fusion.called_by(
+        "calls"
+    )  # else operations were expanded: what they became has to be looked at
+    made = plan(region, target, lowered=is_itself)
+    return made if isinstance(made, Reason) else Sketch.of(made)
+
+
+def loop_launch(opcodes: frozenset[str], root: Shape, inputs: Iterable[Shape], target: DeviceTarget) -> Launch | None:
+    """The launch of a kernel with one result and members of these opcodes, where no other kind than the loop can be in it; None where only the plan can tell."""
+    if not root.is_array or any(kind.may_be_in(opcodes) for kind in KINDS[:-1]) or not all(map(_by_element, opcodes)):
+        return None
+    elements = root.element_count
+    vector = loop.elements_per_thread([root], inputs, elements, target.resident_threads)
+    return loop.launch(elements // vector)
+
+
+def _by_element(opcode: str) -> bool:
+    """Whether kernels compute the operation as it is; else regions hold what it is expanded into."""
+    spec = find(opcode)
+    return spec is not None and (spec.cuda is not None or spec.is_free) and spec.expand is None
+
+
+def as_fusion(cluster: Cluster) -> Instruction:
+    """A fusion instruction over a computation that holds the cluster; neither is part of a module."""
+    body = Computation("candidate")
+    made: dict[Node, Instruction] = {}
+    for number, node in enumerate(cluster.inputs.values()):
+        made[node] = edit.append(body, Instruction(f"param_{number}", "parameter", node.shape, parameter_number=number))
+    for node in cluster.nodes:
+        if node.is_input:
+            continue
+        old = node.instruction
+        made[node] = edit.append(
+            body,
+            Instruction(
+                old.name,
+                old.opcode,
+                old.shape,
+                [made[o] for o in node.operands],
+                old.attributes,
+                literal=old.literal,
+                offset=old.offset,
+                end=old.end,
+            ),
+        )
+    roots = [made[r] for r in cluster.roots]
+    root = roots[0]
+    if len(roots) > 1:
+        root = edit.append(body, Instruction("roots", "tuple", Shape.tuple_of(*(r.shape for r in roots)), roots))
+    edit.set_root(body, root)
+    return Instruction("candidate", "fusion", root.shape, list(cluster.inputs), {"calls": Called(body)})
