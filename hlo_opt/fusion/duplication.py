@@ -5,11 +5,12 @@ Source: ComputeGloballyUnfusible and CanFuseOnAllPaths in xla/service/instructio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from hlo_opt.analysis.properties import is_effectively_scalar, true_rank
 from hlo_opt.fusion.order import Order
-from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir import Computation, Instruction, Shape
 
 Allows = Callable[[Instruction, Instruction], bool]
 """Whether an edge producer -> consumer may be fused, duplication left aside."""
@@ -17,16 +18,22 @@ Allows = Callable[[Instruction, Instruction], bool]
 
 def effectively_at_most_unary(instruction: Instruction) -> bool:
     """At most one operand is as large in rank as the result; broadcasts, iotas and scalars do not count."""
-    rank = max((true_rank(leaf) for leaf in instruction.shape.leaves()), default=0)
+    rank = _largest_rank(instruction.shape)
     large = 0
     for operand in dict.fromkeys(instruction.operands):
         if operand.opcode in ("broadcast", "iota") or (
             operand.opcode == "constant" and is_effectively_scalar(operand.shape)
         ):
             continue
-        if max((true_rank(leaf) for leaf in operand.shape.leaves()), default=0) >= rank:
+        if _largest_rank(operand.shape) >= rank:
             large += 1
     return large <= 1
+
+
+@functools.lru_cache(maxsize=4096)
+def _largest_rank(shape: Shape) -> int:
+    """Of the arrays of a shape. The state of a loop may hold thousands."""
+    return max((true_rank(leaf) for leaf in shape.leaves()), default=0)
 
 
 REMEMBERED = 2_000_000
