@@ -35,7 +35,6 @@ def _passes() -> Iterable[str]:
 
 
 def _codes() -> Iterable[str]:
-    import hlo_opt.diag.reasons  # noqa: F401 - declares the codes
     from hlo_opt.diag import reason_specs
 
     return (spec.code for spec in reason_specs())

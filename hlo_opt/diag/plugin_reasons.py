@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import hlo_opt.diag.reasons  # noqa: F401  (the program's own come first, so that a plugin cannot take one of their codes)
 from hlo_opt.diag.plugins import DUPLICATE, REASONS, Plugin, plugins
 from hlo_opt.diag.reason import ReasonSpec, declared, register_reason
 

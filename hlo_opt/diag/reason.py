@@ -1,7 +1,8 @@
 """Why an edge was not fused, as a value: a code, the numbers that decided, and what would change the answer.
 
 Codes: `FUS1xx` graph shape, `2xx` resources, `3xx` no lowering, `4xx` not profitable, `5xx` switched off,
-`6xx` aliasing and in-place. Each code is declared once, with `register_reason`, in `hlo_opt/diag/reasons.py` (or by a plugin).
+`6xx` aliasing and in-place. Each code is declared once: by its page, `hlo_opt/diag/pages/CODE.md`, or by a plugin with `register_reason`. A page gives the slug, the message, the hint, what
+they mean, and a module on which `hlo-opt explain` gives the reason; the module's first line may name the passes to run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from hlo_opt.diag.errors import UsageError, nearest
 
@@ -43,14 +46,14 @@ class Reason:
     @classmethod
     def of(cls, code: str, **numbers: Number) -> Reason:
         """Raises KeyError for an undeclared code and TypeError when a number is missing or unknown."""
-        spec = _SPECS[code] if code in _SPECS else _with_plugins()[code]
+        spec = _spec(code) or _with_plugins()[code]
         if spec.fields != numbers.keys():
             raise TypeError(f"{code} needs {sorted(spec.fields)}, got {sorted(numbers)}")
         return cls(code, numbers)
 
     @property
     def spec(self) -> ReasonSpec:
-        return _SPECS[self.code]
+        return reason_spec(self.code)
 
     @property
     def slug(self) -> str:
@@ -69,11 +72,40 @@ class Reason:
 
 
 _SPECS: dict[str, ReasonSpec] = {}
+"""What was asked for, or registered, so far."""
+_PAGES = Path(__file__).with_name("pages")
+
+
+@cache
+def _own_codes() -> frozenset[str]:
+    """The codes that have a page."""
+    return frozenset(page.name.removesuffix(".md") for page in _PAGES.iterdir())
+
+
+def _spec(code: str) -> ReasonSpec | None:
+    """The declaration of a code of our own, or of one that is registered already."""
+    if code not in _SPECS and code in _own_codes():
+        _SPECS[code] = _read(code)
+    return _SPECS.get(code)
+
+
+def _read(code: str) -> ReasonSpec:
+    """The declaration on a page: a heading, `Message:`, `Hint:`, what they mean, and the example between its fences."""
+    text, _, example = (_PAGES / f"{code}.md").read_text(encoding="utf-8").partition("\n```hlo\n")
+    heading, message, hint, page = text.rstrip("\n").split("\n\n", 3)
+    return ReasonSpec(
+        code,
+        heading.removeprefix(f"# {code} "),
+        message.removeprefix("Message: "),
+        hint.removeprefix("Hint: "),
+        page,
+        example.removesuffix("```\n"),
+    )
 
 
 def register_reason(spec: ReasonSpec) -> ReasonSpec:
     """Declare a reason. Raises ValueError when the code or the slug is taken."""
-    if spec.code in _SPECS or any(s.slug == spec.slug for s in _SPECS.values()):
+    if any(spec.code == s.code or spec.slug == s.slug for s in declared().values()):
         raise ValueError(f"reason {spec.code} {spec.slug} is declared twice")
     _SPECS[spec.code] = spec
     return spec
@@ -81,10 +113,11 @@ def register_reason(spec: ReasonSpec) -> ReasonSpec:
 
 def reason_spec(code: str) -> ReasonSpec:
     """The declaration of a code. Raises UsageError, naming the nearest code, for an unknown one."""
-    if code not in _SPECS and code not in _with_plugins():
+    found = _spec(code) or _with_plugins().get(code)
+    if found is None:
         close = nearest(code, _SPECS)
         raise UsageError(f"there is no reason {code!r}", hint=f"did you mean {close}?" if close else None)
-    return _SPECS[code]
+    return found
 
 
 def reason_specs() -> list[ReasonSpec]:
@@ -95,11 +128,13 @@ def reason_specs() -> list[ReasonSpec]:
 
 def declared() -> Mapping[str, ReasonSpec]:
     """What has been declared up to now, by code."""
+    for code in _own_codes() - _SPECS.keys():
+        _SPECS[code] = _read(code)
     return _SPECS
 
 
 def unregister_reason(code: str) -> None:
-    """Take a reason out again: for tests and plugins that clean up after themselves."""
+    """Take a reason of a plugin out again: for tests and plugins that clean up after themselves."""
     del _SPECS[code]
 
 
@@ -108,4 +143,4 @@ def _with_plugins() -> Mapping[str, ReasonSpec]:
     from hlo_opt.diag.plugin_reasons import load_reasons
 
     load_reasons()
-    return _SPECS
+    return declared()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import hlo_opt.diag.reasons
 import hlo_opt.ops  # noqa: F401 - fills the op table
 from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.fusion.decision import FusionDecision

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hlo_opt.diag.reasons
 import hlo_opt.ops  # noqa: F401 - fills the op table
 from hlo_opt.plans.choose import lowering_reason, plan
 from hlo_opt.plans.plan import Launch, Plan, Region, Segment

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import hlo_opt.diag.reasons  # noqa: F401  (declares the codes)
 from hlo_opt.diag import CheckError, Reason, UsageError, nearest, reason_spec
 from hlo_opt.diag.reason import declared
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision

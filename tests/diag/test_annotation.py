@@ -7,7 +7,6 @@ from urllib.parse import unquote
 
 import pytest
 
-import hlo_opt.diag.reasons  # noqa: F401
 from hlo_opt.diag import reason_specs
 from hlo_opt.diag.annotation import Annotation, github, sarif
 

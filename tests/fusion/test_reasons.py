@@ -7,7 +7,6 @@ import pytest
 from reason_twins import TWINS
 
 import hlo_opt
-import hlo_opt.diag.reasons
 from hlo_opt.diag import Reason, ReasonSpec, reason_spec, reason_specs
 from hlo_opt.passes import ExplainReport, explain_module
 from scripts.reason_truth import NO_RULES, Fused, ended_in, lacks_number, verdict
