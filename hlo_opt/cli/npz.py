@@ -19,8 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_opt.diag import UsageError
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from hlo_opt.ir.values import Array
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000

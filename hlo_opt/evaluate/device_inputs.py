@@ -18,9 +18,10 @@ import numpy as np
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.drawing import PLAIN, Style
-from hlo_opt.evaluate.inputs import Array, as_numpy, module_inputs
+from hlo_opt.evaluate.inputs import as_numpy, module_inputs
 from hlo_opt.evaluate.shardings import Tiling, sharding_of, tiling
 from hlo_opt.ir import Attribute, Instruction, Module, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import counts
 
 

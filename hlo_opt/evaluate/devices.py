@@ -18,7 +18,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.device_inputs import spread
 from hlo_opt.evaluate.effects import Effects
 from hlo_opt.evaluate.elided import Elided, with_values
-from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
+from hlo_opt.evaluate.inputs import checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Stopped
 from hlo_opt.evaluate.memory import check_memory, inputs_bytes
 from hlo_opt.evaluate.nans import NanCheck
@@ -26,6 +26,7 @@ from hlo_opt.evaluate.program import error
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.watch import Change, Watcher, watching
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.bounds import type_bounds
 from hlo_opt.ops.wishes import NONE, Form, Wish
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Generator = np.random.Generator
 
 NEAR_SHARE = 0.25

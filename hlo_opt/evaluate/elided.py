@@ -17,8 +17,9 @@ import numpy as np
 
 from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.evaluate.drawing import draw
-from hlo_opt.evaluate.inputs import Array, raw_dtype
+from hlo_opt.evaluate.inputs import raw_dtype
 from hlo_opt.ir import Instruction, Literal, Module, Shape, edit
+from hlo_opt.ir.values import Array
 
 Elided = str | os.PathLike[str] | Mapping[str, Any] | None
 """`zeros`, `random`, the name of an npz file, or arrays by the constants' names; None: nobody has said."""

@@ -11,10 +11,10 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.drawing import PLAIN, Style, draw
 from hlo_opt.evaluate.wanted import wanted
 from hlo_opt.ir import ElementType, Module, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.dynamic import at_bound
 
 Value = Any
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def input_shapes(module: Module) -> list[Shape]:

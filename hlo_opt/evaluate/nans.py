@@ -17,11 +17,10 @@ import numpy as np
 from hlo_opt.diag import CheckError
 from hlo_opt.evaluate.watch import Event, Value
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.dynamic import Dynamic
 from hlo_opt.text.frames import source_location
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 CODE = "HLO720"
 _MOVES = frozenset({"convert", "copy"})

@@ -11,11 +11,12 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.device_inputs import device_inputs
 from hlo_opt.evaluate.devices import evaluate_devices
 from hlo_opt.evaluate.drawing import PLAIN, Style
-from hlo_opt.evaluate.inputs import Array, input_shapes
+from hlo_opt.evaluate.inputs import input_shapes
 from hlo_opt.evaluate.reference import evaluate
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.evaluate.ways import TooMuchError, Watch, Way, ways_of
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices
 from hlo_opt.ops.ways import SPECIAL
 

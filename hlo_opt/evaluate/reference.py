@@ -9,13 +9,14 @@ import numpy as np
 
 from hlo_opt.evaluate.effects import Effects
 from hlo_opt.evaluate.elided import Elided, with_values
-from hlo_opt.evaluate.inputs import Array, checked, flatten, unflatten
+from hlo_opt.evaluate.inputs import checked, flatten, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Observer
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.evaluate.nans import NanCheck
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.watch import Watcher, watching
 from hlo_opt.ir import Module
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import warn_of_one_device
 
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from hlo_opt.ir import Instruction, Shape, SliceDimension
 from hlo_opt.ir.attribute import Attribute
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.regroup import groups
 from hlo_opt.ops.spec import Evaluator, OpKind, ShapeError, find
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Value = Any
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
 

@@ -7,15 +7,14 @@ The entries of the table name their rules (`hlo_opt.ops.spreading`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.element_type import F32
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.spread import HIGH, LOW, MOVED, ROWS, VALUE, certain, full, is_real, limits, set_aside, swapped
 
-Array = Any
 Run = Callable[..., Array]
 Rule = Callable[[Run, Instruction, Sequence[Array], bool], Array]
 

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.module import Instruction
+from hlo_opt.ir.values import Array
 
 if TYPE_CHECKING:
-    import numpy
-
     from hlo_opt.ops.spec import Evaluator
-
-    Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)

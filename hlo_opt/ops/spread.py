@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.dynamic import Dynamic
 
-Array = Any
 Value = Any
 
 LANES = 4

@@ -8,13 +8,13 @@ import numpy as np
 
 from hlo_opt.fusion.summary import launched
 from hlo_opt.ir import Module
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.report.page import Page, Word, count, counted
 from hlo_opt.runtime.check.compare import CheckReport, how_they_differ
 from hlo_opt.runtime.check.mistakes import UNSEEN
 from hlo_opt.runtime.differences import OutputReport
 from hlo_opt.runtime.executable import Executable
-from hlo_opt.runtime.memory import Array
 
 MOST_LINES = 40
 """Lines of one value that are shown."""

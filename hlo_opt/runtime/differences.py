@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.runtime.memory import Array
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.ulp import is_floating, real_parts, ulp_distance, ulp_of
 
 LOOSE = 0.05

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.runtime.memory import Array
+from hlo_opt.ir.values import Array
 
 
 def real_parts(array: Array) -> Array:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import ElementType, Literal, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, grammar
 
 if TYPE_CHECKING:
     import numpy as np
 
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}\s*")
 _FILLED = 1 << 26  # elements of an array up to which one value may stand for all

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo_opt.evaluate.drawing import PLAIN, Array, Style, draw
+from hlo_opt.evaluate.drawing import PLAIN, Style, draw
 from hlo_opt.ir import ELEMENT_TYPES, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.wishes import Form, Wish
 
 

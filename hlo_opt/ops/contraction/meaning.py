@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.contraction.convolution import ConvolutionDimensions, convolution_dimensions
 from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.reduction.accumulation import running_type
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
 
 
 def _wide(element_type: ElementType) -> np.dtype[Any]:

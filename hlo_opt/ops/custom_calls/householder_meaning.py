@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.call_config import is_true, option
 from hlo_opt.ops.custom_calls.lapack import hermitian, is_lower, no_fault, returned, wide
 from hlo_opt.ops.spec import Evaluator
 
-Array = Any
 Value = Any
 
 

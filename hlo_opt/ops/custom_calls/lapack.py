@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.call_config import is_true, letter
 
-Array = Any
 Value = Any
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.dynamic import Dynamic
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
 
 _NUMPY = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atanh": "arctanh"}
 

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.call_config import configuration, number
 from hlo_opt.ops.contraction.meaning import matrices
 from hlo_opt.ops.contraction.table import DotDimensions
@@ -18,7 +19,6 @@ from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
 
-Array = Any
 Value = Any
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Attribute, Called, Instruction, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.call_config import is_true, option
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.ordering.meaning import sort, total_order_key
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
 
 
 def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:

@@ -16,7 +16,7 @@ from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
 from hlo_opt.ops.spec import Evaluator, ShapeError
 
 if TYPE_CHECKING:
-    from hlo_opt.ops.numeric import Array
+    from hlo_opt.ir.values import Array
 
 
 GROUP = "hlo_opt.custom_calls"

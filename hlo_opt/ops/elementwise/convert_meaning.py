@@ -8,7 +8,7 @@ from hlo_opt.ops.numeric import Call, integer_limits, narrow
 
 if TYPE_CHECKING:
     from hlo_opt.ir import ElementType
-    from hlo_opt.ops.numeric import Array
+    from hlo_opt.ir.values import Array
 
 FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 """Bits of exponent and mantissa of the types whose precision reduce-precision cuts in place; others are cut as the type that XLA widens them to."""

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.dynamic import reshaped, size_of, with_size
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.reduction.folding import combine_at, ufunc_of, wide_dtype
 from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.ops.spec import Evaluator
 
-Array = Any
 Value = Any
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.linalg.table import is_left
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
 
 
 def _wide(value: Array) -> Array:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.movement.table import padding_dimensions, slice_dimensions
 from hlo_opt.ops.packing import packed, unpacked
 from hlo_opt.ops.shapes import integer
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
 
 
 def broadcast(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.movement.table import slice_dimensions
 from hlo_opt.ops.spread import ROWS, full
-
-Array = Any
 
 
 def broadcast(instruction: Instruction, rows: list[Array]) -> Array:

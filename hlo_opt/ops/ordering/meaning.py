@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.reduction.accumulation import is_wide, running_types
 from hlo_opt.ops.reduction.folding import combine_at
 from hlo_opt.ops.shapes import flag, integer, window
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES, Evaluator, OpKind, find, spec_of
-
-Array = Any
 
 
 def total_order_key(value: Array, element_type: ElementType) -> Array:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Computation, ElementType
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.numeric import larger, smaller
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
 
 _FUNCTIONS = {
     "add": np.add,

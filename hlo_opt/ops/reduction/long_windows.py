@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir.attribute import WindowDimension
+from hlo_opt.ir.values import Array
 
-Array = Any
 Combine = Callable[[list[Array], list[Array]], list[Array]]
 
 LONG = 32

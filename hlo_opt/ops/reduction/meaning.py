@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.attribute import WindowDimension
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.reduction.accumulation import is_wide, running_type, running_types
 from hlo_opt.ops.reduction.folding import combine, fold, fold_axes, identity_of, ufunc_of, wide_dtype
 from hlo_opt.ops.reduction.long_windows import fold_long, is_long
@@ -17,8 +17,6 @@ from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.reduction.table import is_reversed, reduced
 from hlo_opt.ops.shapes import integer, window
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
 
 
 def _packed(instruction: Instruction, values: list[Array]) -> Array:

@@ -18,6 +18,7 @@ from hlo_opt.evaluate.reach import MOST_DRAWS, MOST_TRIED, Draw, reaching_inputs
 from hlo_opt.evaluate.ways import Way
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import (
     check_devices,
     counts,
@@ -31,7 +32,6 @@ from hlo_opt.ops.spread import ROWS
 from hlo_opt.runtime.check.mistakes import Tried, tried
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
-from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import compared

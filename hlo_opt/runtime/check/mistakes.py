@@ -20,10 +20,10 @@ from hlo_opt.evaluate.reach import VAIN, Draw, Reached, other_draws
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.evaluate.ways import Way
 from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.runtime.differences import Enclosure
-from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
 from hlo_opt.runtime.ulp import is_floating, real_parts

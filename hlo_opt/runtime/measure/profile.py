@@ -9,9 +9,9 @@ from typing import Any
 from hlo_opt.analysis.memory.traffic import bytes_accessed
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Instruction, Module, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.executable import entry_inputs
 from hlo_opt.runtime.measure.clock import Clock, clock_of
-from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.device import Device

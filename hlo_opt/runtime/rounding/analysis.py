@@ -27,6 +27,7 @@ from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.program import Evaluate, Program, compile_elementwise, face
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.element_type import F64
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
@@ -60,7 +61,6 @@ from hlo_opt.runtime.rounding.indices import indexed
 from hlo_opt.runtime.rounding.movement import movement
 from hlo_opt.runtime.rounding.order import folded, sort
 
-Array = Any
 Value = Any
 
 _HELD = 12

@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.spread import HIGH, LANES, LOW, MOVED, VALUE, is_narrow
 from hlo_opt.runtime.ulp import ulp_of
-
-Array = Any
 
 LEAST, MOST = 3.0, 8.0
 """How many times further than the moved values a backend may be off, at least and at most."""

@@ -16,6 +16,7 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate, face
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import F32
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.spread import (
     HIGH,
@@ -35,7 +36,6 @@ from hlo_opt.ops.spread import (
 from hlo_opt.ops.spreading import Spreading
 from hlo_opt.runtime.ulp import ulp_of
 
-Array = Any
 Value = Any
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Computation, ElementType, Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.ordering.meaning import comparisons
 from hlo_opt.ops.ordering.table import sorted_dimension
@@ -44,7 +45,6 @@ from hlo_opt.runtime.rounding.calibration import MOST
 from hlo_opt.runtime.rounding.elementwise import force
 from hlo_opt.runtime.rounding.sums import unit
 
-Array = Any
 Value = Any
 
 

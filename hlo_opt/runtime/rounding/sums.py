@@ -22,6 +22,7 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate, face
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.reduction.accumulation import is_wide
 from hlo_opt.ops.reduction.folding import combine, ufunc_of
 from hlo_opt.ops.reduction.reducers import adds, monoid, picks
@@ -48,7 +49,6 @@ from hlo_opt.ops.spread import (
 from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.runtime.rounding.elementwise import Analyst, force
 
-Array = Any
 Value = Any
 
 _PIECES = 4
