@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import target as find
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.plans.kinds import KINDS
 from scripts.launches import TARGETS, rows
@@ -44,3 +46,10 @@ def test_a_row_that_disagrees_is_seen() -> None:
     assert row.agrees
     blocks, threads, shared = row.plan
     assert not replace(row, price=(blocks + 1, threads, shared)).agrees and not replace(row, bytes=(1, 2)).agrees
+
+
+def test_a_kernel_of_no_elements_is_not_launched_and_has_a_price() -> None:
+    text = "HloModule m\n\nENTRY e {\n  p = f32[4,0]{1,0} parameter(0)\n  z = f32[4]{0} parameter(1)\n  b = f32[4,0]{1,0} broadcast(z), dimensions={0}\n  ROOT a = f32[4,0]{1,0} add(p, b)\n}\n"
+    module, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    assert rows(module, "h100_sxm") == []
+    assert module_summary(module, find("h100_sxm")).est_us < 10

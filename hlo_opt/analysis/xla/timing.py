@@ -43,7 +43,7 @@ def compute_ns(flops: float, blocks: int, threads: int, target: DeviceTarget) ->
 
 def read_ns(net: float, total: float, used: float, blocks: int, target: DeviceTarget) -> float:
     """Time to read an operand: `net` bytes from memory, the rest of `total` again from a cache that holds it. `used`: the share of a memory
-    transaction that is wanted, 1.0 for reads in order."""
+    transaction that is wanted, 1.0 for reads in order. A kernel without blocks reads nothing and takes no time."""
     bandwidth = target.memory_bandwidth
     rest = bandwidth
     if net < target.l2_cache_size:
@@ -52,7 +52,7 @@ def read_ns(net: float, total: float, used: float, blocks: int, target: DeviceTa
             rest *= L1_SPEEDUP
     else:
         rest *= used
-    limit = blocks * target.clock_rate_ghz * 1e9 * target.bytes_per_core_and_clock
+    limit = max(1, blocks) * target.clock_rate_ghz * 1e9 * target.bytes_per_core_and_clock
     net = min(net, total)
     first = net / min(bandwidth * used, limit)
     return nanoseconds(first * 1e9) + nanoseconds((total - net) / min(rest, limit) * 1e9)
