@@ -39,6 +39,7 @@ SUB_ROOMS = {
         "regroup",
         "element_use",
         "strides",
+        "values",
         "wishes",
         "bounds",
         "lowering",

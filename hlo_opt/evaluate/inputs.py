@@ -13,8 +13,7 @@ from hlo_opt.evaluate.wanted import wanted
 from hlo_opt.ir import ElementType, Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.dynamic import at_bound
-
-Value = Any
+from hlo_opt.ops.values import Value
 
 
 def input_shapes(module: Module) -> list[Shape]:

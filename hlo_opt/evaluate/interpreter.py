@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,11 +13,12 @@ from hlo_opt.evaluate.effects import Acting, Effects, Occurrence, is_answered
 from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error, placed
 from hlo_opt.evaluate.watch import Change, Event, Watcher, watching
 from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import ShapeError
 from hlo_opt.ops.device import Device, OnlyDevice
 from hlo_opt.ops.reduction.accumulation import widened
+from hlo_opt.ops.values import Value
 
-Value = Any
 Observer = Callable[[Instruction, Value], None]
 
 DEEPEST = 100
@@ -148,19 +148,19 @@ class Interpreter:
             acts = self.acting is not None and self.acting.computation(computation)
             self._elementwise[computation] = None if acts else compile_elementwise(computation)
         program = self._elementwise[computation]
-        sizes = np.broadcast_shapes(*(np.shape(a) for a in arguments))
+        arrays = [np.asarray(a) for a in arguments]
+        sizes = np.broadcast_shapes(*(a.shape for a in arrays))
         leaves = list(computation.root.shape.leaves())
         if program is not None:
-            made = self._run(program, computation, arguments)
-            made = list(_leaves(made))
+            made = map(np.asarray, _leaves(self._run(program, computation, arguments)))
             return [m if m.shape == sizes else np.broadcast_to(m, sizes) for m in made]
-        found = [np.empty(sizes, leaf.type.dtype) for leaf in leaves]
-        spread = [np.broadcast_to(a, sizes) for a in arguments]
+        found: list[Array] = [np.empty(sizes, leaf.type.dtype) for leaf in leaves]
+        spread = [np.broadcast_to(a, sizes) for a in arrays]
         for position in np.ndindex(*sizes):
             value = self.call(computation, [a[position] for a in spread])
             for target, element in zip(found, _leaves(value), strict=True):
                 target[position] = element
-        return found
+        return [*found]
 
     def _run(self, program: Program, computation: Computation, arguments: Sequence[Value]) -> Value:
         self.calls += 1
@@ -180,7 +180,7 @@ class Interpreter:
             raise EvaluationError(
                 f"{computation.name} takes {len(program.parameters)} parameters, {len(arguments)} values are given"
             )
-        values: list[Value] = [None] * program.slots
+        values: list[Value] = [()] * program.slots
         for slot, argument in zip(program.parameters, arguments, strict=True):
             if slot >= 0:
                 values[slot] = argument
@@ -191,7 +191,7 @@ class Interpreter:
                 for step in program.steps:
                     values[step.slot] = step.evaluate(self, step.instruction, [values[o] for o in step.operands])
                     for slot in step.frees:
-                        values[slot] = None
+                        values[slot] = ()
             else:
                 self._watched(program, computation, values)
         except _FAULTS as fault:
@@ -238,7 +238,7 @@ class Interpreter:
             if watch is not None:
                 watch(Event(step.instruction, operands, made, loops, device))
             for slot in step.frees:
-                values[slot] = None
+                values[slot] = ()
 
 
 def _observed(observe: Observer) -> Watcher:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import CheckError
-from hlo_opt.evaluate.watch import Event, Value
+from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.dynamic import Dynamic
+from hlo_opt.ops.values import Dynamic, Value
 from hlo_opt.text.frames import source_location
 
 CODE = "HLO720"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hlo_opt.ir import Instruction
-
-Value = Any
+from hlo_opt.ops.values import Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,42 +18,9 @@ from hlo_opt.ir.attribute import Attribute
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.regroup import groups
 from hlo_opt.ops.spec import Evaluator, OpKind, ShapeError, find
+from hlo_opt.ops.values import Dynamic, Value, parts, whole
 
-Value = Any
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Dynamic:
-    """`padded` is the array at its bound; `sizes` are the run-time sizes as they were given, which nobody promises to lie between 0 and the bound."""
-
-    padded: Array
-    sizes: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes in use, within the bound."""
-        return tuple(max(0, min(size, bound)) for size, bound in zip(self.sizes, self.padded.shape, strict=True))
-
-    @property
-    def used(self) -> Array:
-        """The elements in use."""
-        return self.padded[tuple(map(slice, self.shape))]
-
-    def buffer(self) -> Array:
-        """An array of the bound: the elements in use come first in row-major order, zeros follow.
-
-        XLA:CPU returns such a buffer (SliceToDynamic), where it leaves what follows as it is in memory.
-        """
-        if self.shape == self.padded.shape:
-            return self.padded
-        made = np.zeros(self.padded.size, self.padded.dtype)
-        used = self.used
-        made[: used.size] = used.reshape(-1)
-        return made.reshape(self.padded.shape)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self.buffer(), dtype=dtype)
 
 
 def is_dynamic(shape: Shape) -> bool:
@@ -221,7 +187,7 @@ _PREPARE: dict[str, Callable[[Instruction, Instruction], None]] = {
 def _bounded(shape: Shape, value: Value, given: tuple[int, ...] | None) -> Value:
     """The value at the bound that its type declares; as it is where there is none."""
     if shape.elements is not None:
-        return tuple(_bounded(e, v, given) for e, v in zip(shape.elements, value, strict=True))
+        return tuple(_bounded(e, v, given) for e, v in zip(shape.elements, parts(value), strict=True))
     return at_bound(shape, np.asarray(value), given)
 
 
@@ -243,14 +209,14 @@ def at_bound(shape: Shape, value: Array, given: tuple[int, ...] | None = None) -
 
 def with_size(value: Value, along: int, size: int) -> Value:
     """The value with another size in one dimension: more brings back what lies in the padding."""
-    found = value if isinstance(value, Dynamic) else Dynamic(np.asarray(value), np.shape(value))
+    found = whole(value)
     sizes = (*found.sizes[:along], size, *found.sizes[along + 1 :])
     return found.padded if sizes == found.padded.shape else Dynamic(found.padded, sizes)
 
 
 def size_of(value: Value, along: int) -> int:
     """The size in use of a dimension, as it was given."""
-    return int(value.sizes[along] if isinstance(value, Dynamic) else np.shape(value)[along])
+    return int(whole(value).sizes[along])
 
 
 def reshaped(value: Value, shape: Shape, sizes: Sequence[int]) -> Value:

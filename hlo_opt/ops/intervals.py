@@ -13,7 +13,8 @@ import numpy as np
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.element_type import F32
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.spread import HIGH, LOW, MOVED, ROWS, VALUE, certain, full, is_real, limits, set_aside, swapped
+from hlo_opt.ops.spread import certain, full, is_real, limits, set_aside, swapped
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE
 
 Run = Callable[..., Array]
 Rule = Callable[[Run, Instruction, Sequence[Array], bool], Array]

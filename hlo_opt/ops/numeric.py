@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.ir.element_type import ElementType
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Call:
     """What the NumPy meaning of an elementwise operation may ask for besides its operands: NumPy itself and the instruction."""
 
-    np: Any
+    np: ModuleType
     instruction: Instruction
     evaluator: Evaluator
 
@@ -118,7 +119,7 @@ def divide(call: Call, left: Array, right: Array) -> Any:
     return np.where(zero, left.dtype.type(-1), np.where(minus, -left, quotient))
 
 
-def complex_divide(np: Any, left: Array, right: Array) -> Any:
+def complex_divide(np: ModuleType, left: Array, right: Array) -> Any:
     """Division where zero and infinite parts give what C99 (annex G.5.1) says in place of NaN, as XLA does."""
     a, b, c, d = left.real, left.imag, right.real, right.imag
     exact = np.asarray(left / right)
@@ -199,7 +200,7 @@ def minimum(call: Call, left: Array, right: Array) -> Any:
     return smaller(call.np, left, right)
 
 
-def larger(np: Any, left: Array, right: Array) -> Any:
+def larger(np: ModuleType, left: Array, right: Array) -> Any:
     """`np.maximum`, which may give either of two zeros, with 0 over -0."""
     made = np.maximum(left, right)
     if made.dtype.kind != "f" or made.all():
@@ -208,7 +209,7 @@ def larger(np: Any, left: Array, right: Array) -> Any:
     return np.where((made == 0) & (left == right), left + right, made)
 
 
-def smaller(np: Any, left: Array, right: Array) -> Any:
+def smaller(np: ModuleType, left: Array, right: Array) -> Any:
     """`np.minimum` with -0 over 0."""
     made = np.minimum(left, right)
     if made.dtype.kind != "f" or made.all():

@@ -24,9 +24,7 @@ from hlo_opt.ops.strides import Strides
 from hlo_opt.ops.wishes import RULES, Rule
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    ArrayValue = np.ndarray[Any, np.dtype[Any]] | tuple["ArrayValue", ...]
+    from hlo_opt.ops.values import Value
 
 
 Calling = tuple[Computation, Sequence[Shape | None], Shape | None]
@@ -75,7 +73,7 @@ class Evaluator(Protocol):
         """The device that it plays."""
         ...
 
-    def call(self, computation: Computation, arguments: Sequence[ArrayValue]) -> ArrayValue:
+    def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The value of a computation's root for these arguments."""
         ...
 

@@ -8,51 +8,13 @@ imagined backend has. An element whose bounds are equal is certain; one with an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction
+from hlo_opt.ir import ELEMENT_TYPES, ElementType
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.dynamic import Dynamic
-
-Value = Any
-
-LANES = 4
-"""How many imagined backends run beside the reference."""
-
-VALUE, LOW, HIGH = 0, 1, 2
-MOVED = 3
-ROWS = MOVED + LANES
-_SWAPPED = [VALUE, HIGH, LOW, *range(MOVED, ROWS)]
-
-
-@dataclass(slots=True, eq=False)
-class Spread:
-    """`rows` has the reference's value, both bounds and the moved values.
-
-    depth  operations since the bounds were last held against the moved values
-    sizes  the sizes in use where the array has dynamic dimensions, else None
-    loss   where digits were lost on the way to it: see `Loss`
-    """
-
-    rows: Array
-    depth: int = 0
-    sizes: tuple[int, ...] | None = None
-    loss: Loss | None = None
-
-    def row(self, number: int) -> Value:
-        found = self.rows[number]
-        return found if self.sizes is None else Dynamic(found, self.sizes)
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """The operation after which a value's relative width was `gain` times that of what it was computed from, the largest gain on the way."""
-
-    instruction: Instruction
-    gain: float
+from hlo_opt.ops.values import HIGH, LOW, ROWS, SWAPPED, VALUE, Dynamic, Spread, Value, parts
 
 
 def is_spread(value: Value) -> bool:
@@ -82,7 +44,7 @@ def stacked(values: Sequence[Value], *, look: bool = True) -> Value:
     """The value of which these are the rows; `look` as for `settled`."""
     first = values[0]
     if isinstance(first, tuple):
-        return tuple(stacked([v[k] for v in values], look=look) for k in range(len(first)))
+        return tuple(stacked([parts(v)[k] for v in values], look=look) for k in range(len(first)))
     if isinstance(first, Dynamic):
         rows = [v.padded if isinstance(v, Dynamic) else np.asarray(v) for v in values]
         if all(r.shape == rows[0].shape for r in rows):
@@ -115,7 +77,7 @@ def full(rows: Array) -> Array:
 
 def swapped(rows: Array) -> Array:
     """The rows with the bounds exchanged, for a function that falls."""
-    return rows if rows.shape[0] == 1 else rows[_SWAPPED]
+    return rows if rows.shape[0] == 1 else rows[SWAPPED]
 
 
 def certain(rows: Array) -> Array:

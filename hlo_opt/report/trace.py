@@ -10,7 +10,7 @@ from hlo_opt.diag import UsageError, nearest
 from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Module
 from hlo_opt.ops.collective.module_devices import counts
-from hlo_opt.ops.dynamic import Dynamic
+from hlo_opt.ops.values import Dynamic
 from hlo_opt.report.page import Page, Word
 from hlo_opt.report.runs import value_lines
 

@@ -15,12 +15,12 @@ from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts, warn_of_one_device
 from hlo_opt.runtime.host.library import Form
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.host.routines import host_routines
 from hlo_opt.runtime.host.sanitize import SanitizedProgram
+from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.device import Device

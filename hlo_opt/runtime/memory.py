@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Shape
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.packing import packed, unpacked
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 WORD = 4
 """Bytes of the aligned word in which a kernel on a GPU changes a single element of less than a byte (CUDA C++ Programming Guide, atomicCAS)."""

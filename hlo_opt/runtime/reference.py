@@ -11,8 +11,8 @@ from hlo_opt.evaluate import Interpreter, evaluate, flatten, unflatten
 from hlo_opt.evaluate.program import face, placed
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.device import Device
+from hlo_opt.runtime.memory import Array
 
 
 class Reference:

@@ -3,20 +3,8 @@ import numpy as np
 import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
-from hlo_opt.ops.spread import (
-    HIGH,
-    LOW,
-    ROWS,
-    Spread,
-    aligned,
-    aside,
-    by_rows,
-    element_type_of,
-    limits,
-    ordered,
-    set_aside,
-    settled,
-)
+from hlo_opt.ops.spread import aligned, aside, by_rows, element_type_of, limits, ordered, set_aside, settled
+from hlo_opt.ops.values import HIGH, LOW, ROWS, Spread
 
 
 def rows(*values: float, dtype: object = np.float32) -> np.ndarray:  # type: ignore[type-arg]

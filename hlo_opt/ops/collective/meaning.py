@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.replica_groups import by_partition, participants, source_target_pairs
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.reduction.accumulation import is_wide, running_type
 from hlo_opt.ops.spec import Evaluator
-
-Value = Any
+from hlo_opt.ops.values import Value, packed
 
 
 def _exchange(evaluator: Evaluator, instruction: Instruction, values: Sequence[Value]) -> tuple[list[Any], int]:
@@ -27,10 +27,6 @@ def _exchange(evaluator: Evaluator, instruction: Instruction, values: Sequence[V
     if len(given) < 2:
         return given, len(given) - 1
     return given, group.index(device.number) if device.number in group else -1
-
-
-def _packed(instruction: Instruction, made: Sequence[Value]) -> Value:
-    return tuple(made) if instruction.shape.is_tuple else made[0]
 
 
 def _reduced(evaluator: Evaluator, instruction: Instruction, given: list[Any], number: int) -> Value:
@@ -51,8 +47,8 @@ def _reduced(evaluator: Evaluator, instruction: Instruction, given: list[Any], n
 def all_reduce(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     given, _ = _exchange(evaluator, instruction, values)
     if not given:
-        return _packed(instruction, values)
-    return _packed(instruction, [_reduced(evaluator, instruction, given, k) for k in range(len(values))])
+        return packed(instruction, values)
+    return packed(instruction, [_reduced(evaluator, instruction, given, k) for k in range(len(values))])
 
 
 def all_reduce_start(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
@@ -62,14 +58,14 @@ def all_reduce_start(evaluator: Evaluator, instruction: Instruction, values: lis
     made = [_reduced(evaluator, instruction, given or [values], k) for k in range(len(values))]
     if elements is not None and len(elements) == 2 * len(values):
         return (*values, *made)
-    return _packed(instruction, made)
+    return packed(instruction, made)
 
 
 def _along(instruction: Instruction) -> int:
     return (instruction.ints("dimensions") or (0,))[0]
 
 
-def _fitted(value: Value, shape: Shape) -> Value:
+def _fitted(value: Array, shape: Shape) -> Array:
     """The value cut or padded with zeros to the shape."""
     if np.shape(value) == shape.dimensions:
         return value
@@ -86,7 +82,7 @@ def _gathered(instruction: Instruction, given: list[Any], number: int, shape: Sh
 def all_gather(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     given = _exchange(evaluator, instruction, values)[0] or [values]
     leaves = instruction.shape.leaves()
-    return _packed(instruction, [_gathered(instruction, given, k, leaf) for k, leaf in enumerate(leaves)])
+    return packed(instruction, [_gathered(instruction, given, k, leaf) for k, leaf in enumerate(leaves)])
 
 
 def reduce_scatter(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
@@ -95,11 +91,11 @@ def reduce_scatter(evaluator: Evaluator, instruction: Instruction, values: list[
     along = _along(instruction)
     made = []
     for number, leaf in enumerate(instruction.shape.leaves()):
-        total = _reduced(evaluator, instruction, given or [values], number)
+        total = np.asarray(_reduced(evaluator, instruction, given or [values], number))
         size = leaf.dimensions[along]
         start = max(place, 0) * size
         made.append(_fitted(total[(slice(None),) * along + (slice(start, start + size),)], leaf))
-    return _packed(instruction, made)
+    return packed(instruction, made)
 
 
 def all_reduce_done(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
@@ -127,7 +123,7 @@ def all_to_all(evaluator: Evaluator, instruction: Instruction, values: list[Valu
     """An array is split along a dimension, and part k goes to member k; of a tuple, operand k does."""
     given, place = _exchange(evaluator, instruction, values)
     if len(given) < 2:
-        return _packed(instruction, values)
+        return packed(instruction, values)
     if instruction.shape.is_tuple:
         if len(values) != len(given):
             raise ValueError(f"{len(values)} operands for {len(given)} devices")
@@ -140,7 +136,7 @@ def all_to_all(evaluator: Evaluator, instruction: Instruction, values: list[Valu
 def collective_broadcast(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     """The first member's value; zeros for a device in no group."""
     given, place = _exchange(evaluator, instruction, values)
-    return _packed(instruction, given[0] if place >= 0 else [np.zeros_like(v) for v in values])
+    return packed(instruction, given[0] if place >= 0 else [np.zeros_like(v) for v in values])
 
 
 def _permuted(evaluator: Evaluator, instruction: Instruction, values: Sequence[Value]) -> list[Value]:
@@ -164,7 +160,7 @@ def _permuted(evaluator: Evaluator, instruction: Instruction, values: Sequence[V
 def collective_permute(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     if len(values) not in (1, len(list(instruction.shape.leaves()))):
         raise ValueError("a permute into given buffers is not evaluated")
-    return _packed(instruction, _permuted(evaluator, instruction, values))
+    return packed(instruction, _permuted(evaluator, instruction, values))
 
 
 def collective_permute_start(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:

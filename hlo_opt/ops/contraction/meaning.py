@@ -215,7 +215,7 @@ def _by_position(made: Array, value: Array, kernel: Array, c: ConvolutionDimensi
                 slice(o * w.stride, o * w.stride + (w.size - 1) * w.rhs_dilate + 1, w.rhs_dilate)
                 for o, w in zip(position, c.window, strict=True)
             )
-            patch = value[:, :, :, *window].reshape(groups, batch, -1)
+            patch: Array = value[:, :, :, *window].reshape(groups, batch, -1)
             made[(slice(None),) * 3 + position] = np.matmul(patch, flat_kernel)
         return
     for position in itertools.product(*(range(size) for size in spans)):

@@ -10,8 +10,7 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.shapes import integer
 from hlo_opt.ops.spec import Evaluator
-
-Value = Any
+from hlo_opt.ops.values import Value, parts
 
 
 def parameter(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
@@ -33,7 +32,7 @@ def tuple_(evaluator: Evaluator, instruction: Instruction, values: list[Value]) 
     return tuple(values)
 
 
-def get_tuple_element(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+def get_tuple_element(evaluator: Evaluator, instruction: Instruction, values: list[tuple[Value, ...]]) -> Value:
     return values[0][integer(instruction, "index")]
 
 
@@ -51,10 +50,10 @@ def while_(evaluator: Evaluator, instruction: Instruction, values: list[Value]) 
 
 def same_bits(left: Value, right: Value) -> bool:
     """Whether two values of one shape are the same, bit for bit."""
-    todo = [(left, right)]
+    todo: list[tuple[Value, Value]] = [(left, right)]
     while todo:
         a, b = todo.pop()
-        if isinstance(a, tuple):
+        if isinstance(a, tuple) and isinstance(b, tuple):
             todo.extend(zip(a, b, strict=True))
         elif a is not b and _raw(a) != _raw(b):
             return False
@@ -107,7 +106,7 @@ def async_start(evaluator: Evaluator, instruction: Instruction, values: list[Val
 
 
 def async_done(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return values[0][1]
+    return parts(values[0])[1]
 
 
 def copy_start(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
@@ -117,15 +116,15 @@ def copy_start(evaluator: Evaluator, instruction: Instruction, values: list[Valu
 
 
 def copy_done(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return values[0][0]
+    return parts(values[0])[0]
 
 
 def partition_id(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return np.uint32(evaluator.device.partition)
+    return np.asarray(evaluator.device.partition, np.uint32)
 
 
 def replica_id(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return np.uint32(evaluator.device.replica)
+    return np.asarray(evaluator.device.replica, np.uint32)
 
 
 def zeros(shape: Shape) -> Value:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Instruction
@@ -13,8 +11,7 @@ from hlo_opt.ops.custom_calls.lapack import adjoint, hermitian, is_lower, return
 from hlo_opt.ops.linalg.elimination import eliminated, swapped_order
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
-
-Value = Any
+from hlo_opt.ops.values import Value
 
 
 def getrf(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:

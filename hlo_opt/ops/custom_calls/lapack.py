@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.call_config import is_true, letter
-
-Value = Any
+from hlo_opt.ops.values import Value
 
 
 def wide(value: Array) -> Array:

@@ -8,8 +8,8 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.dynamic import Dynamic
 from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.values import Dynamic, Value, whole
 
 _NUMPY = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atanh": "arctanh"}
 
@@ -27,15 +27,15 @@ def elementwise(evaluator: Evaluator, instruction: Instruction, values: list[Arr
         return made.astype(instruction.shape.type.dtype)
 
 
-def pad_to_static(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def pad_to_static(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     """(the array at its bound with zeros where nothing is in use, its sizes)"""
-    given = values[0] if isinstance(values[0], Dynamic) else Dynamic(np.asarray(values[0]), np.shape(values[0]))
+    given = values[0] if isinstance(values[0], Dynamic) else whole(values[0])
     made = np.zeros(given.padded.shape, given.padded.dtype)
     made[tuple(map(slice, given.shape))] = given.used
     return (made, *(np.asarray(size, np.int32) for size in given.shape))
 
 
-def slice_to_dynamic(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def slice_to_dynamic(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Dynamic:
     """The first elements of each dimension, as many as the sizes say. Raises ValueError for sizes that do not fit."""
     array, sizes = np.asarray(values[0]), tuple(int(size) for size in values[1:])
     if len(sizes) != array.ndim or any(not 0 <= size <= bound for size, bound in zip(sizes, array.shape, strict=True)):

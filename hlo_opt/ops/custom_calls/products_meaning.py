@@ -18,8 +18,7 @@ from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
-
-Value = Any
+from hlo_opt.ops.values import Value, packed
 
 
 def _numbers(config: dict[str, Any], name: str) -> tuple[int, ...]:
@@ -125,9 +124,9 @@ def _returned(instruction: Instruction, results: list[Array]) -> Value:
     leaves = list(instruction.shape.elements or (instruction.shape,))
     if len(leaves) < len(results):
         raise ValueError(f"{len(results)} results for {instruction.shape}")
-    found = [_rounded(result, leaf) for result, leaf in zip(results, leaves, strict=False)]
+    found: list[Value] = [_rounded(result, leaf) for result, leaf in zip(results, leaves, strict=False)]
     found += [zeros(leaf) for leaf in leaves[len(results) :]]
-    return tuple(found) if instruction.shape.is_tuple else found[0]
+    return packed(instruction, found)
 
 
 def _rounded(value: Array, leaf: Shape) -> Array:

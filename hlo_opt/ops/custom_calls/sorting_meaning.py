@@ -10,9 +10,10 @@ from hlo_opt.ops.call_config import is_true, option
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.ordering.meaning import sort, total_order_key
 from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.values import Value, parts
 
 
-def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """The k first elements along the last dimension and their positions; equal ones keep their order.
 
     The called comparator says whether the greatest or the least come first, as xla/service/topk_rewriter.cc writes it; without one `largest` does.
@@ -30,7 +31,7 @@ def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
     return np.take_along_axis(value, order, axis=-1), order.astype(position_shape.type.dtype)
 
 
-def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """The first elements under the called comparator along a dimension, as many as the result has room for; initial values where there are fewer.
 
     Operands, then an initial value for each. How good an approximation must be is all that the call promises; this one misses nothing.
@@ -51,15 +52,16 @@ def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     }
     ordered = sort(evaluator, Instruction("sort", "sort", shape, operands, attributes), arrays)
     found = []
-    for line, initial, leaf in zip(ordered, values[count:], leaves, strict=True):
-        kept = np.take(line, range(min(leaf.dimensions[axis], line.shape[axis])), axis=axis)
+    for line, initial, leaf in zip(parts(ordered), values[count:], leaves, strict=True):
+        array = np.asarray(line)
+        kept = np.take(array, range(min(leaf.dimensions[axis], array.shape[axis])), axis=axis)
         made = np.full(leaf.dimensions, initial, leaf.type.dtype)
         made[tuple(map(slice, kept.shape))] = kept
         found.append(made)
     return tuple(found)
 
 
-def radix_sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def radix_sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """Keys along the last dimension, and what goes with them, in rising or falling order; equal ones keep theirs. Workspace is zero.
 
     By the bits, as in XLA's total order, except that both zeros are equal (cub/block/radix_rank_sort_operations.cuh).

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
@@ -11,8 +9,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops.call_config import is_true, letter
 from hlo_opt.ops.custom_calls.lapack import adjoint, is_lower, no_fault, returned, wide
 from hlo_opt.ops.spec import Evaluator
-
-Value = Any
+from hlo_opt.ops.values import Value
 
 
 def syevd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:

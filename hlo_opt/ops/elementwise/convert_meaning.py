@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.ops.numeric import Call, integer_limits, narrow
@@ -126,14 +127,14 @@ def bitcast_convert(call: Call, value: Array) -> Any:
     return from_bits(np, np.bitwise_or.reduce(wide << steps, axis=-1), call)
 
 
-def bits_of(np: Any, value: Array, bits: int) -> Array:
+def bits_of(np: ModuleType, value: Array, bits: int) -> Array:
     """The bits of each element as a 64-bit unsigned integer."""
     size = value.dtype.itemsize
     whole: Array = np.ascontiguousarray(value).view(f"uint{size * 8}").astype(np.uint64).reshape(value.shape)
     return whole & np.uint64((1 << bits) - 1) if bits < 64 else whole
 
 
-def from_bits(np: Any, bits: Array, call: Call) -> Array:
+def from_bits(np: ModuleType, bits: Array, call: Call) -> Array:
     """Elements of the result's type from their bits in 64-bit unsigned integers."""
     target = call.type
     if target.kind == "signed" and target.bits < 8:

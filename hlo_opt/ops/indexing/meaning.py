@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Instruction
@@ -13,8 +11,7 @@ from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, gather_dimens
 from hlo_opt.ops.reduction.folding import combine_at, ufunc_of, wide_dtype
 from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.ops.spec import Evaluator
-
-Value = Any
+from hlo_opt.ops.values import Value
 
 
 def _clamped(starts: list[Array], sizes: tuple[int, ...], room: tuple[int, ...]) -> list[int]:
@@ -88,7 +85,7 @@ def gather(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
     return np.moveaxis(found, range(len(batch), len(shape)), g.offset_dims)
 
 
-def scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def scatter(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """Updates are applied in row-major order of the index space; a window that does not lie wholly inside is skipped."""
     half = len(values) // 2
     targets = [np.array(v) for v in values[:half]]
@@ -164,4 +161,4 @@ def get_dimension_size(evaluator: Evaluator, instruction: Instruction, values: l
 
 
 def dynamic_reshape(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return reshaped(values[0], instruction.shape, [int(size) for size in values[1:]])
+    return reshaped(values[0], instruction.shape, [int(np.asarray(size)) for size in values[1:]])

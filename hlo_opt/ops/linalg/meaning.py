@@ -11,6 +11,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops.linalg.table import is_left
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.values import Value
 
 
 def _wide(value: Array) -> Array:
@@ -97,7 +98,7 @@ def _narrowed(instruction: Instruction, arrays: list[Array]) -> tuple[Array, ...
     return tuple(a.astype(leaf.type.dtype) for a, leaf in zip(arrays, leaves, strict=True))
 
 
-def batch_norm_training(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def batch_norm_training(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """(normalised, mean, variance); the variance is E[x^2] - E[x]^2."""
     x, axes, spread, epsilon = _normal(instruction, np.asarray(values[0]))
     scale, offset = (np.asarray(v).astype(np.float64).reshape(spread) for v in values[1:3])
@@ -113,7 +114,7 @@ def batch_norm_inference(evaluator: Evaluator, instruction: Instruction, values:
     return _narrowed(instruction, [(x - mean) / np.sqrt(variance + epsilon) * scale + offset])[0]
 
 
-def batch_norm_grad(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def batch_norm_grad(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """(gradient of the operand, of the scale, of the offset)"""
     x, axes, spread, epsilon = _normal(instruction, np.asarray(values[0]))
     scale, mean, variance = (np.asarray(v).astype(np.float64).reshape(spread) for v in values[1:4])

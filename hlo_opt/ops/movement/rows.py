@@ -7,7 +7,8 @@ import numpy as np
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.movement.table import slice_dimensions
-from hlo_opt.ops.spread import ROWS, full
+from hlo_opt.ops.spread import full
+from hlo_opt.ops.values import ROWS
 
 
 def broadcast(instruction: Instruction, rows: list[Array]) -> Array:

@@ -13,6 +13,7 @@ from hlo_opt.ops.reduction.accumulation import is_wide, running_types
 from hlo_opt.ops.reduction.folding import combine_at
 from hlo_opt.ops.shapes import flag, integer, window
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES, Evaluator, OpKind, find, spec_of
+from hlo_opt.ops.values import Value, packed
 
 
 def total_order_key(value: Array, element_type: ElementType) -> Array:
@@ -187,20 +188,20 @@ def _computed(evaluator: Evaluator, instruction: Instruction, values: list[Array
     return np.broadcast_to(made[instruction], np.shape(values[0]))
 
 
-def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """Stable, also where HLO leaves the order of equal elements open."""
     comparator = instruction.called_by("to_apply")
     axis = sorted_dimension(instruction)
     arrays = [np.asarray(v) for v in values]
     if not arrays[0].size:
-        return tuple(arrays) if instruction.shape.is_tuple else arrays[0]
+        return packed(instruction, arrays)
     key = _key(evaluator, comparator, values, axis)
     if key is not None:
         order = np.argsort(key, axis=axis, kind="stable")
     else:
         order = _back(_merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays]), arrays[0], axis)
     made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
-    return tuple(made) if instruction.shape.is_tuple else made[0]
+    return packed(instruction, made)
 
 
 def _rows(array: Array, axis: int) -> Array:
@@ -253,7 +254,7 @@ def _less(evaluator: Evaluator, comparator: Computation, left: list[Array], righ
     return np.asarray(evaluator.map_elements(comparator, arguments)[0])
 
 
-def topk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def topk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """In XLA's total order, so NaN is the largest; equal values keep the lower index first."""
     value = np.asarray(values[0])
     key = total_order_key(value, instruction.operands[0].shape.type)

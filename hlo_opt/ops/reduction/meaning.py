@@ -17,10 +17,7 @@ from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.reduction.table import is_reversed, reduced
 from hlo_opt.ops.shapes import integer, window
 from hlo_opt.ops.spec import Evaluator
-
-
-def _packed(instruction: Instruction, values: list[Array]) -> Array:
-    return tuple(values) if instruction.shape.is_tuple else values[0]
+from hlo_opt.ops.values import Value, packed
 
 
 def _narrowed(value: Array, element_type: ElementType) -> Array:
@@ -33,7 +30,7 @@ def _widened(instruction: Instruction, inputs: Sequence[Array]) -> list[Array]:
     return [i.astype(t.dtype, copy=False) for i, t in zip(inputs, types, strict=True)]
 
 
-def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """Plain reducers by NumPy; others one reduced element after another, all results at once.
 
     HLO leaves open how often the init value goes in, as it takes it to be an identity of the reducer; here it goes in once per result.
@@ -48,11 +45,11 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         dtype = wide_dtype(leaf.type, monoid(reducer))
         init = np.asarray(inits[0]).astype(dtype)
         if not inputs[0].size:
-            return _packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
+            return packed(instruction, [np.broadcast_to(_narrowed(init, leaf.type), leaf.dimensions)])
         widens_itself = ufunc is np.add and dtype.kind == "f"
         source = inputs[0] if inputs[0].dtype == dtype or widens_itself else inputs[0].astype(dtype)
         total = fold_axes(ufunc, source, axes, dtype) if axes else source
-        return _packed(instruction, [_narrowed(np.asarray(combine(ufunc, init, total)), leaf.type)])
+        return packed(instruction, [_narrowed(np.asarray(combine(ufunc, init, total)), leaf.type)])
     kept = [d for d in range(inputs[0].ndim) if d not in axes]
     wide = is_wide(instruction)
     moved = []
@@ -64,7 +61,7 @@ def reduce(evaluator: Evaluator, instruction: Instruction, values: list[Array]) 
         for init, t in zip(inits, running_types(instruction), strict=True)
     ]
     made = fold(evaluator, reducer, starts, moved, wide=wide)
-    return _packed(instruction, [_narrowed(m, o.type) for m, o in zip(made, instruction.shape.leaves(), strict=True)])
+    return packed(instruction, [_narrowed(m, o.type) for m, o in zip(made, instruction.shape.leaves(), strict=True)])
 
 
 def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Array]:
@@ -75,7 +72,7 @@ def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Arr
     return results[valid], dilated[valid] // w.lhs_dilate
 
 
-def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """Folds window positions in row-major order; each position is one operation on all results that it reaches. Long windows: `long_windows`."""
     half = len(values) // 2
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
@@ -109,7 +106,7 @@ def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[A
         made = both(made, fold_long(inputs, identities, parts, both, ufunc))
     else:
         made = _fold_windows(evaluator, reducer, made, inputs, parts, ufunc, wide)
-    return _packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
+    return packed(instruction, [_narrowed(m, leaf.type) for m, leaf in zip(made, leaves, strict=True)])
 
 
 def _fold_windows(
@@ -147,7 +144,7 @@ def _as_slice(indices: Array) -> slice:
     return slice(int(indices[0]), int(indices[-1]) + 1, step)
 
 
-def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """Runs the body along one dimension: (slices of the inputs.., carries..) -> (slices of the outputs.., carries..)."""
     carries = integer(instruction, "num_carries")
     inputs, state = values[: len(values) - carries], list(values[len(values) - carries :])
@@ -158,9 +155,9 @@ def scan(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     length = (inputs[0].shape if inputs else outputs[0].shape)[axis]
     for step in range(length):
         at = length - 1 - step if is_reversed(instruction) else step
-        made = evaluator.call(body, [*(np.take(i, at, axis=axis) for i in inputs), *state])
-        made = made if isinstance(made, tuple) else (made,)
+        given = evaluator.call(body, [*(np.take(i, at, axis=axis) for i in inputs), *state])
+        made = [np.asarray(value) for value in (given if isinstance(given, tuple) else (given,))]
         for output, value in zip(outputs, made, strict=False):
             output[(slice(None),) * axis + (at,)] = value
-        state = list(made[len(outputs) :])
-    return _packed(instruction, [*outputs, *state])
+        state = made[len(outputs) :]
+    return packed(instruction, [*outputs, *state])

@@ -28,7 +28,7 @@ from hlo_opt.ops.collective.module_devices import (
     tells_devices_apart,
 )
 from hlo_opt.ops.control.meaning import same_bits
-from hlo_opt.ops.spread import ROWS
+from hlo_opt.ops.values import ROWS
 from hlo_opt.runtime.check.mistakes import Tried, tried
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes

@@ -23,6 +23,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
+from hlo_opt.ops.values import Value, parts
 from hlo_opt.runtime.differences import Enclosure
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
@@ -44,8 +45,7 @@ UNSEEN = "would not be noticed if it"
 
 ON_NAN, ON_TIES, BY_LITTLE = "were wrong on NaN", "were wrong on equal values", f"were {LARGER:.0%} larger"
 
-Value = Any
-Substitute = Callable[[Sequence[Value], Value], Value]
+Substitute = Callable[[Sequence[Array], Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class _Run:
         own = {i for c in self.module.computations for i in c.instructions}
         self._interpreter = Interpreter() if len(self.draw.inputs) == 1 else None
 
-        def watch(instruction: Instruction, operands: Sequence[Value], value: Value) -> Value:
+        def watch(instruction: Instruction, operands: Sequence[Array], value: Array) -> Array:
             if instruction in own:
                 self.executed.add(instruction)
             self.work += EVENT + _work(instruction, operands, value)
@@ -163,7 +163,7 @@ class _Run:
         if trial.instruction not in self.executed:
             return False
 
-        def change(instruction: Instruction, operands: Sequence[Value], value: Value) -> Value:
+        def change(instruction: Instruction, operands: Sequence[Array], value: Array) -> Array:
             if instruction is not trial.instruction:
                 return value
             made = trial.substitute(operands, value)
@@ -203,7 +203,7 @@ class _Run:
         return any(not _is_within(bounds, array) for bounds, array in found)
 
 
-def _work(instruction: Instruction, operands: Sequence[Value], value: Value) -> int:
+def _work(instruction: Instruction, operands: Sequence[Array], value: Array) -> int:
     """About as many additions of f32 as take the time of an instruction."""
     size: int = getattr(value, "size", 1)
     if instruction.opcode in ("dot", "convolution"):
@@ -240,7 +240,7 @@ def _is_within(bounds: Enclosure, array: Array) -> bool:
 
 def _same(a: Value, b: Value) -> bool:
     if isinstance(a, tuple):
-        return all(_same(x, y) for x, y in zip(a, b, strict=True))
+        return all(_same(x, y) for x, y in zip(a, parts(b), strict=True))
     return same_bits(np.asarray(a), np.asarray(b))
 
 
@@ -309,19 +309,19 @@ def _constants(i: Instruction) -> Iterator[tuple[str, Substitute]]:
         yield "were 0 instead of infinite", lambda o, v: _where(v, np.isinf, 0)
 
 
-def _larger(value: Value) -> Value:
+def _larger(value: Array) -> Array:
     array = np.asarray(value)
     wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     with np.errstate(all="ignore"):
         return (wide * (1 + LARGER)).astype(array.dtype)
 
 
-def _where(value: Value, is_one: Callable[[Array], Array], other: int) -> Value:
+def _where(value: Array, is_one: Callable[[Array], Array], other: int) -> Array:
     array = np.asarray(value)
     return np.where(is_one(array.astype(np.complex128)), np.asarray(other, array.dtype), array)
 
 
-def _moved(value: Value) -> Value:
+def _moved(value: Array) -> Array:
     """Every other element somewhat larger, the others smaller; a truth is turned round in every other element, or alone."""
     if isinstance(value, tuple):
         return tuple(_moved(v) for v in value)

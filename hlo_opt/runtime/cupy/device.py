@@ -12,14 +12,13 @@ import numpy as np
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import counts, exchanges
 from hlo_opt.runtime.calls.one_device import device_call
 from hlo_opt.runtime.calls.table import DeviceCall
 from hlo_opt.runtime.cupy.cache import NVRTC_OPTIONS, architecture, compiled
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.library import functions
-from hlo_opt.runtime.memory import WORD, from_memory, held_dtype, raw_dtype, to_memory
+from hlo_opt.runtime.memory import WORD, Array, from_memory, held_dtype, raw_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
 
 if TYPE_CHECKING:

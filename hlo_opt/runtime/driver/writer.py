@@ -13,7 +13,6 @@ import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType, Literal, Shape
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.runtime.calls.collectives import driver_call
 from hlo_opt.runtime.calls.table import texts_of
@@ -31,7 +30,7 @@ from hlo_opt.runtime.driver.prelude import (
     TAKES_ELIDED,
     ZEROS_FOR_ELIDED,
 )
-from hlo_opt.runtime.memory import WORD, held_dtype, raw_dtype, to_memory
+from hlo_opt.runtime.memory import WORD, Array, held_dtype, raw_dtype, to_memory
 from hlo_opt.runtime.schedule import Schedule, literal_array
 from hlo_opt.runtime.schedule.ops import (
     Alias,

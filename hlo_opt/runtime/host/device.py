@@ -8,9 +8,8 @@ import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Shape
-from hlo_opt.ir.values import Array
 from hlo_opt.runtime.host.library import HostLibrary
-from hlo_opt.runtime.memory import WORD, empty_memory, from_memory, held_dtype, to_memory
+from hlo_opt.runtime.memory import WORD, Array, empty_memory, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule.ops import Call
 

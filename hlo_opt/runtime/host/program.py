@@ -16,11 +16,10 @@ from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.evaluate.threads import processors
 from hlo_opt.ir import Shape
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
 from hlo_opt.runtime.host.library import Form, HostLibrary, load
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
-from hlo_opt.runtime.memory import empty_memory, from_memory, held_dtype, logical, to_memory
+from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, literal_array, told_array
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,7 +96,7 @@ class HostClock:
 class CupyClock:
     """A GPU's event timer."""
 
-    def __init__(self, cupy: Any) -> None:
+    def __init__(self, cupy: ModuleType) -> None:
         self.cupy = cupy
         number = int(cupy.cuda.runtime.getDevice())
         properties = cupy.cuda.runtime.getDeviceProperties(number)

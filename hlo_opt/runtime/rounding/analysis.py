@@ -34,13 +34,6 @@ from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import IDEMPOTENT
 from hlo_opt.ops.spread import (
-    HIGH,
-    LOW,
-    MOVED,
-    ROWS,
-    VALUE,
-    Loss,
-    Spread,
     element_type_of,
     full,
     is_real,
@@ -54,14 +47,14 @@ from hlo_opt.ops.spread import (
     stacked,
 )
 from hlo_opt.ops.started import started
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread, Value, packed
+from hlo_opt.ops.values import parts as elements
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
 from hlo_opt.runtime.rounding.elementwise import elementwise
 from hlo_opt.runtime.rounding.indices import indexed
 from hlo_opt.runtime.rounding.movement import movement
 from hlo_opt.runtime.rounding.order import folded, sort
-
-Value = Any
 
 _HELD = 12
 """Elementwise operations in a row after which bounds are held against the moved values."""
@@ -162,7 +155,7 @@ class Analyst(Interpreter):
             rows = [
                 super(Analyst, self).map_elements(computation, [picked(a, k) for a in arguments]) for k in range(ROWS)
             ]
-            return [_sampled(m) for m in stacked([tuple(r) for r in rows], look=False)]
+            return [_sampled(m) for m in elements(stacked([tuple(r) for r in rows], look=False))]
         sizes = np.broadcast_shapes(*(rows_of(a).shape[1:] for a in arguments))
         return [_sized(m, sizes) for m in leaves(self._run(program, computation, arguments))]
 
@@ -321,7 +314,7 @@ def _together(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
             own = 2 * sums.unit(leaf.type) * members * np.abs(np.asarray(size).astype(np.float64))
             own = own if members > 2 else np.zeros_like(own)
             found.append(sums.rounded(analyst, made, own, leaf.type) if leaf.type.is_float else settled(made))
-        return unflatten([instruction.shape], found)[0]
+        return packed(instruction, found)
 
     return run
 

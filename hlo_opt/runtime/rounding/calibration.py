@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.spread import HIGH, LANES, LOW, MOVED, VALUE, is_narrow
+from hlo_opt.ops.spread import is_narrow
+from hlo_opt.ops.values import HIGH, LANES, LOW, MOVED, VALUE
 from hlo_opt.runtime.ulp import ulp_of
 
 LEAST, MOST = 3.0, 8.0

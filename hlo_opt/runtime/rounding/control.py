@@ -13,22 +13,9 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.control.table import branches
-from hlo_opt.ops.spread import (
-    HIGH,
-    LOW,
-    VALUE,
-    Spread,
-    full,
-    is_real,
-    ordered,
-    picked,
-    rows_of,
-    set_aside,
-    settled,
-)
+from hlo_opt.ops.spread import full, is_real, ordered, picked, rows_of, set_aside, settled
+from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread, Value, parts
 from hlo_opt.runtime.rounding.calibration import calibrated
-
-Value = Any
 
 _EVERY = 3
 """Iterations after which a loop's state is held against the moved values."""
@@ -93,7 +80,7 @@ def _held(made: Value, before: Value, kept: frozenset[int]) -> Value:
     if not isinstance(made, tuple):
         return _calibrated(made)
     return tuple(
-        m if n in kept or (before and m is before[n]) else _held(m, (), frozenset()) for n, m in enumerate(made)
+        m if n in kept or (before and m is parts(before)[n]) else _held(m, (), frozenset()) for n, m in enumerate(made)
     )
 
 
@@ -126,7 +113,7 @@ def conditional(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
 def hull(values: list[Value], shape: Shape) -> Value:
     """What may be any of these values; the first is the reference's."""
     if shape.elements is not None:
-        return tuple(hull([v[k] for v in values], e) for k, e in enumerate(shape.elements))
+        return tuple(hull([parts(v)[k] for v in values], e) for k, e in enumerate(shape.elements))
     if not shape.is_array or all(v is values[0] for v in values):
         return values[0]
     if any(type(v) is Spread and v.sizes is not None for v in values):
@@ -146,7 +133,7 @@ def hull(values: list[Value], shape: Shape) -> Value:
 def anything(value: Value, shape: Shape) -> Value:
     """The value with all elements set aside that are not certain."""
     if shape.elements is not None:
-        return tuple(anything(v, e) for v, e in zip(value, shape.elements, strict=True))
+        return tuple(anything(v, e) for v, e in zip(parts(value), shape.elements, strict=True))
     if type(value) is not Spread or value.sizes is not None:
         return value
     rows = np.array(value.rows)

@@ -9,23 +9,8 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
-from hlo_opt.ops.spread import (
-    HIGH,
-    LOW,
-    VALUE,
-    Spread,
-    by_rows,
-    certain,
-    full,
-    is_real,
-    ordered,
-    picked,
-    rows_of,
-    set_aside,
-    settled,
-)
-
-Value = Any
+from hlo_opt.ops.spread import by_rows, certain, full, is_real, ordered, picked, rows_of, set_aside, settled
+from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread, Value
 
 
 def indexed(instruction: Instruction, evaluate: Evaluate) -> Evaluate:

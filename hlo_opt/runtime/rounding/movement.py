@@ -7,9 +7,8 @@ from typing import Any
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
-from hlo_opt.ops.spread import Spread, by_rows, rows_of
-
-Value = Any
+from hlo_opt.ops.spread import by_rows, rows_of
+from hlo_opt.ops.values import Spread, Value
 
 
 def movement(instruction: Instruction, evaluate: Evaluate) -> Evaluate:

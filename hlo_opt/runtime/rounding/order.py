@@ -22,12 +22,6 @@ from hlo_opt.ops.reduction.reducers import MONOIDS, monoid
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.spec import OpKind
 from hlo_opt.ops.spread import (
-    HIGH,
-    LOW,
-    MOVED,
-    ROWS,
-    VALUE,
-    Spread,
     by_rows,
     certain,
     full,
@@ -41,11 +35,10 @@ from hlo_opt.ops.spread import (
     set_aside,
     settled,
 )
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread, Value
 from hlo_opt.runtime.rounding.calibration import MOST
 from hlo_opt.runtime.rounding.elementwise import force
 from hlo_opt.runtime.rounding.sums import unit
-
-Value = Any
 
 
 def sort(instruction: Instruction, evaluate: Evaluate) -> Evaluate:

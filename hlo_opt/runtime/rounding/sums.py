@@ -28,28 +28,10 @@ from hlo_opt.ops.reduction.folding import combine, ufunc_of
 from hlo_opt.ops.reduction.reducers import adds, monoid, picks
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.sets import EXTREMES
-from hlo_opt.ops.spread import (
-    HIGH,
-    LOW,
-    MOVED,
-    ROWS,
-    VALUE,
-    Spread,
-    by_rows,
-    certain,
-    full,
-    is_narrow,
-    is_real,
-    ordered,
-    picked,
-    rows_of,
-    set_aside,
-    settled,
-)
+from hlo_opt.ops.spread import by_rows, certain, full, is_narrow, is_real, ordered, picked, rows_of, set_aside, settled
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread, Value
 from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.runtime.rounding.elementwise import Analyst, force
-
-Value = Any
 
 _PIECES = 4
 """Into so many pieces a long sum is cut to see how large it gets on the way."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Shape
-from hlo_opt.ir.values import Array
+from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule.ops import Call
 
 Memory = Any

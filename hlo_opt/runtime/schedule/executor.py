@@ -11,8 +11,8 @@ from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.ir import Shape
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, exchanges
+from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.schedule.device import Device, Memory

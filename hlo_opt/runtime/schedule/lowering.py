@@ -21,7 +21,6 @@ from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import Called, Computation, Instruction, Layout, Literal, Module, Shape
-from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
 from hlo_opt.ops.control.table import branches as branches_of
@@ -31,6 +30,7 @@ from hlo_opt.ops.started import started
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.calls.one_device import handed_on
 from hlo_opt.runtime.calls.table import call_of
+from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule.dead_control import without_dead_control
 from hlo_opt.runtime.schedule.donation import with_donations
 from hlo_opt.runtime.schedule.kernels import KernelSet, Part

@@ -5,7 +5,8 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.evaluate import Interpreter
-from hlo_opt.ops.spread import HIGH, LANES, LOW, Spread, leaves
+from hlo_opt.ops.spread import leaves
+from hlo_opt.ops.values import HIGH, LANES, LOW, Spread
 from hlo_opt.runtime.rounding.analysis import Analyst
 
 REDUCERS = "".join(

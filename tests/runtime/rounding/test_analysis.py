@@ -8,7 +8,8 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate_devices
 from hlo_opt.evaluate import module_inputs as sample_inputs
-from hlo_opt.ops.spread import HIGH, LOW, VALUE, Spread, picked
+from hlo_opt.ops.spread import picked
+from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread
 from hlo_opt.runtime.check.compare import check
 from hlo_opt.runtime.differences import compare_output
 from hlo_opt.runtime.reference import Reference

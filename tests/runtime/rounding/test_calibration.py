@@ -1,6 +1,6 @@
 import numpy as np
 
-from hlo_opt.ops.spread import HIGH, LANES, LOW, MOVED, ROWS
+from hlo_opt.ops.values import HIGH, LANES, LOW, MOVED, ROWS
 from hlo_opt.runtime.rounding.calibration import LEAST, MOST, calibrated
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from hlo_opt.ops.spread import HIGH, LOW, Spread
+from hlo_opt.ops.values import HIGH, LOW, Spread
 
 from .spreads import parsed, run, spread
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.ops import OpKind, table
-from hlo_opt.ops.spread import HIGH, LOW, MOVED, VALUE, Spread
+from hlo_opt.ops.values import HIGH, LOW, MOVED, VALUE, Spread
 
 from .spreads import DTYPES, holds, parsed, run, spread
 

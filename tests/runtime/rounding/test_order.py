@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hlo_opt.ops.spread import HIGH, LOW, MOVED, Spread
+from hlo_opt.ops.values import HIGH, LOW, MOVED, Spread
 
 from .spreads import holds, parsed, run, spread
 

@@ -10,22 +10,8 @@ import numpy as np
 import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
-from hlo_opt.ops.spread import (
-    HIGH,
-    LOW,
-    MOVED,
-    ROWS,
-    VALUE,
-    Spread,
-    aside,
-    certain,
-    full,
-    is_spread,
-    limits,
-    ordered,
-    set_aside,
-    settled,
-)
+from hlo_opt.ops.spread import aside, certain, full, is_spread, limits, ordered, set_aside, settled
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 from hlo_opt.runtime.rounding import calibration, control, sums
 from hlo_opt.runtime.rounding.analysis import Analyst
 from hlo_opt.runtime.rounding.calibration import calibrated

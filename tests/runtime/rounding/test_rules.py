@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hlo_opt.ops.spread import HIGH, LOW, MOVED, ROWS, VALUE, Spread
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 from hlo_opt.runtime.rounding.analysis import Analyst
 
 from .spreads import DTYPES, parsed, run

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hlo_opt.ops.spread import HIGH, LOW, Spread
+from hlo_opt.ops.values import HIGH, LOW, Spread
 from hlo_opt.runtime.rounding import sums
 
 from .spreads import DTYPES, holds, parsed, run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
-from hlo_opt.ops.spread import HIGH, LOW, MOVED, ROWS, VALUE, Spread
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 from hlo_opt.runtime.rounding import order
 
 from .spreads import parsed

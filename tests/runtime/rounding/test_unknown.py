@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction
-from hlo_opt.ops.spread import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread, aside
+from hlo_opt.ops.spread import aside
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread
 from hlo_opt.runtime.differences import Enclosure, OutputReport, compare_output, over_devices, over_draws
 from hlo_opt.runtime.rounding import analysis, verdict
 from hlo_opt.runtime.rounding.analysis import Analysis, Analyst, Tie
