@@ -1,7 +1,7 @@
 """Collectives that an emitted driver does with NCCL: each device of the module runs the driver in a process of its own.
 
 Those among all devices, of types and with combiners that NCCL has, are one call. For all others every device hears what every other one has, and takes
-what its group sends it. Asynchronous ones are done when they start.
+what its group sends it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ Groups = tuple[tuple[int, ...], ...]
 def driver_call(instruction: Instruction) -> DeviceCall | None:
     """How a driver computes an instruction, or None where it cannot."""
     made = call_of(instruction)
-    if made is None and (instruction.opcode.endswith("-done") or is_alone(instruction)):
+    if made is None and is_alone(instruction):
         made = alone_call(instruction)
     return made or exchange_of(instruction)
 
 
 def exchange_of(instruction: Instruction) -> DeviceCall | None:
     """How a driver exchanges what a collective does; None for other instructions, for more devices than a driver lists, and for what has no fold in CuPy."""
-    kind = instruction.opcode.removesuffix("-start")
+    kind = instruction.opcode
     computation = instruction.parent
     if kind not in _GROUPED or computation is None or computation.module is None:
         return None
     replicas, partitions = counts(computation.module)
     devices = replicas * partitions
-    sources = _sources(instruction)
     given, made = [o.shape for o in instruction.operands], list(instruction.shape.leaves())
-    if devices > _MOST or sources is None or not all(s.is_array for s in (*given, *made)):
+    if devices > _MOST or len(given) != len(made) or not all(s.is_array for s in (*given, *made)):
         return None
     try:
         groups = _pairs(instruction, replicas, partitions) if "permute" in kind else _groups(instruction)
@@ -58,34 +57,19 @@ def exchange_of(instruction: Instruction) -> DeviceCall | None:
     if kind in _KINDS and groups == (tuple(range(devices)),) and all(_moved(s.type) for s in given):
         combine = _COMBINERS.get(operation, "")
         if combine or kind not in _REDUCING:
-            how = (kind, combine, along, devices, sources)
+            how = (kind, combine, along, devices)
             return DeviceCall("exchange_call", shapes, how, f"cupyx.distributed {_KINDS[kind]}")
     combine = _FOLDS.get(operation, "")
     if kind in _REDUCING and (not combine or not all(_folded(s, operation) for s in given)):
         return None
     if kind == "all-to-all" and instruction.shape.is_tuple:
         combine = "whole"
-    pairs = [(given[k], leaf) for k, leaf in zip(sources, made, strict=True) if k is not None and k >= 0]
-    if not all(_fits(kind, combine, along, groups, devices, *pair) for pair in pairs):
+    if not all(_fits(kind, combine, along, groups, devices, *pair) for pair in zip(given, made, strict=True)):
         return None
     if combine == "whole" and any(len(group) != len(given) for group in groups):
         return None
-    arguments = (kind, combine, along, devices, sources, groups)
+    arguments = (kind, combine, along, devices, groups)
     return DeviceCall("group_exchange_call", shapes, arguments, "cupyx.distributed all_gather")
-
-
-def _sources(instruction: Instruction) -> tuple[int | None, ...] | None:
-    """For each array of the result: the operand whose exchange it is; -1 - n for operand n as it is, None for zeros. None where there are other arrays."""
-    count, elements = len(instruction.operands), instruction.shape.elements
-    made = tuple(range(count))
-    as_they_are = tuple(-1 - k for k in made)
-    if not instruction.opcode.endswith("-start") or elements is None:
-        found: tuple[int | None, ...] = made
-    elif instruction.opcode == "all-reduce-start":
-        found = (*as_they_are, *made) if len(elements) == 2 * count else made
-    else:
-        found = (*as_they_are, *made, *(None for shape in elements[2:] for _ in shape.leaves()))
-    return found if len(found) == sum(1 for _ in instruction.shape.leaves()) else None
 
 
 def _groups(instruction: Instruction) -> Groups:

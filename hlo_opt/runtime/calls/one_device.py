@@ -74,54 +74,17 @@ def _own(instruction: Instruction) -> Sources:
     return range(len(instruction.operands))
 
 
-def _reduce_start(instruction: Instruction) -> Sources:
-    """The results; in an older form (operand, result)."""
-    own = list(_own(instruction))
-    elements = instruction.shape.elements
-    return own * 2 if elements is not None and len(elements) == 2 * len(own) else own
-
-
-def _start(instruction: Instruction) -> Sources:
-    """(operands, results, what the transfer needs besides)"""
-    results: Sources = _sent(instruction) if instruction.opcode.startswith("collective-permute") else _own(instruction)
-    if instruction.shape.elements is None:
-        return results[:1]
-    rest = sum(1 for shape in instruction.shape.elements[2:] for _ in shape.leaves())
-    return [*_own(instruction), *results, *[None] * rest]
-
-
 def _sent(instruction: Instruction) -> Sources:
     """What this device, the first one, sends to itself: the permutation's operands or zeros."""
     own = _own(instruction)
     return list(own) if (0, 0) in source_target_pairs(instruction) else [None for _ in own]
 
 
-def _reduce_done(instruction: Instruction) -> Sources:
-    shape = instruction.operands[0].shape
-    count = sum(1 for _ in shape.leaves())
-    return range(count) if instruction.shape.is_tuple or not shape.is_tuple else [count - 1]
-
-
-def _second(instruction: Instruction) -> Sources:
-    """The results of (operands, results, ...)."""
-    elements = instruction.operands[0].shape.elements
-    if elements is None:
-        return [0]
-    first, count = (sum(1 for _ in shape.leaves()) for shape in elements[:2])
-    return range(first, first + count)
-
-
 _SOURCES: dict[str, Callable[[Instruction], Sources]] = {
     "all-gather": _own,
-    "all-gather-done": _second,
-    "all-gather-start": _start,
     "all-reduce": _own,
-    "all-reduce-done": _reduce_done,
-    "all-reduce-start": _reduce_start,
     "all-to-all": _own,
     "collective-broadcast": _own,
     "collective-permute": _sent,
-    "collective-permute-done": _second,
-    "collective-permute-start": _start,
     "reduce-scatter": _own,
 }
