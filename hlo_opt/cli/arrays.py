@@ -21,10 +21,11 @@ from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.evaluate.device_inputs import cut, device_inputs, global_forms, is_global
 from hlo_opt.evaluate.memory import check_drawing
 from hlo_opt.ir import Module
+from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.collective.module_devices import check_devices
 from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.runtime.executable import entry_inputs, entry_shapes
-from hlo_opt.runtime.memory import Array, raw_dtype
+from hlo_opt.runtime.memory import Array
 
 _KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
 

@@ -1,6 +1,6 @@
 """How the arrays of a module lie in memory: a buffer is a flat array whose elements are in the order of the shape's layout.
 
-Elements of less than a byte share bytes there (`hlo_opt.ops.packing`), and the flat array is one of bytes.
+Elements of less than a byte share bytes there (`hlo_opt.library.packing`), and the flat array is one of bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Shape
-from hlo_opt.ops.packing import packed, unpacked
+from hlo_opt.library.packing import packed, unpacked
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -60,13 +60,3 @@ def empty_memory(shape: Shape) -> Array:
     """An uninitialised buffer; its last word is whole, as that of a GPU's buffers is."""
     made = np.empty(-(-shape.stored_bytes // WORD) * WORD, np.uint8)
     return made[: shape.stored_bytes].view(held_dtype(shape))
-
-
-def is_native(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy has the type without ml_dtypes."""
-    return dtype.kind in "biufc" and dtype.isbuiltin == 1
-
-
-def raw_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The NumPy type that stores the values of `dtype`: itself, or the unsigned integer of its width."""
-    return dtype if is_native(dtype) else np.dtype(f"uint{8 * dtype.itemsize}")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.library.elimination import eliminated, swapped_order
 from hlo_opt.ops.call_config import configuration, is_true, letter
 from hlo_opt.ops.custom_calls.lapack import adjoint, hermitian, is_lower, returned, wide
-from hlo_opt.ops.linalg.elimination import eliminated, swapped_order
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
 

@@ -60,7 +60,8 @@ def routine(target: str) -> str | None:
 def _one(target: str, function: str, library: str) -> None:
     _ROUTINES[target] = function
     file = next(name for name, functions in _FILES.items() if function in functions)
-    register_custom_call(CustomCallSpec(target, evaluate=lazy(file, function), library=library))
+    call = lazy("calls.factorizations", "factorization_call")
+    register_custom_call(CustomCallSpec(target, evaluate=lazy(file, function), call=call, library=library))
 
 
 _register()

@@ -13,9 +13,10 @@ import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType, Literal, Shape
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.library.functions import texts_of
+from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
-from hlo_opt.runtime.calls.collectives import driver_call
-from hlo_opt.runtime.calls.table import texts_of
 from hlo_opt.runtime.driver.names import Namespace
 from hlo_opt.runtime.driver.prelude import (
     ABOUT_ELIDED,
@@ -30,7 +31,7 @@ from hlo_opt.runtime.driver.prelude import (
     TAKES_ELIDED,
     ZEROS_FOR_ELIDED,
 )
-from hlo_opt.runtime.memory import WORD, Array, held_dtype, raw_dtype, to_memory
+from hlo_opt.runtime.memory import WORD, Array, held_dtype, to_memory
 from hlo_opt.runtime.schedule import Schedule, literal_array
 from hlo_opt.runtime.schedule.ops import (
     Alias,
@@ -79,7 +80,7 @@ def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
             if i not in told:  # a kernel knows of one device only
                 lacking.setdefault(i.opcode, []).append(i.name)
     for _, op in schedule.ops():
-        if isinstance(op, Call) and op.kind != "empty" and driver_call(op.instruction) is None:
+        if isinstance(op, Call) and op.kind != "empty" and call_of(op.instruction) is None:
             lacking.setdefault(op.call, []).append(op.instruction.name)
     if lacking:
         listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
@@ -92,7 +93,7 @@ def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
 
 def _exchanges(schedule: Schedule) -> bool:
     """Whether the module's devices exchange anything, so that each runs the driver in a process of its own."""
-    calls = [driver_call(s.instruction) for _, s in schedule.ops() if isinstance(s, Call) and s.kind != "empty"]
+    calls = [call_of(s.instruction) for _, s in schedule.ops() if isinstance(s, Call) and s.kind != "empty"]
     return any(call is not None and call.function in _EXCHANGES for call in calls)
 
 
@@ -163,9 +164,9 @@ class _Writer:
         return self.driver
 
     def library_functions(self) -> list[str]:
-        """The texts of what the driver needs of `library.functions`."""
+        """The texts of what the driver needs of `hlo_opt.library`."""
         steps = [s for routine in self.schedule.routines.values() for s in routine.ops]
-        calls = [driver_call(s.instruction) for s in steps if isinstance(s, Call) and s.kind != "empty"]
+        calls = [call_of(s.instruction) for s in steps if isinstance(s, Call) and s.kind != "empty"]
         moves = ["logical", "flat"] if any(isinstance(s, Relayout) for s in steps) else []
         told = [s for s in steps if isinstance(s, Constant) and s.instruction.opcode in WHICH_DEVICE]
         numbers = ["own_number"] if self.exchanges and told else []
@@ -259,7 +260,7 @@ class _Writer:
                 yield from self.branch(routine, op, names, outputs)
 
     def library(self, op: Call, inputs: list[str], outputs: list[str]) -> Iterator[str]:
-        call = driver_call(op.instruction)
+        call = call_of(op.instruction)
         assert call is not None, op.instruction.name
         yield f"{_tuple(outputs)} = {call.function}("
         yield "    cupy,"
@@ -354,7 +355,7 @@ def _shares_bytes(shape: Shape) -> bool:
 
 
 def _unpacked(text: str, shape: Shape) -> str:
-    """The elements of a buffer as the functions of `library.functions` take them."""
+    """The elements of a buffer as the functions of `hlo_opt.library` take them."""
     return f"unpacked(cupy, {text}, {shape.type.bits}, {shape.element_count})" if _shares_bytes(shape) else text
 
 

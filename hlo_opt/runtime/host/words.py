@@ -118,13 +118,11 @@ def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """Rows, columns, terms, and strides in elements of a product of two f32 matrices: left by row and by term, right by term and by column, result by row and by
     column. None for other steps."""
     i = op.instruction
-    if i.opcode != "dot" or len(op.inputs) != 2 or len(op.outputs) != 1:
+    sums = (i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims"))
+    if any(len(s) != 1 for s in sums) or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
     left, right, result = (shapes[b] for b in (*op.inputs, *op.outputs))
-    sums = (i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims"))
     if any(s.rank != 2 or s.type.name != "f32" or not s.element_count for s in (left, right, result)):
-        return None
-    if any(len(s) != 1 for s in sums):
         return None
     (across,), (down,) = sums
     (l0, l1), (r0, r1), (o0, o1) = left.strides, right.strides, result.strides

@@ -22,14 +22,14 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import Computation, Instruction, Layout, Literal, Module, Shape
 from hlo_opt.ops import find
+from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.calls.collectives import handed_on
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
 from hlo_opt.ops.control.table import branches as branches_of
 from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.device import Device
 from hlo_opt.ops.started import at_once, goes_on
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.runtime.calls.one_device import handed_on
-from hlo_opt.runtime.calls.table import call_of
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule.dead_control import without_dead_control
 from hlo_opt.runtime.schedule.donation import with_donations
@@ -154,10 +154,9 @@ class RoutineBuilder:
         operands = tuple(b for o in i.operands for b in self.leaves[o])
         if i.opcode in _FORWARDED:
             return operands
-        same = handed_on(i)
-        if same is not None:
+        if handed_on(i):
             self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
-            return tuple(operands[k] for k in same)
+            return operands
         if i.opcode == "get-tuple-element":
             return self.part(i, i.attribute("index", int))
         if i.opcode == "add-dependency":

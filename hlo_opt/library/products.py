@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.library.arrays import flat, logical, narrowed, operand, rounded_result, widened
+from hlo_opt.library.arrays import flat, logical, operand, rounded_result
 
 
 def gemm_operand(xp: Any, array: Any) -> Any:
@@ -192,34 +192,3 @@ def convolution(
     made = made.transpose(1, 0, 3, 2).reshape([batch, count * outputs, *out])
     order = [positions[2][0], positions[2][1], *positions[2][2]]
     return made.transpose([order.index(d) for d in range(len(order))])
-
-
-def steps_call(xp: Any, buffers: Any, shapes: Any, steps: Any, results: Any) -> Any:
-    """What a library call means, operation by operation: each of `steps` is (operation, arguments, numbers of the values that it takes), the first values
-    are the operands; `results` are numbers of values. bf16 is computed in float32 and rounded where the steps say `narrow`."""
-    values: list[Any] = []
-    given = iter(shapes)
-    for memory in buffers:
-        shape = next(given)
-        values.append(logical(widened(xp, memory, shape[0]), shape[2], shape[3]))
-    for operation, arguments, taken in steps:
-        parts = [values[n] for n in taken]
-        if operation == "constant":
-            values.append(xp.asarray(float(arguments[1])).astype(arguments[0]))
-        elif operation == "broadcast":
-            spread = [1] * len(arguments[1])
-            for place, d in enumerate(arguments[0]):
-                spread[d] = parts[0].shape[place]
-            values.append(xp.broadcast_to(parts[0].reshape(spread), arguments[1]))
-        elif operation == "convolution":
-            values.append(convolution(xp, *parts, *arguments))
-        elif operation == "narrow":
-            values.append(widened(xp, narrowed(xp, parts[0], "bf16", "uint16"), "bf16"))
-        elif operation in ("astype", "reshape", "transpose"):
-            values.append(getattr(parts[0], operation)(*arguments))
-        elif operation == "logistic":
-            values.append(1 / (1 + xp.exp(-parts[0])))
-        else:
-            values.append(getattr(xp, operation)(*parts))
-    made = [(values[n], shape) for n, shape in zip(results, given, strict=True)]
-    return [narrowed(xp, flat(xp, value, s[3]), s[0], s[1]) for value, s in made]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.library.arrays import flat, logical, narrowed, widened
 
 COMMUNICATOR: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Products, convolutions, sorting, transforms and solvers as calls of `library.functions`: what each instruction asks of CuPy, or None where CuPy cannot."""
+"""What products and convolutions ask of CuPy, or None where it cannot."""
 
 from __future__ import annotations
 
@@ -8,34 +8,15 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction, Shape
-from hlo_opt.ops.collective.module_devices import counts
+from hlo_opt.ops.calls.call import plain
 from hlo_opt.ops.contraction.convolution import convolution_dimensions
-from hlo_opt.ops.linalg.table import is_left
-from hlo_opt.ops.ordering.table import sorted_dimension
-from hlo_opt.ops.shapes import flag, integer
-from hlo_opt.ops.spec import ShapeError
-from hlo_opt.runtime.calls.cudnn import convolution_steps
-from hlo_opt.runtime.calls.factorizations import factorization_call
-from hlo_opt.runtime.calls.sort_keys import sort_keys
-from hlo_opt.runtime.calls.sorting import ordering_call
-from hlo_opt.runtime.memory import raw_dtype
-
-Call = tuple[str, tuple[Any, ...], str]
-"""(function of `library.functions`, arguments after the shapes, what does the work)"""
+from hlo_opt.ops.spec import LibraryCall
 
 _MOST = 2**31 - 1
 """cuBLAS counts rows and columns in 32 bits."""
 
 
-def plain(shape: Shape) -> bool:
-    """Whether CuPy holds the type, bf16 as raw bits."""
-    return shape.is_array and (
-        shape.type.name in ("pred", "bf16", "f16", "f32", "f64", "c64", "c128")
-        or (shape.type.is_integer and shape.type.bits >= 8)
-    )
-
-
-def dot(instruction: Instruction) -> Call | None:
+def dot(instruction: Instruction) -> LibraryCall | None:
     """cuBLAS where it has the types, else CuPy's own product; operands of one byte are read through a table."""
     if len(instruction.operands) != 2 or not instruction.shape.is_array:
         return None
@@ -120,7 +101,7 @@ def rounding_table(element_type: ElementType) -> tuple[str, str] | None:
     return high.astype(np.int32).tobytes().hex(), codes.tobytes().hex()
 
 
-def convolution(instruction: Instruction) -> Call | None:
+def convolution(instruction: Instruction) -> LibraryCall | None:
     lhs, rhs, result = (*(o.shape for o in instruction.operands), instruction.shape)
     tables = _tables(lhs, rhs, result)
     arguments = convolution_arguments(instruction)
@@ -130,7 +111,7 @@ def convolution(instruction: Instruction) -> Call | None:
 
 
 def convolution_arguments(instruction: Instruction) -> tuple[Any, ...]:
-    """Positions, window, groups and the type to add in, as `library.functions.convolution` takes them."""
+    """Positions, window, groups and the type to add in, as `convolution` of `hlo_opt.library` takes them."""
     c = convolution_dimensions(instruction)
     lhs, rhs = (o.shape.type for o in instruction.operands)
     wide = _accumulator(lhs, rhs, instruction.shape.type)
@@ -138,106 +119,3 @@ def convolution_arguments(instruction: Instruction) -> tuple[Any, ...]:
         (w.size, w.stride, w.pad_low, w.pad_high, w.lhs_dilate, w.rhs_dilate, w.rhs_reversal) for w in c.window
     )
     return (c.lhs, c.rhs, c.output), window, (c.feature_groups, c.batch_groups), wide
-
-
-def sort(instruction: Instruction) -> Call | None:
-    keys = sort_keys(instruction.called_by("to_apply"))
-    if keys is None or not all(
-        o.shape.is_array for o in instruction.operands
-    ):  # what is not compared may be of any type
-        return None
-    return "sort_call", (sorted_dimension(instruction), keys), "cupy.argsort"
-
-
-def sort_fusion(instruction: Instruction) -> Call | None:
-    """A fusion that sorts its parameters and numbers that it counts up itself: how XLA writes a sort that also gives positions."""
-    root = instruction.called_by("calls").root
-    made = sort(root) if root.opcode == "sort" else None
-    sources: list[Any] = []
-    for o in root.operands:
-        if o.parameter_number is not None:
-            sources.append(o.parameter_number)
-        elif o.opcode == "iota" and not o.shape.type.is_narrow_float:
-            dimension = integer(o, "iota_dimension")
-            sources.append((dimension, described(o.shape)))
-        else:
-            return None
-    return None if made is None else ("sort_fusion_call", (tuple(sources), *made[1]), made[2])
-
-
-def described(shape: Shape) -> tuple[str, str, tuple[int, ...], tuple[int, ...]]:
-    """(type, stored dtype, dimensions, layout) of a buffer."""
-    return shape.type.name, raw_dtype(shape.type.dtype).name, shape.dimensions, shape.minor_to_major
-
-
-def topk(instruction: Instruction) -> Call | None:
-    t = instruction.operands[0].shape
-    if not plain(t) or t.type.is_complex:
-        return None
-    return "top_call", (integer(instruction, "k"), flag(instruction, "largest", True)), "cupy.argsort"
-
-
-_TRANSFORMS = {"FFT": "fftn", "IFFT": "ifftn", "RFFT": "rfftn", "IRFFT": "irfftn"}
-
-
-def fft(instruction: Instruction) -> Call | None:
-    function = _TRANSFORMS.get(instruction.word("fft_type"))
-    lengths = instruction.ints("fft_length")
-    source = instruction.operands[0].shape
-    if function is None or not plain(source) or source.type.bits < 32:
-        return None
-    if instruction.shape == source and source.dimensions[source.rank - len(lengths) :] != tuple(lengths):
-        return None  # a complex transform of another length has no meaning
-    return "fft_call", (function, lengths), f"cupy.fft.{function}"
-
-
-def cholesky(instruction: Instruction) -> Call | None:
-    t = instruction.shape.type
-    return ("cholesky_call", (flag(instruction, "lower"),), "cupy.linalg.cholesky") if _solved(t) else None
-
-
-def triangular_solve(instruction: Instruction) -> Call | None:
-    if not _solved(instruction.shape.type):
-        return None
-    how = (
-        is_left(instruction),
-        flag(instruction, "lower"),
-        instruction.word("transpose_a", "NO_TRANSPOSE"),
-        flag(instruction, "unit_diagonal"),
-    )
-    return "triangular_solve_call", how, "cupyx.scipy.linalg.solve_triangular"
-
-
-def _solved(t: ElementType) -> bool:
-    return t.name in ("bf16", "f16", "f32", "f64", "c64", "c128")
-
-
-def is_alone(instruction: Instruction) -> bool:
-    """Whether the module runs on one device."""
-    module = instruction.computation.module
-    return module is not None and counts(module) == (1, 1)
-
-
-CALLS = {
-    "cholesky": cholesky,
-    "convolution": convolution,
-    "dot": dot,
-    "fft": fft,
-    "fusion": sort_fusion,
-    "sort": sort,
-    "topk": topk,
-    "triangular-solve": triangular_solve,
-}
-
-
-def library_call(instruction: Instruction) -> Call | None:
-    """The call of an instruction, or None. A malformed instruction has none: the verifier tells what is wrong with it."""
-    try:
-        make = CALLS.get(instruction.opcode)
-        if make is not None:
-            return make(instruction)
-        if instruction.opcode == "custom-call":
-            return convolution_steps(instruction) or ordering_call(instruction) or factorization_call(instruction)
-        return None
-    except ShapeError:
-        return None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.ops.linalg.elimination import eliminated, swapped_order
-from hlo_opt.runtime.library.arrays import flat, logical
-from hlo_opt.runtime.library.linear import cholesky_factors
+from hlo_opt.library.arrays import flat, logical
+from hlo_opt.library.elimination import eliminated, swapped_order
+from hlo_opt.library.linear import cholesky_factors
 
 
 def wide_operand(xp: Any, memory: Any, shape: Any) -> Any:
