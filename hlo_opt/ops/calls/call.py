@@ -11,7 +11,7 @@ from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction, Shape
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.library.functions import FUNCTIONS
 from hlo_opt.library.packing import packed, unpacked
-from hlo_opt.ops.spec import LibraryCall, ShapeError, find
+from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError, find
 
 Described = tuple[str, str, tuple[int, ...], tuple[int, ...]]
 """(type, stored dtype, dimensions, layout) of a buffer."""
@@ -55,11 +55,15 @@ class DeviceCall:
 
 def call_of(instruction: Instruction) -> DeviceCall | None:
     """How CuPy computes an instruction, or None where it cannot. A malformed one has none: the verifier tells what is wrong with it."""
-    spec = find(instruction.opcode)
     try:
-        made = None if spec is None or spec.call is None else spec.call(instruction)
+        return _asked(instruction)
     except (IndexError, KeyError, ShapeError, ValueError):
         return None
+
+
+def _asked(instruction: Instruction) -> DeviceCall | None:
+    spec = find(instruction.opcode)
+    made = None if spec is None or spec.call is None else spec.call(instruction)
     return None if made is None else as_call(instruction, made)
 
 
@@ -68,6 +72,21 @@ def as_call(instruction: Instruction, made: LibraryCall) -> DeviceCall:
     function, arguments, does = made
     shapes = [*given_leaves(instruction), *instruction.shape.leaves()]
     return DeviceCall(function, tuple(map(described, shapes)), arguments, does)
+
+
+def over_numpy(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+    """An `evaluate` face: what the call computes, over NumPy. Raises ValueError for an instruction that has none."""
+    import numpy as np
+
+    call = _asked(instruction)
+    if call is None:
+        raise ValueError("shapes, types or the configuration are not those of the routine")
+    rows = [(name, stored, sizes, tuple(reversed(range(len(sizes))))) for name, stored, sizes, _ in call.shapes]
+    buffers = [np.ascontiguousarray(v).reshape(-1).view(s[1]) for v, s in zip(values, rows, strict=False)]
+    made = FUNCTIONS[call.function](np, buffers, rows, *call.arguments)
+    leaves = instruction.shape.leaves()
+    arrays = [m.view(leaf.type.dtype).reshape(leaf.dimensions) for m, leaf in zip(made, leaves, strict=True)]
+    return tuple(arrays) if instruction.shape.is_tuple else arrays[0]
 
 
 def given_leaves(instruction: Instruction) -> list[Shape]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.call_config import configuration, is_true, letter
+from hlo_opt.ops.call_config import configuration, is_lower, is_true, letter
 from hlo_opt.ops.calls.call import given_leaves
+from hlo_opt.ops.calls.linear import is_solved
 from hlo_opt.ops.custom_calls.factorizations import routine
-from hlo_opt.ops.custom_calls.lapack import is_lower
 from hlo_opt.ops.spec import LibraryCall
-
-_KNOWN = ("f32", "f64", "c64", "c128")
 
 
 def factorization_call(instruction: Instruction) -> LibraryCall | None:
@@ -24,7 +22,7 @@ def factorization_call(instruction: Instruction) -> LibraryCall | None:
 
 
 def _is_matrix(shape: Shape) -> bool:
-    return shape.rank >= 2 and shape.type.name in _KNOWN
+    return shape.rank >= 2 and is_solved(shape.type)
 
 
 def _geqrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
@@ -92,26 +90,32 @@ def _syevd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> L
 
 
 def _gesdd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    _check_five(made)
     turned = is_true(instruction, "transposed")
     u, v = (made[3], made[2]) if turned else (made[2], made[3])
     wants = u.rank >= 2 and is_true(instruction, "compute_uv", True) and letter(instruction, "mode", "S") != "N"
-    return _singular(given, made, (u.dimensions[-1], v.dimensions[-2]) if wants else None, "H", turned)
+    return _singular(given, (u.dimensions[-1], v.dimensions[-2]) if wants else None, "H", turned)
 
 
 def _gesvdj(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
-    return _singular(given, made, (made[2].dimensions[-1], made[3].dimensions[-1]), "V", False)
+    _check_five(made)
+    return _singular(given, (made[2].dimensions[-1], made[3].dimensions[-1]), "V", False)
 
 
-def _singular(
-    given: list[Shape], made: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool
-) -> LibraryCall | None:
-    """`wanted` are the columns of U and of V; None where the values alone are."""
-    a = given[0]
-    whole, steps = a.dimensions[-2:], min(a.dimensions[-2:])
-    if len(given) != 1 or len(made) < 5 or not _is_matrix(a) or wanted not in (None, whole, (steps, steps)):
+def _check_five(made: list[Shape]) -> None:
+    if len(made) < 5:
+        raise ValueError(f"a singular value decomposition gives 5 results, not {len(made)}")
+
+
+def _singular(given: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool) -> LibraryCall | None:
+    """`wanted` are the columns of U and the rows of V^H; None where the values alone are. Raises ValueError for any that are neither whole nor cut."""
+    (a,) = given
+    if not _is_matrix(a):
         return None
-    arguments = ("" if wanted is None else kind, wanted == whole, turned)
-    return "gesvd_call", arguments, "cupy.linalg.svd"
+    whole, steps = a.dimensions[-2:], min(a.dimensions[-2:])
+    if wanted is not None and wanted not in (whole, (steps, steps)):
+        raise ValueError(f"U with {wanted[0]} columns and V^H with {wanted[1]} rows are neither whole nor cut")
+    return "gesvd_call", ("" if wanted is None else kind, wanted == whole, turned), "cupy.linalg.svd"
 
 
 def _holds(made: list[Shape], wanted: list[tuple[int, ...]]) -> bool:

@@ -24,11 +24,11 @@ def fft(instruction: Instruction) -> LibraryCall | None:
 
 def cholesky(instruction: Instruction) -> LibraryCall | None:
     t = instruction.shape.type
-    return ("cholesky_call", (flag(instruction, "lower"),), "cupy.linalg.cholesky") if _solved(t) else None
+    return ("cholesky_call", (flag(instruction, "lower"),), "cupy.linalg.cholesky") if is_solved(t) else None
 
 
 def triangular_solve(instruction: Instruction) -> LibraryCall | None:
-    if not _solved(instruction.shape.type):
+    if not is_solved(instruction.shape.type):
         return None
     how = (
         is_left(instruction),
@@ -39,5 +39,6 @@ def triangular_solve(instruction: Instruction) -> LibraryCall | None:
     return "triangular_solve_call", how, "cupyx.scipy.linalg.solve_triangular"
 
 
-def _solved(t: ElementType) -> bool:
+def is_solved(t: ElementType) -> bool:
+    """Whether CuPy factors matrices of a type, narrow floats in wider ones."""
     return t.name in ("bf16", "f16", "f32", "f64", "c64", "c128")
