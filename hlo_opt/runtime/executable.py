@@ -68,8 +68,7 @@ class Executable:
             self._executor = device
         elif schedule is not None and device is not None:
             self._executor = Executor(schedule, device, max_steps)
-            if graphs is not None:
-                self._executor.loops, self._executor.stretches = graphs.loops, graphs.stretches
+            self._executor.graphs = graphs
         self._graphs = graphs
         self._max_steps = max_steps
         self.lacks: EvaluationError | None = None
