@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Shape
+from hlo_opt.library import arrays
 from hlo_opt.library.packing import packed, unpacked
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -20,19 +21,14 @@ WORD = 4
 
 def physical(array: Array, shape: Shape) -> Array:
     """The flat array that holds a logical array as the shape's layout says. Shares memory with the argument where it can."""
-    if shape.is_row_major:
-        return np.ascontiguousarray(array).reshape(-1)
-    order = tuple(reversed(shape.minor_to_major))
-    return np.ascontiguousarray(np.transpose(array, order)).reshape(-1)
+    made: Array = arrays.flat(np, array, shape.minor_to_major)
+    return made
 
 
 def logical(memory: Array, shape: Shape) -> Array:
     """The logical array in a flat buffer: a view, never a copy. The opposite of `physical`."""
-    if shape.is_row_major:
-        return memory.reshape(shape.dimensions)
-    slow_to_fast = tuple(reversed(shape.minor_to_major))
-    dense = memory.reshape([shape.dimensions[d] for d in slow_to_fast])
-    return dense.transpose(np.argsort(slow_to_fast))
+    made: Array = arrays.logical(memory, shape.dimensions, shape.minor_to_major)
+    return made
 
 
 def to_memory(array: Array, shape: Shape) -> Array:

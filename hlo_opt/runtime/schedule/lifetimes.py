@@ -119,7 +119,7 @@ def callees_first(routines: Mapping[RoutineKey, Routine]) -> list[RoutineKey]:
         elif key not in seen:
             seen.add(key)
             todo.append((key, True))
-            todo.extend((k, False) for op in routines[key].ops for k in callees(op))
+            todo.extend((k, False) for op in reversed(routines[key].ops) for k in reversed(callees(op)))
     return order
 
 
