@@ -32,7 +32,7 @@ from hlo_opt.runtime.driver.prelude import (
     ZEROS_FOR_ELIDED,
 )
 from hlo_opt.runtime.memory import WORD, Array, held_dtype, to_memory
-from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.schedule.lifetimes import callees_first
 from hlo_opt.runtime.schedule.ops import (
     Alias,
@@ -210,7 +210,7 @@ class _Writer:
                 yield f"{outputs[0]} = own_number(cupy, {counts(self.schedule.module)[1]}, {is_partition})"
             case Constant():
                 for literal, b in zip(op.literals, op.outputs, strict=True):
-                    yield f"{names[b]} = constant({self.constant(literal, routine.shapes[b])!r})"
+                    yield f"{names[b]} = constant({self.constant(op, literal, routine.shapes[b])!r})"
             case Alias():
                 yield f"{outputs[0]} = {inputs[0]}.view({raw_dtype(held_dtype(routine.shapes[op.outputs[0]])).name!r})"
             case Relayout():
@@ -274,7 +274,7 @@ class _Writer:
                 yield f"{'if' if number == 0 else 'elif'} {condition}:"
             yield f"    {call}"
 
-    def constant(self, literal: Literal, shape: Shape) -> str:
+    def constant(self, op: Constant, literal: Literal, shape: Shape) -> str:
         """The key of a literal, laid out as the shape, in the driver's table."""
         key = (literal, shape.minor_to_major)
         if key in self.constant_names:
@@ -284,7 +284,7 @@ class _Writer:
             self.elided[name] = (literal.origin, shape)
             self.constant_names[key] = name
             return name
-        value = literal_array(literal)
+        value = told_array(op, literal, None)
         memory = to_memory(value, shape)
         stored = memory.view(raw_dtype(memory.dtype))
         first = stored[:1]

@@ -21,7 +21,7 @@ from hlo_opt.runtime.host.library import Form, HostLibrary, load
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
 from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.schedule import Schedule, literal_array, told_array
+from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Relayout
 
@@ -140,7 +140,9 @@ class HostProgram:
     def _taken(self, device: SimulatedDevice | None) -> _Run:
         """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its own."""
         if self._constants is None:
-            self._constants = [_held(literal_array(value), shape) for _, value, shape in self._program.constants]
+            self._constants = [
+                _held(told_array(op, value, None), shape) for op, value, shape in self._program.constants
+            ]
         run = self._kept.pop(_ALONE if device is None else device.number, None) or _Run(self)
         run.play(device)
         return run

@@ -354,11 +354,5 @@ def told_array(op: Constant, literal: Literal, device: Device | None) -> Array:
     if device is not None and op.instruction.opcode in WHICH_DEVICE:
         number = device.partition if op.instruction.opcode == "partition-id" else device.replica
         return np.full(literal.shape.dimensions, number, literal.shape.type.dtype)
-    return literal_array(literal)
-
-
-def literal_array(literal: Literal) -> Array:
-    """The value of an array literal."""
-    value = literal.value
-    assert not isinstance(value, tuple)
-    return np.asarray(value)
+    assert not isinstance(literal.value, tuple)
+    return np.asarray(literal.value)
