@@ -16,7 +16,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.properties import is_boundary_fusion, is_identity
 from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
@@ -99,9 +99,6 @@ def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> 
     return Schedule(module, device, freed, kernels.distinct())
 
 
-_FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})
-
-
 class RoutineBuilder:
     """Makes one routine. The buffers in `leaves` always lie as the shape of their instruction says."""
 
@@ -152,15 +149,15 @@ class RoutineBuilder:
     def place(self, i: Instruction) -> Buffers:
         """The buffers of an instruction's value, with the operations that fill them, if it needs any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
-        if i.opcode in _FORWARDED:
-            return operands
+        if is_identity(i.opcode):
+            return self.leaves[i.operands[0]]
         if handed_on(i):
             self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
             return operands
+        if i.opcode == "tuple":
+            return operands
         if i.opcode == "get-tuple-element":
             return self.part(i, i.attribute("index", int))
-        if i.opcode == "add-dependency":
-            return self.leaves[i.operands[0]]
         work, path = at_once(i), goes_on(i)
         if work is not None:
             return self.started(i, operands, work)
