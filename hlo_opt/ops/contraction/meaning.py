@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.library import products
 from hlo_opt.ops.contraction.convolution import ConvolutionDimensions, convolution_dimensions
 from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.reduction.accumulation import running_type
@@ -65,14 +66,9 @@ def _size(value: Array) -> int:
 
 def matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
     """Both sides as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
-    left_free, right_free = found.free(lhs.ndim, right=False), found.free(rhs.ndim, right=True)
-    left = lhs.transpose(found.lhs_batch + left_free + found.lhs_contracting)
-    right = rhs.transpose(found.rhs_batch + found.rhs_contracting + right_free)
-    batch = [lhs.shape[d] for d in found.lhs_batch]
-    m, n = [lhs.shape[d] for d in left_free], [rhs.shape[d] for d in right_free]
-    k = math.prod(lhs.shape[d] for d in found.lhs_contracting)
-    b = math.prod(batch)
-    return left.reshape(b, math.prod(m), k), right.reshape(b, k, math.prod(n)), (*batch, *m, *n)
+    batch, contracting = (found.lhs_batch, found.rhs_batch), (found.lhs_contracting, found.rhs_contracting)
+    left, right, sizes = products.matrices(lhs, rhs, batch, contracting)
+    return left, right, tuple(sizes)
 
 
 def dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:

@@ -77,13 +77,8 @@ class RoutineWords:
     bytes: int
 
 
-@dataclass(frozen=True)
-class HostCall:
-    """What Python does for a routine: a library call, or elements moved to another layout. Buffers are slots."""
-
-    op: Call | Relayout
-    inputs: tuple[tuple[int, Shape], ...]
-    outputs: tuple[tuple[int, Shape], ...]
+HostCall = tuple[Call | Relayout, Sequence[Shape]]
+"""What Python does for a routine, whose shapes these are: a library call, or elements moved to another layout. Buffers are slots."""
 
 
 @dataclass
@@ -252,10 +247,8 @@ class _Writer:
         self.words += [len(pointers), *pointers]
 
     def call(self, op: Call | Relayout) -> None:
-        inputs = tuple((b, self.shapes[b]) for b in op.inputs)
-        outputs = tuple((b, self.shapes[b]) for b in op.outputs)
         self.words += [Operation.LIBRARY, len(self.program.calls)]
-        self.program.calls.append(HostCall(op, inputs, outputs))
+        self.program.calls.append((op, self.shapes))
 
     def callees_base(self, op: Op) -> int:
         found = [self.done[k] for k in callees(op)]
