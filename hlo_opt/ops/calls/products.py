@@ -112,10 +112,5 @@ def convolution(instruction: Instruction) -> LibraryCall | None:
 
 def convolution_arguments(instruction: Instruction) -> tuple[Any, ...]:
     """Positions, window, groups and the type to add in, as `convolution` of `hlo_opt.library` takes them."""
-    c = convolution_dimensions(instruction)
     lhs, rhs = (o.shape.type for o in instruction.operands)
-    wide = _accumulator(lhs, rhs, instruction.shape.type)
-    window = tuple(
-        (w.size, w.stride, w.pad_low, w.pad_high, w.lhs_dilate, w.rhs_dilate, w.rhs_reversal) for w in c.window
-    )
-    return (c.lhs, c.rhs, c.output), window, (c.feature_groups, c.batch_groups), wide
+    return *convolution_dimensions(instruction).described, _accumulator(lhs, rhs, instruction.shape.type)
