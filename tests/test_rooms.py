@@ -15,6 +15,7 @@ PACKAGE = ROOT / "hlo_opt"
 ROOMS = (
     "diag",
     "ir",
+    "library",
     "ops",
     "text",
     "evaluate",
@@ -35,7 +36,6 @@ SUB_ROOMS = {
         "code",
         "call_config",
         "omitted",
-        "packing",
         "regroup",
         "element_use",
         "strides",
@@ -68,6 +68,7 @@ SUB_ROOMS = {
         "linalg",
         "collective",
         "custom_calls",
+        "calls",
     ),
     "analysis": ("targets", "properties", "graph", "memory", "xla"),
     "runtime": (
@@ -76,8 +77,6 @@ SUB_ROOMS = {
         "ulp",
         "differences",
         "rounding",
-        "library",
-        "calls",
         "schedule",
         "host",
         "cupy",

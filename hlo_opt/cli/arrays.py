@@ -22,10 +22,10 @@ from hlo_opt.evaluate.device_inputs import cut, device_inputs, global_forms, is_
 from hlo_opt.evaluate.memory import check_drawing
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.collective.module_devices import check_devices
 from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.runtime.executable import entry_inputs, entry_shapes
-from hlo_opt.runtime.memory import raw_dtype
 
 _KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
 

@@ -79,3 +79,8 @@ def letter(instruction: Instruction, name: str, default: str) -> str:
 def is_true(instruction: Instruction, name: str, default: bool = False) -> bool:
     """An option that is `true` or `false`, or 1 or 0."""
     return option(instruction, name, "true" if default else "false") in ("true", "1")
+
+
+def is_lower(instruction: Instruction) -> bool:
+    """Whether the lower triangle is meant: `uplo` is L (LAPACK), or `lower` is true (the GPU's kernels)."""
+    return letter(instruction, "uplo", "L" if is_true(instruction, "lower", True) else "U") == "L"

@@ -6,7 +6,7 @@ that both NVRTC and the host's C++ compiler read; the same text runs in both.
 Registers hold a *compute type* (`compute_type`): `bool` for pred, the C integer of the width, `float` for f32 and every narrower float,
 `double` for f64, and a pair of these for complex types. Integers of less than 8 bits are held in 8. A narrow float is rounded to its type after each operation, a narrow integer cut to its width (`KernelBuilder.bind` does it), so one operation is one rounding, as in
 XLA's evaluator. Memory holds a *storage type* (`storage_type`): `unsigned char` for pred and for integers of less than 8 bits, unsigned integers for narrow floats. In shared memory and in
-tables an `unsigned char` holds one element; in arrays of global memory several elements of 2 and of 4 bits share one (`hlo_opt.ops.packing`).
+tables an `unsigned char` holds one element; in arrays of global memory several elements of 2 and of 4 bits share one (`hlo_opt.library.packing`).
 """
 
 from __future__ import annotations

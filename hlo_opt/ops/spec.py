@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 Calling = tuple[Computation, Sequence[Shape | None], Shape | None]
+LibraryCall = tuple[str, tuple[Any, ...], str]
+"""(function of `hlo_opt.library`, arguments after the shapes, what does the work, for reports)"""
 
 
 class OpKind(enum.Enum):
@@ -120,6 +122,8 @@ class OpSpec:
     flops       floating-point operations of the whole instruction
     tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
+    call        what computes it on a GPU that has no kernel of ours for it; None: nothing does (`ops.calls`)
+    routine     what NumPy computes its meaning with, for reports; empty: several functions
     own_kernel  a library operation that a kernel of ours computes, by itself, where a plan covers it
     hides_state its value depends on a state that a module does not show: `evaluate` says so and refuses
     omitted     (instruction, inferred shape) -> the shape where text leaves it out, with its layout; None: operands and attributes do not imply it
@@ -173,6 +177,8 @@ class OpSpec:
     is_free: bool = False
     is_library: bool = False
     hides_state: bool = False
+    call: Callable[[Instruction], LibraryCall | None] | None = None
+    routine: str = ""
     is_planned: bool = False
     own_kernel: bool = False
     is_slow: bool = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import BackendError, EvaluationError, UsageError, nearest
@@ -16,19 +17,15 @@ from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.collective.module_devices import check_devices, counts, warn_of_one_device
-from hlo_opt.runtime.host.library import Form
+from hlo_opt.runtime.host.library import Form, has_compiler
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.host.routines import host_routines
 from hlo_opt.runtime.host.sanitize import SanitizedProgram
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.schedule.device import Device
 from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.footprint import check_schedule
-
-if TYPE_CHECKING:
-    from hlo_opt.runtime.cupy.graphs import RunGraphs
 
 __all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes", "of_any_size"]
 
@@ -52,25 +49,16 @@ class Executable:
         module: Module,
         backend: str,
         why: str,
-        schedule: Schedule | None,
-        device: Device | HostProgram | SanitizedProgram | None,
+        schedule: Schedule | None = None,
+        executor: Executor | HostProgram | SanitizedProgram | None = None,
         max_steps: int | None = None,
-        graphs: RunGraphs | None = None,
     ) -> None:
         self.module = module
         self.backend = backend
         self.why = why
         self.devices = math.prod(counts(module))
         self.schedule = schedule
-        self._device = device
-        self._executor: Executor | HostProgram | SanitizedProgram | None = None
-        if isinstance(device, HostProgram | SanitizedProgram):  # they run by themselves
-            self._executor = device
-        elif schedule is not None and device is not None:
-            self._executor = Executor(schedule, device, max_steps)
-            if graphs is not None:
-                self._executor.loops, self._executor.stretches = graphs.loops, graphs.stretches
-        self._graphs = graphs
+        self._executor = executor
         self._max_steps = max_steps
         self.lacks: EvaluationError | None = None
 
@@ -138,30 +126,24 @@ class Executable:
         if self.schedule is None or self._executor is None:
             empty: dict[str, Any] = {"launches": 0, "kernels": [], "library": {}, "fallbacks": {}, "notes": {}}
             return {"backend": self.backend, "devices": self.devices, **empty}
-        kernels = [
-            {
-                "symbol": k.symbol,
-                "kind": k.kind,
-                "grid": k.launch.grid,
-                "block": k.launch.block,
-                "shared_bytes": k.launch.shared_bytes,
-            }
-            for k in self.schedule.kernels
-        ]
-        of_host: dict[str, Any] = {}
-        if isinstance(self._executor, HostProgram):
-            of_host = {"memory": self._executor.memory, "routines": host_routines(self.schedule)}
-        graphs = {"graphs": self._graphs.report()} if self._graphs is not None else {}
+        kernels = [{"symbol": k.symbol, "kind": k.kind, **asdict(k.launch)} for k in self.schedule.kernels]
+        executor = self._executor
+        notes: dict[str, str] = {}
+        of_its_own: dict[str, Any] = {}
+        if isinstance(executor, HostProgram):
+            of_its_own = {"memory": executor.memory, "routines": host_routines(self.schedule)}
+        elif isinstance(executor, Executor):
+            notes = getattr(executor.device, "notes", {})
+            of_its_own = {"graphs": executor.graphs.report()} if executor.graphs is not None else {}
         return {
-            **of_host,
-            **graphs,
+            **of_its_own,
             "backend": self.backend,
             "devices": self.devices,
-            "launches": self._executor.launches,
+            "launches": executor.launches,
             "kernels": kernels,
             "library": self.schedule.library_calls("library"),
             "fallbacks": self.schedule.library_calls("fallback"),
-            "notes": dict(sorted(getattr(self._device, "notes", {}).items())),
+            "notes": dict(sorted(notes.items())),
         }
 
 
@@ -184,7 +166,6 @@ def choose_backend(wish: str) -> tuple[str, str]:
     if wish != "auto":
         return wish, "asked for"
     from hlo_opt.runtime.cupy.device import has_gpu
-    from hlo_opt.runtime.host.library import has_compiler
 
     if has_gpu():
         return "cupy", "there is a GPU"
@@ -195,11 +176,8 @@ def choose_backend(wish: str) -> tuple[str, str]:
 
 def of_any_size(module: Module) -> Instruction | None:
     """The first instruction whose size is open."""
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if any(size < 0 for leaf in instruction.shape.leaves() for size in leaf.dimensions):
-                return instruction
-    return None
+    every = (i for computation in module.computations for i in computation.instructions)
+    return next((i for i in every if any(size < 0 for leaf in i.shape.leaves() for size in leaf.dimensions)), None)
 
 
 def compile(
@@ -230,22 +208,8 @@ def compile(
     Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing, a kernel
     does not build or (HLO514) a size is open.
     """
-    lacking = elided_constants(module) if elided is None else []
-    if lacking:
-        made = compile(
-            module,
-            backend,
-            max_steps=max_steps,
-            memory_limit=memory_limit,
-            sanitize=sanitize,
-            form=form,
-            graphs=graphs,
-            elided="zeros",
-            target=target,
-        )
-        made.lacks = missing(module, lacking)
-        return made
-    module = with_values(module, elided)
+    original, lacking = module, elided_constants(module) if elided is None else []
+    module = with_values(module, "zeros" if lacking else elided)
     name, why = choose_backend("host" if sanitize and backend == "auto" else backend)
     open_one = None if name == "numpy" else of_any_size(module)
     if open_one is not None and backend == "auto" and not sanitize:
@@ -260,39 +224,34 @@ def compile(
             hint="choose --backend numpy",
         )
     devices = math.prod(counts(module))
-    if name == "numpy":
-        check_memory(module, memory_limit, devices=devices)
-        return Executable(module, name, why, None, None, max_steps)
-    schedule = build_schedule(module, target)
-    check_schedule(schedule, memory_limit, devices=devices)
-    reference = Reference(module)
-    device: Device | HostProgram | SanitizedProgram
-    if sanitize:
-        device = SanitizedProgram(schedule, max_steps)
-    elif name == "host":
-        device = HostProgram(schedule, reference, max_steps, form)
-    else:
-        from hlo_opt.runtime.cupy.device import CupyDevice
-        from hlo_opt.runtime.host.library import has_compiler
 
-        try:
-            device = on_gpu = CupyDevice(schedule)
-        except BackendError as error:
-            if backend != "auto" or error.code not in NOT_ON_A_GPU:
-                raise
-            elsewhere = compile(
-                module,
-                "host" if has_compiler() else "numpy",
-                max_steps=max_steps,
-                memory_limit=memory_limit,
-                form=form,
-                graphs=graphs,
-                target=target,
-            )
-            elsewhere.why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"
-            return elsewhere
-        from hlo_opt.runtime.cupy.graphs import graphs_of
+    def built(name: str, why: str) -> Executable:
+        if name == "numpy":
+            check_memory(module, memory_limit, devices=devices)
+            return Executable(module, name, why, max_steps=max_steps)
+        schedule = build_schedule(module, target)
+        check_schedule(schedule, memory_limit, devices=devices)
+        executor: Executor | HostProgram | SanitizedProgram
+        if sanitize:
+            executor = SanitizedProgram(schedule, max_steps)
+        elif name == "host":
+            executor = HostProgram(schedule, Reference(module), max_steps, form)
+        else:
+            from hlo_opt.runtime.cupy.device import CupyDevice
+            from hlo_opt.runtime.cupy.graphs import graphs_of
 
-        captured = graphs_of(schedule, on_gpu, memory_limit) if graphs and devices == 1 else None
-        return Executable(module, name, why, schedule, device, max_steps, captured)
-    return Executable(module, name, why, schedule, device, max_steps)
+            device = CupyDevice(schedule)
+            executor = Executor(schedule, device, max_steps)
+            executor.graphs = graphs_of(schedule, device, memory_limit) if graphs and devices == 1 else None
+        return Executable(module, name, why, schedule, executor, max_steps)
+
+    try:
+        made = built(name, why)
+    except BackendError as error:
+        if backend != "auto" or error.code not in NOT_ON_A_GPU:
+            raise
+        why = f"there is a GPU, but {error.message.removeprefix('backend cupy: ')}"
+        made = built("host" if has_compiler() else "numpy", why)
+    if lacking:
+        made.lacks = missing(original, lacking)
+    return made

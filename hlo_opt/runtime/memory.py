@@ -1,6 +1,6 @@
 """How the arrays of a module lie in memory: a buffer is a flat array whose elements are in the order of the shape's layout.
 
-Elements of less than a byte share bytes there (`hlo_opt.ops.packing`), and the flat array is one of bytes.
+Elements of less than a byte share bytes there (`hlo_opt.library.packing`), and the flat array is one of bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Shape
-from hlo_opt.ops.packing import packed, unpacked
+from hlo_opt.library import arrays
+from hlo_opt.library.packing import packed, unpacked
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -20,19 +21,14 @@ WORD = 4
 
 def physical(array: Array, shape: Shape) -> Array:
     """The flat array that holds a logical array as the shape's layout says. Shares memory with the argument where it can."""
-    if shape.is_row_major:
-        return np.ascontiguousarray(array).reshape(-1)
-    order = tuple(reversed(shape.minor_to_major))
-    return np.ascontiguousarray(np.transpose(array, order)).reshape(-1)
+    made: Array = arrays.flat(np, array, shape.minor_to_major)
+    return made
 
 
 def logical(memory: Array, shape: Shape) -> Array:
     """The logical array in a flat buffer: a view, never a copy. The opposite of `physical`."""
-    if shape.is_row_major:
-        return memory.reshape(shape.dimensions)
-    slow_to_fast = tuple(reversed(shape.minor_to_major))
-    dense = memory.reshape([shape.dimensions[d] for d in slow_to_fast])
-    return dense.transpose(np.argsort(slow_to_fast))
+    made: Array = arrays.logical(memory, shape.dimensions, shape.minor_to_major)
+    return made
 
 
 def to_memory(array: Array, shape: Shape) -> Array:
@@ -60,13 +56,3 @@ def empty_memory(shape: Shape) -> Array:
     """An uninitialised buffer; its last word is whole, as that of a GPU's buffers is."""
     made = np.empty(-(-shape.stored_bytes // WORD) * WORD, np.uint8)
     return made[: shape.stored_bytes].view(held_dtype(shape))
-
-
-def is_native(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy has the type without ml_dtypes."""
-    return dtype.kind in "biufc" and dtype.isbuiltin == 1
-
-
-def raw_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The NumPy type that stores the values of `dtype`: itself, or the unsigned integer of its width."""
-    return dtype if is_native(dtype) else np.dtype(f"uint{8 * dtype.itemsize}")

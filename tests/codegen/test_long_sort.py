@@ -12,9 +12,9 @@ import hlo_opt
 from hlo_opt.codegen import emit_kernel, long_sort
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import as_loops
+from hlo_opt.ops.calls.call import call_of
 from hlo_opt.plans import plan
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime.calls.table import call_of
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.memory import from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule import build_schedule

@@ -7,9 +7,8 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import Module
-from hlo_opt.runtime.calls.collectives import driver_call
-from hlo_opt.runtime.calls.one_device import alone_call, device_call
-from hlo_opt.runtime.calls.table import call_of
+from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.calls.collectives import device_call
 from tests.runtime.calls import gives_what_the_interpreter_gives
 
 pytestmark = pytest.mark.filterwarnings("ignore::hlo_opt.diag.DeviceWarning")
@@ -66,10 +65,9 @@ def test_pairs(name: str, fake: types.ModuleType) -> None:
 
 def test_drivers_exchange_instead() -> None:
     module = module_of("a = f32[4,3]{1,0}", f"ROOT r = {CASES['all-reduce'][1]}")
-    assert call_of(module.entry.root) is None
-    made = driver_call(module.entry.root)
+    made = call_of(module.entry.root)
     assert made is not None and made.function == "exchange_call"
 
 
 def test_other_instructions_have_none() -> None:
-    assert alone_call(module_of("a = f32[4]{0}", "ROOT r = f32[4]{0} negate(a)").entry.root) is None
+    assert device_call(module_of("a = f32[4]{0}", "ROOT r = f32[4]{0} negate(a)").entry.root) is None

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.runtime.calls.collectives import driver_call, exchange_of
-from hlo_opt.runtime.library import collectives as device_collectives
-from hlo_opt.runtime.memory import raw_dtype
+from hlo_opt.library import collectives as device_collectives
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.ops.calls.call import call_of
 
 MODULE = """HloModule m, num_partitions=2
 
@@ -93,7 +93,7 @@ def test_two_devices_exchange_what_the_evaluator_says(
 ) -> None:
     made = module(opcode, element_type, fold)
     root, dtype = made.entry.root, made.entry.root.shape.type.dtype
-    call = driver_call(root)
+    call = call_of(root)
     assert call is not None and call.does.startswith("cupyx.distributed ")
     given = [np.arange(24).reshape(4, 6).astype(dtype), (np.arange(24) % 5 - 2).reshape(4, 6).astype(dtype)]
     wanted = hlo_opt.evaluate_devices(made, [[g] for g in given])
@@ -106,10 +106,10 @@ def test_two_devices_exchange_what_the_evaluator_says(
 
 
 def test_what_has_no_fold_or_is_malformed_is_none_of_these() -> None:
-    assert exchange_of(module("all-reduce", fold="subtract").entry.root) is None
-    assert exchange_of(module("all-reduce", "f8e5m2").entry.root) is None
-    assert exchange_of(module("all-reduce", "c64", "maximum").entry.root) is None
-    assert exchange_of(module("all-reduce", group="0},{0,1").entry.root) is None
+    assert call_of(module("all-reduce", fold="subtract").entry.root) is None
+    assert call_of(module("all-reduce", "f8e5m2").entry.root) is None
+    assert call_of(module("all-reduce", "c64", "maximum").entry.root) is None
+    assert call_of(module("all-reduce", group="0},{0,1").entry.root) is None
 
 
 class Ring:
@@ -188,7 +188,7 @@ def test_groups_exchange_what_the_evaluator_says(name: str, counted: str, monkey
     made = hlo_opt.parse(f"{text}ENTRY e {{\n  p = {t}[4,6]{{0,1}} parameter(0)\n  ROOT r = {operation}\n}}\n")
     inputs = [[a] for a in device_values(made)]
     wanted = hlo_opt.evaluate_devices(made, inputs)
-    call = driver_call(made.entry.root)
+    call = call_of(made.entry.root)
     assert call is not None
     raw = raw_dtype(inputs[0][0].dtype)
     ring = Ring(4)
@@ -212,7 +212,7 @@ def test_narrow_floats_are_added_in_f32(t: str, least: int, group: str, monkeypa
     inputs = [[np.full(5, least if n == 0 else 1, dtype)] for n in range(4)]
     wanted = hlo_opt.evaluate_devices(made, inputs)
     assert float(wanted[0][0][0]) == least + 4  # 259 and 2051 are half-way
-    call = driver_call(made.entry.root)
+    call = call_of(made.entry.root)
     assert call is not None
     ring = FoldingRing(4)
     monkeypatch.setattr(device_collectives, "COMMUNICATOR", [ring])
@@ -303,7 +303,7 @@ def test_the_driver_asks_for_a_communicator(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "driver.py").read_text()
     assert "def run(*arrays, communicator=None):" in text and "exchange_call(" in text
     for group in ("0,1", "1,0"):
-        call = driver_call(module("all-reduce", group=group).entry.root)
+        call = call_of(module("all-reduce", group=group).entry.root)
         assert call is not None
         with pytest.raises(RuntimeError, match=r"init_process_group\(2, rank\)"):
             call.run(np, [np.zeros(24, np.float32)])

@@ -9,7 +9,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ir import ELEMENT_TYPES, Module
-from hlo_opt.runtime.calls.table import call_of
+from hlo_opt.ops.calls.call import call_of
 from tests.runtime.calls import close, gives_what_the_interpreter_gives
 
 LESS = (
@@ -239,7 +239,7 @@ def test_what_has_no_call() -> None:
 
 
 def test_bytes_are_read_through_their_table() -> None:
-    from hlo_opt.runtime.calls.library import table
+    from hlo_opt.ops.calls.products import table
 
     text = table(ELEMENT_TYPES["f8e4m3fn"])
     assert text is not None
@@ -252,8 +252,8 @@ def test_bytes_are_read_through_their_table() -> None:
 
 @pytest.mark.parametrize("name", [n for n, t in ELEMENT_TYPES.items() if t.is_float and t.bytes == 1])
 def test_floats_of_a_byte_round_as_their_type_says(name: str) -> None:
-    from hlo_opt.runtime.calls.library import rounding_table
-    from hlo_opt.runtime.library.arrays import rounded_result
+    from hlo_opt.library.arrays import rounded_result
+    from hlo_opt.ops.calls.products import rounding_table
 
     dtype = ELEMENT_TYPES[name].dtype
     every = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)

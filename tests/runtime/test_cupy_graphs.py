@@ -7,7 +7,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import evaluate, module_inputs
-from hlo_opt.runtime.cupy.loops import LoopGraphs
+from hlo_opt.runtime.cupy.graphs import RunGraphs
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -127,8 +127,8 @@ def test_a_loop_that_cuda_does_not_capture_runs_step_by_step(
     module = hlo_opt.parse(loop())
     executable = hlo_opt.compile(module, "cupy")
     assert np.array_equal(executable(*inputs(0))[0], evaluate(module, inputs(0))[0])
-    graphs = executable._executor.loops
-    assert isinstance(graphs, LoopGraphs) and "Invalidated" in next(iter(graphs.refused.values()))
+    graphs = executable._executor.graphs
+    assert isinstance(graphs, RunGraphs) and "Invalidated" in next(iter(graphs.capturer.refused.values()))
     assert not fake.graphs and len(fake.captured) == 1
     assert "Invalidated" in executable.report()["graphs"]["refused"][0]
     assert np.array_equal(executable(*inputs(0))[0], evaluate(module, inputs(0))[0]) and len(fake.captured) == 1

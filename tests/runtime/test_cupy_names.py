@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hlo_opt import runtime
+from hlo_opt import library, runtime
 from hlo_opt.runtime.driver import prelude as driver_prelude
 
 cupy = pytest.importorskip("cupy")
 
-FOLDER = Path(runtime.__file__).parent
-TEXTS = {path.name: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
+TEXTS = {
+    str(path): path.read_text(encoding="utf-8")
+    for room in (library, runtime)
+    for path in sorted(Path(room.__file__).parent.rglob("*.py"))
+}
 TEXTS["the driver"] = driver_prelude.PRELUDE.format(module="'m'", imports="", **driver_prelude.PACKED)
 LIBRARIES = frozenset({"cublas", "nccl"})
 """Modules that load libraries, which come with a GPU only."""
@@ -50,11 +53,12 @@ def test_cupy_has_what_a_text_names(name: str) -> None:
 
 
 def test_functions_called_by_name_are_there() -> None:
-    from hlo_opt.runtime.calls import table as calls
+    from hlo_opt.ops.calls.scatter import _COMBINERS
+    from hlo_opt.ops.elementwise.functions import COMPARISONS, FUNCTIONS
 
-    for function in calls._FUNCTIONS.values():
-        assert function == "pair" or hasattr(cupy, function), function
-    for function in calls._COMBINERS.values():
+    for function in (*FUNCTIONS.values(), *COMPARISONS.values()):
+        assert function in ("pair", "logistic") or hasattr(cupy, function), function
+    for function in _COMBINERS.values():
         assert hasattr(getattr(cupy, function), "at"), function
 
 

@@ -10,6 +10,7 @@ import hlo_opt
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.ir import Module
 from hlo_opt.report.runs import run_page
+from hlo_opt.runtime.cupy import graphs as cupy_graphs
 from hlo_opt.runtime.cupy import stretches as cupy_stretches
 from hlo_opt.runtime.executable import Executable
 
@@ -68,8 +69,8 @@ def test_what_is_independent_runs_side_by_side_and_the_rest_in_order(fake: types
 
 
 def test_long_stretches_are_divided(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cupy_stretches, "LEAST_LAUNCHES", 2)
-    monkeypatch.setattr(cupy_stretches, "MOST_LAUNCHES", 3)
+    monkeypatch.setattr(cupy_graphs, "LEAST_LAUNCHES", 2)
+    monkeypatch.setattr(cupy_graphs, "MOST_LAUNCHES", 3)
     module = hlo_opt.parse(FORK)
     executable = hlo_opt.compile(module, "cupy")
     for run in range(3):
@@ -78,7 +79,7 @@ def test_long_stretches_are_divided(fake: types.ModuleType, monkeypatch: pytest.
 
 
 def test_stretches_that_make_much_are_not_captured(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cupy_stretches, "MOST_BYTES", 600)
+    monkeypatch.setattr(cupy_graphs, "MOST_BYTES", 600)
     module = hlo_opt.parse(FORK)
     executable = hlo_opt.compile(module, "cupy")
     for run in range(3):
@@ -254,7 +255,7 @@ def test_without_memory_for_a_whole_stretch_it_runs_step_by_step(
 
 @pytest.mark.parametrize("name", ["adamw_mixed", "k_means", "layer_norm_bf16", "nested"])
 def test_dumps_give_the_same_each_time(name: str, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cupy_stretches, "LEAST_LAUNCHES", 2)
+    monkeypatch.setattr(cupy_graphs, "LEAST_LAUNCHES", 2)
     module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())  # not fused: most kernels
     executable = hlo_opt.compile(module, "cupy")
     plain = hlo_opt.compile(module, "cupy", graphs=False)

@@ -6,7 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hlo_opt.runtime.library.functions import dot, dot_call, flat, logical, narrowed, sorting_key, widened
+from hlo_opt.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.library.order import sorting_key
+from hlo_opt.library.products import dot, dot_call
 
 
 def test_bf16_widens_exactly_and_narrows_to_nearest_even() -> None:

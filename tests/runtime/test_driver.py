@@ -12,8 +12,8 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate import module_inputs
+from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.runtime.driver.writer import driver_of
-from hlo_opt.runtime.memory import raw_dtype
 from hlo_opt.runtime.schedule import build_schedule
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"

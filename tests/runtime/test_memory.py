@@ -3,7 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape, array
-from hlo_opt.runtime.memory import logical, physical, raw_dtype
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.runtime.memory import logical, physical
 
 F32, BF16 = ELEMENT_TYPES["f32"], ELEMENT_TYPES["bf16"]
 

@@ -11,10 +11,10 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.ops.packing import packed, unpacked
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.library.packing import packed, unpacked
 from hlo_opt.runtime.driver.emission import manifest_of
 from hlo_opt.runtime.host.library import has_compiler
-from hlo_opt.runtime.memory import raw_dtype
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.footprint import peak_of
 from tests.runtime.test_driver import run_driver

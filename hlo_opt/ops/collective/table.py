@@ -142,6 +142,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             tolerance=rounded(64) if "reduce" in _opcode else bit_exact,
             scratch=lazy("scratch", "applied") if _opcode in ("all-reduce", "reduce-scatter") else None,
             calls=calling.pairs if "to_apply" in _attributes else None,
+            call=lazy("calls.collectives", "exchange"),
             side_effects=True,
             is_library=True,
         )

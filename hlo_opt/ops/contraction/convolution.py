@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.attribute import WindowDimension
@@ -29,6 +30,14 @@ class ConvolutionDimensions:
     window: tuple[WindowDimension, ...]
     feature_groups: int
     batch_groups: int
+
+    @property
+    def described(self) -> tuple[Any, Any, Any]:
+        """Positions, window and groups as plain values: what `convolution` of `hlo_opt.library` takes."""
+        window = tuple(
+            (w.size, w.stride, w.pad_low, w.pad_high, w.lhs_dilate, w.rhs_dilate, w.rhs_reversal) for w in self.window
+        )
+        return (self.lhs, self.rhs, self.output), window, (self.feature_groups, self.batch_groups)
 
 
 def _positions(labels: str, first: str, second: str) -> tuple[int, int, tuple[int, ...]]:

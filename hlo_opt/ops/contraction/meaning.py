@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.contraction.convolution import ConvolutionDimensions, convolution_dimensions
+from hlo_opt.library import products
+from hlo_opt.ops.contraction.convolution import convolution_dimensions
 from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.reduction.accumulation import running_type
 from hlo_opt.ops.spec import Evaluator
@@ -64,14 +63,9 @@ def _size(value: Array) -> int:
 
 def matrices(found: DotDimensions, lhs: Array, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
     """Both sides as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
-    left_free, right_free = found.free(lhs.ndim, right=False), found.free(rhs.ndim, right=True)
-    left = lhs.transpose(found.lhs_batch + left_free + found.lhs_contracting)
-    right = rhs.transpose(found.rhs_batch + found.rhs_contracting + right_free)
-    batch = [lhs.shape[d] for d in found.lhs_batch]
-    m, n = [lhs.shape[d] for d in left_free], [rhs.shape[d] for d in right_free]
-    k = math.prod(lhs.shape[d] for d in found.lhs_contracting)
-    b = math.prod(batch)
-    return left.reshape(b, math.prod(m), k), right.reshape(b, k, math.prod(n)), (*batch, *m, *n)
+    batch, contracting = (found.lhs_batch, found.rhs_batch), (found.lhs_contracting, found.rhs_contracting)
+    left, right, sizes = products.matrices(lhs, rhs, batch, contracting)
+    return left, right, tuple(sizes)
 
 
 def dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
@@ -138,118 +132,18 @@ def ragged_dot(evaluator: Evaluator, instruction: Instruction, values: list[Arra
     return made.astype(instruction.shape.type.dtype)
 
 
-def _spread(value: Array, c: ConvolutionDimensions) -> Array:
-    """The input [batch, feature, spatial..] with zeros between elements and around them."""
-    sizes = list(value.shape)
-    source, to = [slice(None), slice(None)], [slice(None), slice(None)]
-    for k, w in enumerate(c.window):
-        size = value.shape[2 + k]
-        full = (size - 1) * w.lhs_dilate + 1 if size else 0
-        sizes[2 + k] = max(full + w.pad_low + w.pad_high, 0)
-        first = 0 if w.pad_low >= 0 else -(w.pad_low // w.lhs_dilate)
-        start = w.pad_low + first * w.lhs_dilate
-        count = max(min(size - first, -(-(sizes[2 + k] - start) // w.lhs_dilate)), 0)
-        source.append(slice(first, first + count))
-        to.append(slice(start, start + count * w.lhs_dilate, w.lhs_dilate))
-    if sizes == list(value.shape) and all(s == slice(0, size) for s, size in zip(source[2:], sizes[2:], strict=True)):
-        return value
-    order = sorted(range(value.ndim), key=lambda d: -abs(value.strides[d]))
-    made: Array = np.zeros([sizes[d] for d in order], dtype=value.dtype).transpose(np.argsort(order))
-    made[tuple(to)] = value[tuple(source)]
-    return made
-
-
-def _groups(value: Array, kernel: Array, c: ConvolutionDimensions) -> tuple[Array, Array]:
-    """Input [group, batch, feature, spatial..] and kernel [group, output, feature, spatial..]."""
-    outputs, inputs = kernel.shape[:2]
-    count = max(c.feature_groups, c.batch_groups)
-    kernel = kernel.reshape(count, outputs // count, inputs, *kernel.shape[2:])
-    batch, features, *spatial = value.shape
-    if c.batch_groups > 1:
-        return value.reshape(count, batch // count, features, *spatial), kernel
-    return np.moveaxis(value.reshape(batch, count, features // count, *spatial), 1, 0), kernel
-
-
 UNFOLDED = 1 << 26
-"""Bytes of windows that are laid out for one matrix product."""
-
-
-def _unfolded(value: Array, kernel: Array, c: ConvolutionDimensions, out: list[int]) -> Array:
-    """[batch, output, spatial..]: the windows of as many batch elements as fit next to each other, times the kernel.
-
-    One large product: in each, the threads of NumPy's library wait for each other, which takes far longer than the sums where another process has the cores.
-    """
-    n = len(out)
-    batch, outputs, count = value.shape[0], kernel.shape[0], math.prod(out)
-    value = np.ascontiguousarray(np.moveaxis(value, 1, -1))
-    spatial = list(zip(value.strides[1:-1], c.window, strict=True))
-    windows = np.lib.stride_tricks.as_strided(
-        value,
-        (batch, *out, *kernel.shape[2:], value.shape[-1]),
-        (
-            value.strides[0],
-            *(stride * w.stride for stride, w in spatial),
-            *(stride * w.rhs_dilate for stride, w in spatial),
-            value.strides[-1],
-        ),
-        writeable=False,
-    )
-    length = math.prod(kernel.shape[1:])
-    chunk = max(1, UNFOLDED // max(1, length * count * value.itemsize))
-    matrix = kernel.transpose(*range(2, 2 + n), 1, 0).reshape(length, outputs)
-    made = np.empty((batch * count, outputs), dtype=value.dtype)
-    for at in range(0, batch, chunk):
-        laid = windows[at : at + chunk].reshape(-1, length)
-        np.matmul(laid, matrix, out=made[at * count : at * count + len(laid)])
-    return np.moveaxis(made.reshape(batch, *out, outputs), -1, 1)
-
-
-def _by_position(made: Array, value: Array, kernel: Array, c: ConvolutionDimensions, out: list[int]) -> None:
-    """Adds to [group, batch, output, spatial..] one product per kernel position, or sets one per output position where those are fewer."""
-    groups, batch, outputs = made.shape[:3]
-    spans = [w.size for w in c.window]
-    if math.prod(out) < math.prod(spans):
-        flat_kernel = kernel.reshape(groups, outputs, -1).transpose(0, 2, 1)
-        for position in itertools.product(*(range(size) for size in out)):
-            window = tuple(
-                slice(o * w.stride, o * w.stride + (w.size - 1) * w.rhs_dilate + 1, w.rhs_dilate)
-                for o, w in zip(position, c.window, strict=True)
-            )
-            patch: Array = value[:, :, :, *window].reshape(groups, batch, -1)
-            made[(slice(None),) * 3 + position] = np.matmul(patch, flat_kernel)
-        return
-    for position in itertools.product(*(range(size) for size in spans)):
-        window = tuple(
-            slice(at * w.rhs_dilate, at * w.rhs_dilate + max(size - 1, 0) * w.stride + 1, w.stride)
-            for at, size, w in zip(position, out, c.window, strict=True)
-        )
-        patch = value[:, :, :, *window].reshape(groups, batch, value.shape[2], -1)
-        made += np.matmul(kernel[:, None, :, :, *position], patch).reshape(made.shape)
+"""Bytes of windows that are laid out for one matrix product. It should be large: in each, the threads of NumPy's library wait for each other, which takes far longer than the sums where
+another process has the cores."""
 
 
 def convolution(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """One matrix product for all kernel positions; with groups, one per position."""
     c = convolution_dimensions(instruction)
     element_type = instruction.shape.type
     wide = _wide(element_type)
     if element_type.is_integer or element_type.kind == "pred":
-        wide = np.dtype(
-            np.float64 if all(_small_integers(o.shape.type) for o in instruction.operands[:2]) else np.int64
-        )
-    value = np.asarray(values[0]).transpose(c.lhs[0], c.lhs[1], *c.lhs[2]).astype(wide)
-    kernel = np.asarray(values[1]).transpose(c.rhs[0], c.rhs[1], *c.rhs[2]).astype(wide)
-    kernel = np.flip(kernel, tuple(2 + k for k, w in enumerate(c.window) if w.rhs_reversal))
-    value, kernel = _groups(_spread(value, c), kernel, c)
-    out = [instruction.shape.dimensions[d] for d in c.output[2]]
-    groups, batch, outputs = kernel.shape[0], value.shape[1], kernel.shape[1]
-    if groups == 1 and value.size and kernel.size and math.prod(out):
-        made = _unfolded(value[0], kernel[0], c, out)[None]
-    else:
-        made = np.zeros((groups, batch, outputs, *out), dtype=wide)
-        if made.size:
-            _by_position(made, value, kernel, c, out)
-    if c.batch_groups > 1 or c.feature_groups > 1:
-        made = np.moveaxis(made, 0, 1)
-    made = made.reshape(batch, groups * outputs, *out)
-    order = np.argsort([c.output[0], c.output[1], *c.output[2]])
-    return made.transpose(order).astype(element_type.dtype)
+        is_small = all(_small_integers(o.shape.type) for o in instruction.operands[:2])
+        wide = np.dtype(np.float64 if is_small else np.int64)
+    lhs, rhs = (np.asarray(value) for value in values[:2])
+    made = products.convolution(np, lhs, rhs, instruction.shape.dimensions, *c.described, wide.name, UNFOLDED)
+    return made.astype(element_type.dtype)

@@ -132,6 +132,8 @@ def infer_declared(instruction: Instruction) -> Shape:
     return instruction.shape.without_layout()
 
 
+MATMUL = "numpy.matmul"
+"""What NumPy computes products with, by the library that it multiplies matrices with."""
 _DOT = {
     "lhs_contracting_dims": False,
     "rhs_contracting_dims": False,
@@ -151,6 +153,8 @@ register(
         cuda=lower_dot,
         flops=flops_dot,
         tolerance=rounded(256),
+        call=lazy("calls.products", "dot"),
+        routine=MATMUL,
         is_library=True,
         scratch=lazy("scratch", "product"),
     )
@@ -165,6 +169,7 @@ register(
         evaluate=lazy("contraction.meaning", "ragged_dot"),
         flops=flops_dot,
         tolerance=rounded(256),
+        routine=MATMUL,
         is_library=True,
         scratch=lazy("scratch", "grouped"),
     )
@@ -179,6 +184,7 @@ register(
         evaluate=lazy("contraction.meaning", "scaled_dot"),
         flops=flops_dot,
         tolerance=rounded(256),
+        routine=MATMUL,
         is_library=True,
         scratch=lazy("scratch", "grouped"),
     )
@@ -202,6 +208,8 @@ register(
         index=index_convolution,
         flops=flops_convolution,
         tolerance=rounded(256),
+        call=lazy("calls.products", "convolution"),
+        routine=MATMUL,
         is_library=True,
         scratch=lazy("scratch", "convolution"),
     )

@@ -266,6 +266,7 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             omitted=_OMITTED.get(_opcode, omitted.anew),
             given=_GIVEN.get(_opcode),
             calls=_CALLS.get(_opcode),
+            call=lazy("calls.order", "sort_fusion") if _opcode == "fusion" else None,
             ways=lazy("ways", _opcode.upper()) if _opcode in _DECIDES else None,
             is_free=_opcode not in _LAUNCHES,
             hands_on=_opcode not in _DECIDES,

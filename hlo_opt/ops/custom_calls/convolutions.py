@@ -19,6 +19,7 @@ from hlo_opt.ops.call_config import configuration, number
 from hlo_opt.ops.contraction.convolution import ConvolutionDimensions, convolution_dimensions, infer_convolution
 from hlo_opt.ops.custom_calls.float_writer import FloatWriter
 from hlo_opt.ops.custom_calls.targets import CustomCallSpec, register_custom_call
+from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.shapes import windowed
 from hlo_opt.ops.spec import Evaluator, ShapeError
 
@@ -267,4 +268,8 @@ def flops(instruction: Instruction) -> float:
 
 
 for _target in _KINDS:
-    register_custom_call(CustomCallSpec(_target, evaluate=_evaluate, flops=flops, library="cuDNN"))
+    register_custom_call(
+        CustomCallSpec(
+            _target, evaluate=_evaluate, flops=flops, call=lazy("calls.steps", "convolution"), library="cuDNN"
+        )
+    )

@@ -10,11 +10,8 @@ from __future__ import annotations
 from hlo_opt.ops.custom_calls.targets import CustomCallSpec, register_custom_call
 from hlo_opt.ops.lazy import lazy
 
-_FILES = {
-    "custom_calls.elimination_meaning": ("getrf", "potrf", "trsm", "gtsv", "gtsv2", "syrk", "cusolver_cholesky", "lu_pivots_to_permutation"),
-    "custom_calls.householder_meaning": ("geqrf", "geqp3", "orgqr", "ormqr", "gehrd", "sytrd"),
-    "custom_calls.spectral_meaning": ("syevd", "geev", "gesdd", "gesvdj"),
-}  # fmt: skip
+_MEANINGS = frozenset({"geev", "gehrd", "geqp3", "gtsv", "gtsv2", "sytrd", "syrk", "trsm"})
+"""The routines that have a NumPy meaning of their own; of the others it is that of the call that CuPy computes them with."""
 _LAPACK = {
     **dict.fromkeys(("potrf", "getrf", "geqrf", "geqp3", "gehrd", "geev", "gesdd", "gesvd", "gtsv", "trsm"), "sdcz"),
     **dict.fromkeys(("orgqr", "ormqr", "syevd", "sytrd"), "sd"),
@@ -59,8 +56,11 @@ def routine(target: str) -> str | None:
 
 def _one(target: str, function: str, library: str) -> None:
     _ROUTINES[target] = function
-    file = next(name for name, functions in _FILES.items() if function in functions)
-    register_custom_call(CustomCallSpec(target, evaluate=lazy(file, function), library=library))
+    meaning = (
+        ("custom_calls.factorizations_meaning", function) if function in _MEANINGS else ("calls.call", "over_numpy")
+    )
+    call = lazy("calls.factorizations", "factorization_call")
+    register_custom_call(CustomCallSpec(target, evaluate=lazy(*meaning), call=call, library=library))
 
 
 _register()

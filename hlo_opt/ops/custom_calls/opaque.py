@@ -7,7 +7,7 @@ from typing import Any
 from hlo_opt.diag import EvaluationError, nearest
 from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ops.custom_calls.targets import CustomCallSpec, custom_calls, find_custom_call
-from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import Arity, Evaluator, LibraryCall, OpKind, OpSpec, ShapeError, register
 
 _LONGEST = 200  # characters of a target that a message repeats
 
@@ -106,6 +106,11 @@ def _flops(instruction: Instruction) -> float:
         return 0.0
 
 
+def _call(instruction: Instruction) -> LibraryCall | None:
+    spec = find_custom_call(instruction.word("custom_call_target"))
+    return None if spec is None or spec.call is None else spec.call(instruction)
+
+
 register(
     OpSpec(
         "custom-call",
@@ -117,6 +122,7 @@ register(
         expand=_expand,
         expands=_expands,
         flops=_flops,
+        call=_call,
         tolerance=lambda element_type: 0.0,
         expensive=lambda instruction: True,
         omitted=None,

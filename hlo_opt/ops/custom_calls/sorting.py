@@ -19,5 +19,10 @@ for _target, _function, _library in (
     ("xla.gpu.ext.cub_sort_unassigned_scratch_size", "radix_sort", "CUB"),
 ):
     register_custom_call(
-        CustomCallSpec(_target, evaluate=lazy("custom_calls.sorting_meaning", _function), library=_library)
+        CustomCallSpec(
+            _target,
+            evaluate=lazy("custom_calls.sorting_meaning", _function),
+            call=None if _function == "best" else lazy("calls.order", _function),
+            library=_library,
+        )
     )

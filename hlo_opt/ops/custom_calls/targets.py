@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hlo_opt.diag import UsageError
 from hlo_opt.diag.plugins import DUPLICATE, Plugin, plugins
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
-from hlo_opt.ops.spec import Evaluator, ShapeError
+from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError
 
 if TYPE_CHECKING:
     from hlo_opt.ir.values import Array
@@ -32,6 +32,7 @@ class CustomCallSpec:
     expands   which instructions `expand` covers; None: all whose inferred shape is the declared one
     aliasing  output (the index of a tuple element, () for an array) -> operand whose memory it may take over, besides what the text says
     flops     floating-point operations of the whole call; None: not known, counted as none
+    call      what CuPy computes it with, as in OpSpec
     library   the library that runs it on a GPU; empty when none does
     """
 
@@ -42,6 +43,7 @@ class CustomCallSpec:
     expands: Callable[[Instruction], bool] | None = None
     aliasing: Callable[[Instruction], Mapping[tuple[int, ...], int]] | None = None
     flops: Callable[[Instruction], float] | None = None
+    call: Callable[[Instruction], LibraryCall | None] | None = None
     library: str = ""
 
 

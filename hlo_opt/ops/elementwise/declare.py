@@ -98,6 +98,7 @@ def elementwise(
             aligned=aligned,
             ways=lazy("ways", ways) if ways else None,
             plain=lazy("elementwise.plain", plain) if plain else None,
+            call=lazy("calls.steps", "of_complex"),
         )
     )
 

@@ -387,6 +387,7 @@ register(
         index=index_scatter,
         flops=flops_scatter,
         tolerance=rounded(64),
+        call=lazy("calls.scatter", "scatter"),
         is_planned=True,
         omitted=omitted.as_operand(every=True),
         scratch=lazy("scratch", "scatter"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
+from hlo_opt.library.linear import cholesky_factors
 from hlo_opt.ops.linalg.table import is_left
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import Evaluator
@@ -25,16 +26,8 @@ def cholesky(evaluator: Evaluator, instruction: Instruction, values: list[Array]
     value = _wide(values[0])
     lower = flag(instruction, "lower")
     half = np.tril(value) if lower else np.conj(np.swapaxes(np.triu(value), -1, -2))
-    n = value.shape[-1]
     full = half + np.conj(np.swapaxes(np.tril(half, -1), -1, -2))
-    flat = full.reshape(-1, n, n)
-    made = np.full(flat.shape, np.nan, dtype=value.dtype)
-    for k, matrix in enumerate(flat):
-        try:
-            made[k] = np.linalg.cholesky(matrix)
-        except np.linalg.LinAlgError:
-            continue
-    made = made.reshape(value.shape)
+    made = cholesky_factors(np, full.reshape(-1, *value.shape[-2:])).reshape(value.shape)
     return (made if lower else np.conj(np.swapaxes(made, -1, -2))).astype(instruction.shape.type.dtype)
 
 

@@ -118,6 +118,11 @@ def flops_batch_norm(instruction: Instruction) -> float:
 
 
 _NORM = {"epsilon": True, "feature_index": True}
+_ROUTINES = {
+    "cholesky": "numpy.linalg.cholesky (LAPACK)",
+    "fft": "numpy.fft (pocketfft)",
+    "triangular-solve": "substitution in NumPy",
+}
 for _opcode, _arity, _accepts, _attributes, _infer, _flops in (
     ("cholesky", 1, REALS, {"lower": False}, infer_cholesky, flops_cholesky),
     (
@@ -149,5 +154,7 @@ for _opcode, _arity, _accepts, _attributes, _infer, _flops in (
             scratch=lazy("scratch", "wide_copies"),
             omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),
             is_library=True,
+            call=lazy("calls.linear", _opcode.replace("-", "_")) if _opcode in _ROUTINES else None,
+            routine=_ROUTINES.get(_opcode, ""),
         )
     )

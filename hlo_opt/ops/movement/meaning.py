@@ -6,8 +6,8 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
+from hlo_opt.library.packing import packed, unpacked
 from hlo_opt.ops.movement.table import padding_dimensions, slice_dimensions
-from hlo_opt.ops.packing import packed, unpacked
 from hlo_opt.ops.shapes import integer
 from hlo_opt.ops.spec import Evaluator
 

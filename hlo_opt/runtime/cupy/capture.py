@@ -15,15 +15,12 @@ from hlo_opt.codegen.threads import keeps_memory
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
 from hlo_opt.runtime.cupy.launch_order import Access, Start, dependencies, starts
-from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, span_of
+from hlo_opt.runtime.schedule.ops import Op
+from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Stretch, span_of
 
 STREAMS = 4
 """Streams on which launches of a graph run side by side, unless `$HLO_OPT_STREAMS` says otherwise."""
 MOST_STREAMS = 32
-
-
-class CannotCaptureError(Exception):
-    """There is no graph of some launches: they do more than launch kernels, or CUDA refuses to capture them."""
 
 
 @dataclass
@@ -37,19 +34,24 @@ class Graph:
 
 @dataclass
 class Capturer:
-    """Captures launches on a device. `most_streams` is how many streams it uses at most."""
+    """Captures launches on a device, and starts what it captured.
+
+    most_streams  how many streams it uses at most
+    replayed      launches of the run under way that graphs made
+    refused       why a loop or a stretch has no graph; it runs kernel by kernel from then on
+    """
 
     cupy: Any
     device: PlacingDevice
     most_streams: int = STREAMS
+    replayed: int = 0
+    refused: dict[Op | Stretch, str] = field(default_factory=dict)
     _streams: list[Any] = field(default_factory=list)
     _events: list[Any] = field(default_factory=list)
 
-    def capture(self, launches: Sequence[BoundLaunch]) -> Graph:
-        """A graph of launches, all of which have been launched before: CUDA may load a kernel when it is first launched, which a capture forbids.
-
-        Raises CannotCaptureError with what CUDA says.
-        """
+    def capture(self, launches: Sequence[BoundLaunch], owner: Op | Stretch) -> Graph | None:
+        """A graph of launches of a loop or a stretch, all of which have been launched before: CUDA may load a kernel when it is first launched, which a capture forbids. None where CUDA
+        refuses."""
         order = starts(dependencies([access_of(launch) for launch in launches]), self.most_streams)
         used = 1 + max((s.stream for s in order), default=0)
         while len(self._streams) < used:
@@ -68,10 +70,20 @@ class Capturer:
                 graph = origin.end_capture()
         except (BackendError, error_type) as error:
             self._streams.clear()  # a capture that broke off may have left them captured
-            raise CannotCaptureError(str(error)) from None
+            self.refused[owner] = str(error)
+            return None
         finally:
             self._events.clear()
         return Graph(graph, sum(kernel is not None for kernel, _, _ in launches), used)
+
+    def start(self, graph: Graph | None, launches: Sequence[BoundLaunch]) -> None:
+        """Start a graph; where there is none, its launches one by one."""
+        if graph is None:
+            for launch in launches:
+                launch_one(self.device, launch)
+        else:
+            self.device.replay(graph.graph)
+            self.replayed += graph.launches
 
     def _record(self, launches: Sequence[BoundLaunch], order: Sequence[Start]) -> None:
         origin, *others = self._streams[: 1 + max((s.stream for s in order), default=0)]

@@ -12,13 +12,14 @@ import numpy as np
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.library import arrays, packing
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.ops.calls.call import DeviceCall
+from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.collective.module_devices import counts, exchanges
-from hlo_opt.runtime.calls.one_device import device_call
-from hlo_opt.runtime.calls.table import DeviceCall
 from hlo_opt.runtime.cupy.cache import NVRTC_OPTIONS, architecture, compiled
 from hlo_opt.runtime.host.library import cache_directory
-from hlo_opt.runtime.library import functions
-from hlo_opt.runtime.memory import WORD, Array, from_memory, held_dtype, raw_dtype, to_memory
+from hlo_opt.runtime.memory import WORD, Array, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import Call, Launch
 
 if TYPE_CHECKING:
@@ -194,10 +195,10 @@ class CupyDevice:
     def relayout(self, memory: Any, shape: Shape, target: Shape) -> Any:
         values = memory
         if shape.type.per_byte > 1:
-            values = functions.unpacked(self.cupy, memory, shape.type.bits, shape.element_count)
-        array = functions.logical(values, shape.dimensions, shape.minor_to_major)
-        moved = functions.flat(self.cupy, array, target.minor_to_major)
-        return functions.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
+            values = packing.unpacked(self.cupy, memory, shape.type.bits, shape.element_count)
+        array = arrays.logical(values, shape.dimensions, shape.minor_to_major)
+        moved = arrays.flat(self.cupy, array, target.minor_to_major)
+        return packing.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
 
     def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         launch = kernel.launch

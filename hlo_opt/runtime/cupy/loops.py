@@ -10,20 +10,21 @@ byte is read per iteration. Iterations count as where a loop runs kernel by kern
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.diag import BackendError
-from hlo_opt.runtime.cupy.capture import CannotCaptureError, Capturer, Graph, launch_one
-from hlo_opt.runtime.schedule import Schedule
+from hlo_opt.runtime.cupy.capture import Capturer, Graph
+from hlo_opt.runtime.cupy.stretches import address
 from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
 from hlo_opt.runtime.schedule.stretch import BoundLaunch, Stretch, first_decision, stretch_of
 
+
+class CannotCaptureError(Exception):
+    """There are no graphs of a loop: it does more than launch kernels."""
+
+
 LEAST = 3
 """Iterations, where their number is known, from which on graphs are worth their two sets of buffers."""
-MOST_LOOPS = 2
-"""Sets of graphs that are kept of a loop, by where that lies which its body leaves alone."""
-
 Constants = Callable[[Constant, Sequence[Any]], list[Any]]
 """The buffers of a constant, given the shapes of its routine."""
 
@@ -43,84 +44,32 @@ class _Half:
     graph: Graph | None = None
 
 
-@dataclass
-class LoopGraphs:
-    """The captured loops of a schedule on a device. `refused` says by loop why there is no graph, `replayed` how many launches of the run under way graphs made."""
-
-    capturer: Capturer
-    schedule: Schedule
-    replayed: int = 0
-    refused: dict[Loop, str] = field(default_factory=dict)
-    _stretches: dict[Loop, tuple[Stretch, Stretch]] = field(default_factory=dict)
-    _captured: dict[Loop, list[_Loop]] = field(default_factory=dict)
-
-    def begin(self) -> None:
-        """A run starts."""
-        self.replayed = 0
-
-    @property
-    def captured(self) -> int:
-        """How many loops have a graph."""
-        return sum(any(half.graph for loop in loops for half in loop.halves) for loops in self._captured.values())
-
-    @property
-    def streams(self) -> int:
-        """The most streams that a graph uses."""
-        halves = (half for loops in self._captured.values() for loop in loops for half in loop.halves)
-        return max((half.graph.streams for half in halves if half.graph), default=0)
-
-    def run(
-        self,
-        op: Loop,
-        state: Sequence[Any],
-        trips: int | None,
-        constants: Constants,
-        count: Callable[[int], None],
-    ) -> tuple[list[Any], int] | None:
-        """The final state and how many kernels were launched; None where the loop must run kernel by kernel. `count` is called before each iteration with the number of those
-        that are done, and may raise."""
-        if op in self.refused or (trips is not None and trips < LEAST):
-            return None
-        loops = self._captured.setdefault(op, [])
-        loop = next((known for known in loops if known.fits(state)), None)
-        if loop is None:
-            try:
-                loop = _Loop(self, op, state, constants)
-            except (CannotCaptureError, BackendError) as error:
-                self.refused[op] = str(error)
-                return None
-            loops.append(loop)
-            del loops[:-MOST_LOOPS]
-        return loop.run(state, trips, count)
-
-    def stretches(self, op: Loop) -> tuple[Stretch, Stretch]:
-        """Body and condition of a loop. Raises CannotCaptureError where they do more than launch kernels."""
-        if op not in self._stretches:
-            body, condition = (self.schedule.routines[key] for key in (op.body, op.condition))
-            self._stretches[op] = (_whole(body), _whole(condition))
-        return self._stretches[op]
-
-
-def _whole(routine: Routine) -> Stretch:
+def whole(routine: Routine) -> Stretch:
+    """A routine as one stretch. Raises CannotCaptureError where it does more than launch kernels."""
     other = first_decision(routine)
     if other is not None:
         raise CannotCaptureError(f"{other.instruction.opcode} {other.instruction.name} is no kernel")
     return stretch_of(routine, 0, len(routine.ops))
 
 
-class _Loop:
-    def __init__(self, owner: LoopGraphs, op: Loop, state: Sequence[Any], constants: Constants) -> None:
-        self.owner = owner
+class LoopGraph:
+    """A loop that is captured with what its body leaves alone where it lies."""
+
+    def __init__(
+        self, capturer: Capturer, op: Loop, halves: tuple[Stretch, Stretch], state: Sequence[Any], constants: Constants
+    ) -> None:
+        """`halves` are body and condition. Raises BackendError where there is no memory for the sets, CannotCaptureError where the state is not what kernels write."""
+        self.capturer = capturer
         self.op = op
-        self.device = owner.capturer.device
+        self.device = capturer.device
         self.constants = constants
-        self.body, self.condition = owner.stretches(op)
+        self.body, self.condition = halves
         routine = self.body.routine
         self.carried = [k for k, (a, b) in enumerate(zip(routine.inputs, routine.results, strict=True)) if a != b]
         self.updated = set(op.updated)
         self.roots = self._roots()
         self.fixed = [k for k in range(len(state)) if k not in set(self.carried)]
-        self.addresses = [_address(state[k]) for k in self.fixed]
+        self.addresses = [address(state[k]) for k in self.fixed]
         self.given: Sequence[Any] = ()
         shapes = [routine.shapes[self.roots[k]] for k in self.carried]
         first = [self.device.allocate(shape) for shape in shapes]
@@ -191,10 +140,10 @@ class _Loop:
 
     def fits(self, state: Sequence[Any]) -> bool:
         """Whether what the body leaves alone lies where it lay when the graphs were captured."""
-        return [_address(state[k]) for k in self.fixed] == self.addresses
+        return [address(state[k]) for k in self.fixed] == self.addresses
 
     def run(self, state: Sequence[Any], trips: int | None, count: Callable[[int], None]) -> tuple[list[Any], int]:
-        """As `LoopGraphs.run`. The state is let go of afterwards, so that the next one may lie in the same place."""
+        """As `RunGraphs.run_loop`. The state is let go of afterwards, so that the next one may lie in the same place."""
         self.given = state
         try:
             return self._run(state, trips, count)
@@ -213,7 +162,7 @@ class _Loop:
                 if predicate is None:
                     launches += self._start(self.tests[current])
                     predicate = self._predicate(self.tests[current])
-                if not bool(self.owner.capturer.cupy.asnumpy(predicate)[0]):
+                if not bool(self.capturer.cupy.asnumpy(predicate)[0]):
                     break
             count(done)
             half = (self.plain if unread > 0 else self.tested)[current]
@@ -229,26 +178,12 @@ class _Loop:
         """Start a half, and tell how many kernels it launches."""
         if half.graph is None and half.launches is None:
             half.launches = self._launches(half)
-        if half.graph is None and half.was_launched and self.op not in self.owner.refused:
-            assert half.launches is not None
-            try:
-                half.graph = self.owner.capturer.capture(half.launches)
-            except CannotCaptureError as error:
-                self.owner.refused[self.op] = str(error)
+        if half.graph is None and half.was_launched and self.op not in self.capturer.refused:
+            half.graph = self.capturer.capture(half.launches or (), self.op)
         half.was_launched = True
-        if half.graph is not None:
-            self.device.replay(half.graph.graph)
-            self.owner.replayed += half.graph.launches
-            return half.kernels
-        for launch in half.launches or ():
-            launch_one(self.device, launch)
+        self.capturer.start(half.graph, half.launches or ())
         return half.kernels
 
     def _changed(self, number: int) -> list[tuple[int, Any]]:
         found = self._state(number)
         return [(k, found[k]) for k in self.carried]
-
-
-def _address(memory: Any) -> int:
-    """Where a buffer lies; 0 for a token."""
-    return 0 if memory is None else int(memory.data.ptr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
             "symbol": k.symbol,
             "file": files[k.symbol],
             "plan": k.kind,
-            "grid": k.launch.grid,
-            "block": k.launch.block,
-            "shared_bytes": k.launch.shared_bytes,
+            **asdict(k.launch),
             "inputs": [_described(shape) for shape in k.inputs],
             "outputs": [_described(shape) for shape in k.outputs],
             "source": list(lines[k.symbol])[:_MOST_LINES],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_opt.runtime.library import functions
+from hlo_opt.library.functions import FUNCTIONS
 
 PRELUDE = '''\
 """Runs a compiled HLO module on a GPU. Needs CuPy and NumPy; the kernels are in the files beside this one.
@@ -175,7 +175,7 @@ RESERVED = frozenset(
             "run",
         ),
         *("KERNELS", "CONSTANTS", "ELIDED", "INPUTS", "OUTPUTS", "COMMUNICATOR", "PACKED", "state", "Any"),
-        *functions.__all__,
+        *FUNCTIONS,
     }
 )
 """Names that the driver uses itself."""

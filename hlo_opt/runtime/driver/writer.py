@@ -13,9 +13,10 @@ import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType, Literal, Shape
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.library.functions import texts_of
+from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
-from hlo_opt.runtime.calls.collectives import driver_call
-from hlo_opt.runtime.calls.table import texts_of
 from hlo_opt.runtime.driver.names import Namespace
 from hlo_opt.runtime.driver.prelude import (
     ABOUT_ELIDED,
@@ -30,8 +31,9 @@ from hlo_opt.runtime.driver.prelude import (
     TAKES_ELIDED,
     ZEROS_FOR_ELIDED,
 )
-from hlo_opt.runtime.memory import WORD, Array, held_dtype, raw_dtype, to_memory
-from hlo_opt.runtime.schedule import Schedule, literal_array
+from hlo_opt.runtime.memory import WORD, Array, held_dtype, to_memory
+from hlo_opt.runtime.schedule import Schedule, told_array
+from hlo_opt.runtime.schedule.lifetimes import callees_first
 from hlo_opt.runtime.schedule.ops import (
     Alias,
     Allocate,
@@ -67,52 +69,7 @@ def driver_of(schedule: Schedule, files: Mapping[str, str]) -> Driver:
 
     Raises BackendError, naming the operations, where the driver would need what CuPy does not have, and for control flow nested too deep.
     """
-    _refuse_what_cupy_lacks(schedule)
     return _Writer(schedule, files).write()
-
-
-def _refuse_what_cupy_lacks(schedule: Schedule) -> None:
-    lacking: dict[str, list[str]] = {}
-    if _exchanges(schedule):
-        told = {op.instruction for _, op in schedule.ops() if isinstance(op, Constant)}
-        for i in (i for c in schedule.module.computations for i in c.instructions if i.opcode in WHICH_DEVICE):
-            if i not in told:  # a kernel knows of one device only
-                lacking.setdefault(i.opcode, []).append(i.name)
-    for _, op in schedule.ops():
-        if isinstance(op, Call) and op.kind != "empty" and driver_call(op.instruction) is None:
-            lacking.setdefault(op.call, []).append(op.instruction.name)
-    if lacking:
-        listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
-        raise BackendError(
-            f"no driver: neither a kernel nor CuPy computes {listed}",
-            code="HLO530",
-            hint="hlo-opt run --backend cupy evaluates these in NumPy",
-        )
-
-
-def _exchanges(schedule: Schedule) -> bool:
-    """Whether the module's devices exchange anything, so that each runs the driver in a process of its own."""
-    calls = [driver_call(s.instruction) for _, s in schedule.ops() if isinstance(s, Call) and s.kind != "empty"]
-    return any(call is not None and call.function in _EXCHANGES for call in calls)
-
-
-def callees_first(schedule: Schedule) -> list[RoutineKey]:
-    """Routines in the order in which Python must define them. Raises BackendError when control flow nests too deep."""
-    depth: dict[RoutineKey, int] = {}
-    todo: list[tuple[RoutineKey, bool]] = [(next(iter(schedule.routines)), False)]
-    while todo:
-        key, ready = todo.pop()
-        if key in depth:
-            continue
-        called = [c for op in schedule.routines[key].ops for c in callees(op)]
-        if not ready:
-            todo.append((key, True))
-            todo.extend((c, False) for c in reversed(called) if c not in depth)
-            continue
-        depth[key] = 1 + max((depth[c] for c in called), default=0)
-        if depth[key] > _DEEPEST:
-            raise BackendError(f"no driver: control flow nests more than {_DEEPEST} deep", code="HLO531")
-    return list(depth)
 
 
 class _Writer:
@@ -125,11 +82,39 @@ class _Writer:
         self.constants: dict[str, str] = {}
         self.elided: dict[str, tuple[str, Shape]] = {}
         self.constant_names: dict[tuple[Literal, tuple[int, ...]], str] = {}
-        self.exchanges = _exchanges(schedule)
+        ops = [op for routine in schedule.routines.values() for op in routine.ops]
+        self.calls = {op: call_of(op.instruction) for op in ops if isinstance(op, Call) and op.kind != "empty"}
+        self.exchanges = any(call is not None and call.function in _EXCHANGES for call in self.calls.values())
+        """Whether the module's devices exchange anything, so that each runs the driver in a process of its own."""
+        self.numbers = [op for op in ops if isinstance(op, Constant) and op.instruction.opcode in WHICH_DEVICE]
+        self.has_relayouts = any(isinstance(op, Relayout) for op in ops)
+
+    def refuse_what_cupy_lacks(self) -> None:
+        lacking: dict[str, list[str]] = {}
+        told = {op.instruction for op in self.numbers}
+        every = (i for computation in self.schedule.module.computations for i in computation.instructions)
+        for i in every if self.exchanges else ():
+            if i.opcode in WHICH_DEVICE and i not in told:  # a kernel knows of one device only
+                lacking.setdefault(i.opcode, []).append(i.name)
+        for _, op in self.schedule.ops():
+            if isinstance(op, Call) and self.calls.get(op, op) is None:
+                lacking.setdefault(op.call, []).append(op.instruction.name)
+        if lacking:
+            listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
+            raise BackendError(
+                f"no driver: neither a kernel nor CuPy computes {listed}",
+                code="HLO530",
+                hint="hlo-opt run --backend cupy evaluates these in NumPy",
+            )
 
     def write(self) -> Driver:
-        keys = callees_first(self.schedule)
+        self.refuse_what_cupy_lacks()
+        keys = callees_first(self.schedule.routines)
+        depth: dict[RoutineKey, int] = {}
         for key in keys:
+            depth[key] = 1 + max((depth[c] for op in self.schedule.routines[key].ops for c in callees(op)), default=0)
+            if depth[key] > _DEEPEST:
+                raise BackendError(f"no driver: control flow nests more than {_DEEPEST} deep", code="HLO531")
             self.functions[key] = self.globals.take(f"computation_{key.computation.name}")
         bodies = ["\n".join(self.function(key)) for key in keys]
         library = "\n\n\n".join(self.library_functions())
@@ -163,14 +148,12 @@ class _Writer:
         return self.driver
 
     def library_functions(self) -> list[str]:
-        """The texts of what the driver needs of `library.functions`."""
-        steps = [s for routine in self.schedule.routines.values() for s in routine.ops]
-        calls = [driver_call(s.instruction) for s in steps if isinstance(s, Call) and s.kind != "empty"]
-        moves = ["logical", "flat"] if any(isinstance(s, Relayout) for s in steps) else []
-        told = [s for s in steps if isinstance(s, Constant) and s.instruction.opcode in WHICH_DEVICE]
-        numbers = ["own_number"] if self.exchanges and told else []
+        """The texts of what the driver needs of `hlo_opt.library`."""
+        moves = ["logical", "flat"] if self.has_relayouts else []
+        numbers = ["own_number"] if self.exchanges and self.numbers else []
         packs = ["packed", "unpacked"] if self.packed_types() else []
-        return texts_of(sorted({c.function for c in calls if c is not None}) + moves + numbers + packs)
+        called = {call.function for call in self.calls.values() if call is not None}
+        return texts_of([*sorted(called), *moves, *numbers, *packs])
 
     def packed_types(self) -> list[ElementType]:
         """The types of buffers in which several elements share a byte, by name."""
@@ -227,7 +210,7 @@ class _Writer:
                 yield f"{outputs[0]} = own_number(cupy, {counts(self.schedule.module)[1]}, {is_partition})"
             case Constant():
                 for literal, b in zip(op.literals, op.outputs, strict=True):
-                    yield f"{names[b]} = constant({self.constant(literal, routine.shapes[b])!r})"
+                    yield f"{names[b]} = constant({self.constant(op, literal, routine.shapes[b])!r})"
             case Alias():
                 yield f"{outputs[0]} = {inputs[0]}.view({raw_dtype(held_dtype(routine.shapes[op.outputs[0]])).name!r})"
             case Relayout():
@@ -259,7 +242,7 @@ class _Writer:
                 yield from self.branch(routine, op, names, outputs)
 
     def library(self, op: Call, inputs: list[str], outputs: list[str]) -> Iterator[str]:
-        call = driver_call(op.instruction)
+        call = self.calls[op]
         assert call is not None, op.instruction.name
         yield f"{_tuple(outputs)} = {call.function}("
         yield "    cupy,"
@@ -291,7 +274,7 @@ class _Writer:
                 yield f"{'if' if number == 0 else 'elif'} {condition}:"
             yield f"    {call}"
 
-    def constant(self, literal: Literal, shape: Shape) -> str:
+    def constant(self, op: Constant, literal: Literal, shape: Shape) -> str:
         """The key of a literal, laid out as the shape, in the driver's table."""
         key = (literal, shape.minor_to_major)
         if key in self.constant_names:
@@ -301,7 +284,7 @@ class _Writer:
             self.elided[name] = (literal.origin, shape)
             self.constant_names[key] = name
             return name
-        value = literal_array(literal)
+        value = told_array(op, literal, None)
         memory = to_memory(value, shape)
         stored = memory.view(raw_dtype(memory.dtype))
         first = stored[:1]
@@ -354,7 +337,7 @@ def _shares_bytes(shape: Shape) -> bool:
 
 
 def _unpacked(text: str, shape: Shape) -> str:
-    """The elements of a buffer as the functions of `library.functions` take them."""
+    """The elements of a buffer as the functions of `hlo_opt.library` take them."""
     return f"unpacked(cupy, {text}, {shape.type.bits}, {shape.element_count})" if _shares_bytes(shape) else text
 
 

@@ -21,7 +21,7 @@ from hlo_opt.runtime.host.library import Form, HostLibrary, load
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
 from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.schedule import Schedule, literal_array, told_array
+from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Relayout
 
@@ -140,7 +140,9 @@ class HostProgram:
     def _taken(self, device: SimulatedDevice | None) -> _Run:
         """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its own."""
         if self._constants is None:
-            self._constants = [_held(literal_array(value), shape) for _, value, shape in self._program.constants]
+            self._constants = [
+                _held(told_array(op, value, None), shape) for op, value, shape in self._program.constants
+            ]
         run = self._kept.pop(_ALONE if device is None else device.number, None) or _Run(self)
         run.play(device)
         return run
@@ -233,20 +235,20 @@ class _Run:
         return status
 
     def _call(self, call: HostCall, slots: int) -> None:
-        highest = max((b for b, _ in (*call.inputs, *call.outputs)), default=0)
-        table = (ctypes.c_uint64 * (highest + 1)).from_address(slots)
-        arrays = [from_memory(self._at(table[b], s), s) if s.is_array else None for b, s in call.inputs]
+        op, shapes = call
+        table = (ctypes.c_uint64 * len(shapes)).from_address(slots)
+        arrays = [
+            from_memory(self._at(table[b], shapes[b]), shapes[b]) if shapes[b].is_array else None for b in op.inputs
+        ]
         if self.is_one_of_several and exchanges(
-            call.op.instruction
+            op.instruction
         ):  # others read them when this memory holds something else
             arrays = [None if a is None else a.copy() for a in arrays]
-        if isinstance(call.op, Relayout):
-            results: list[Array | None] = list(arrays)
-        else:
-            results = self.reference.leaves_of(call.op.instruction, arrays)
-        for (b, shape), result in zip(call.outputs, results, strict=True):
+        relaid = isinstance(op, Relayout)
+        results = arrays if relaid else self.reference.leaves_of(op.instruction, arrays)
+        for b, result in zip(op.outputs, results, strict=True):
             if result is not None and result.size:
-                memory = self._at(table[b], shape)
+                memory, shape = self._at(table[b], shapes[b]), shapes[b]
                 if shape.type.per_byte > 1:
                     np.copyto(memory, to_memory(result, shape))
                 else:

@@ -5,18 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from hlo_opt.ops import find
+from hlo_opt.ops.contraction.table import MATMUL
 from hlo_opt.runtime.host.words import product_of
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.ops import Call
-
-_PRODUCTS = frozenset({"dot", "convolution", "ragged-dot", "scaled-dot"})
-_ROUTINES = {
-    "cholesky": "numpy.linalg.cholesky (LAPACK)",
-    "fft": "numpy.fft (pocketfft)",
-    "sort": "numpy.argsort",
-    "topk": "numpy.argsort",
-    "triangular-solve": "substitution in NumPy",
-}
 
 
 def host_routines(schedule: Schedule) -> dict[str, list[str]]:
@@ -31,10 +24,12 @@ def host_routines(schedule: Schedule) -> dict[str, list[str]]:
 def _routine(op: Call, shapes: Any) -> str:
     if product_of(op, shapes) is not None:
         return "a product of the host's own (host_product.h)"
-    if op.call in _PRODUCTS:
-        result = shapes[op.outputs[0]].type
-        return f"numpy.matmul ({blas()})" if result.is_float or result.is_complex else "numpy.matmul"
-    return _ROUTINES.get(op.call, "NumPy")
+    spec = find(op.call)
+    routine = "" if spec is None else spec.routine
+    result = shapes[op.outputs[0]].type if op.outputs else None
+    if routine == MATMUL and result is not None and (result.is_float or result.is_complex):
+        return f"{routine} ({blas()})"
+    return routine or "NumPy"
 
 
 @cache

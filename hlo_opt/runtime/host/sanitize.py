@@ -12,26 +12,20 @@ The child is this module: `python -m hlo_opt.runtime.host.sanitize FOLDER`.
 
 from __future__ import annotations
 
-import json
-import math
 import os
+import pickle
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen.host_plain import plain_unit, watched_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError, EvaluationError
 from hlo_opt.ir import Instruction, Module, Shape
-from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.runtime.host.compiler import CALLS, built, find_compiler, takes
 from hlo_opt.runtime.host.device import HostDevice
 from hlo_opt.runtime.host.library import HostLibrary, flags_of, units
@@ -91,18 +85,16 @@ class SanitizedProgram:
         module = self.schedule.module
         with tempfile.TemporaryDirectory(prefix="hlo-opt-") as name:
             folder = Path(name)
-            (folder / "module.hlo").write_text(str(module), encoding="utf-8")
             order = {
-                "target": asdict(self.schedule.target),
+                "module": str(module),
+                "target": self.schedule.target,
                 "library": str(self._library or ""),
                 "watched": str(self._watched or ""),
                 "max_steps": self._max_steps,
+                "inputs": inputs,
                 "all_devices": all_devices,
             }
-            (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
-            for device, own in enumerate(inputs):
-                for number, array in enumerate(own):
-                    np.save(folder / f"in{number}.d{device}.npy", _raw(array), allow_pickle=False)
+            (folder / "order").write_bytes(pickle.dumps(order))
             done = subprocess.run(
                 [sys.executable, "-m", "hlo_opt.runtime.host.sanitize", str(folder)],
                 capture_output=True,
@@ -113,17 +105,15 @@ class SanitizedProgram:
             )
             if done.returncode:
                 raise self._fault(done, folder)
-            answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-            self.launches = answer["launches"]
-            entry = self.schedule.entry
-            shapes = [entry.shapes[b] for b in entry.results if entry.shapes[b].is_array]
-            return [_loaded(folder, "out", device, shapes) for device in range(len(inputs))]
+            answer = pickle.loads((folder / "answer").read_bytes())
+        if "error" in answer:
+            raise EvaluationError(answer["error"], code=answer["code"])
+        self.launches = answer["launches"]
+        outputs: list[list[Array]] = answer["outputs"]
+        return outputs
 
     def _fault(self, done: subprocess.CompletedProcess[str], folder: Path) -> Exception:
         found = _FINDING.search(done.stderr)
-        if (folder / "error.json").exists():
-            told = json.loads((folder / "error.json").read_text(encoding="utf-8"))
-            return EvaluationError(told["message"], code=told["code"])
         name = (folder / "at").read_text(encoding="utf-8") if (folder / "at").exists() else ""
         if found is None or done.returncode not in (_FOUND, 1):
             return BackendError(
@@ -178,22 +168,6 @@ def _environment(preloaded: str) -> dict[str, str]:
         "PYTHONMALLOC": "malloc",
         "OPENBLAS_NUM_THREADS": "1",
     }
-
-
-def _raw(array: Array) -> Array:
-    """The bytes of an array, in a last dimension."""
-    flat = np.ascontiguousarray(array)
-    return flat.reshape(-1).view(np.uint8) if flat.size else np.zeros(0, np.uint8)
-
-
-def _typed(raw: Array, shape: Shape) -> Array:
-    assert raw.size == shape.byte_size
-    return raw.view(shape.type.dtype).reshape(shape.dimensions)
-
-
-def _loaded(folder: Path, name: str, device: int, shapes: Sequence[Shape]) -> list[Array]:
-    files = (folder / f"{name}{number}.d{device}.npy" for number in range(len(shapes)))
-    return [_typed(np.load(file, allow_pickle=False), s) for file, s in zip(files, shapes, strict=True)]
 
 
 class _TellingDevice(HostDevice):
@@ -255,7 +229,7 @@ def _watch(
         return  # whose updates come in any order
     for one_device, other_device in zip(*runs, strict=True):
         for k, (one, other) in enumerate(zip(one_device, other_device, strict=True)):
-            if _raw(one).tobytes() != _raw(other).tobytes():
+            if one.tobytes() != other.tobytes():
                 os.ftruncate(os.open(folder / "at", os.O_WRONLY), 0)
                 raise CheckError(f"the module: out{k} depends on the order of threads", code="HLO721")
 
@@ -267,34 +241,23 @@ def _outputs(executor: Executor, inputs: Sequence[Sequence[Array]], all_devices:
 def _child(folder: Path) -> int:
     from hlo_opt.text import parse
 
-    order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
-    module = parse((folder / "module.hlo").read_text(encoding="utf-8"))
-    schedule = build_schedule(module, DeviceTarget(**order["target"]))
-    kernels: Sequence[Kernel] = schedule.kernels
-    library = HostLibrary(kernels, order["library"] or None)
-    device = _TellingDevice(library, Reference(module), folder)
-    executor = _TellingExecutor(schedule, device, order["max_steps"])
-    entry = schedule.entry
-    shapes = [entry.shapes[b] for b in entry.inputs if entry.shapes[b].is_array]
-    all_devices: bool = order["all_devices"]
-    count = math.prod(counts(module)) if all_devices else 1
-    inputs = [_loaded(folder, "in", d, shapes) for d in range(count)]
+    order = pickle.loads((folder / "order").read_bytes())
+    module, inputs = parse(order["module"]), order["inputs"]
+    all_devices, max_steps = order["all_devices"], order["max_steps"]
+    schedule = build_schedule(module, order["target"])
+    library = HostLibrary(schedule.kernels, order["library"] or None)
+    executor = _TellingExecutor(schedule, _TellingDevice(library, Reference(module), folder), max_steps)
     try:
-        outputs = _outputs(executor, inputs, all_devices)
+        answer = {"outputs": _outputs(executor, inputs, all_devices), "launches": executor.launches}
         if order["watched"]:
-            watched = HostLibrary(kernels, order["watched"])
-            _watch(watched, library, schedule, inputs, all_devices, order["max_steps"], folder)
+            watched = HostLibrary(schedule.kernels, order["watched"])
+            _watch(watched, library, schedule, inputs, all_devices, max_steps, folder)
     except CheckError as error:
         print(f"race: {error.message.split(': ', 1)[1]}", file=sys.stderr, flush=True)
         return _FOUND
     except EvaluationError as error:
-        told = {"message": error.message, "code": error.code}
-        (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
-        return 3
-    for d, own in enumerate(outputs):
-        for k, array in enumerate(own):
-            np.save(folder / f"out{k}.d{d}.npy", _raw(array), allow_pickle=False)
-    (folder / "answer.json").write_text(json.dumps({"launches": executor.launches}), encoding="utf-8")
+        answer = {"error": error.message, "code": error.code}
+    (folder / "answer").write_bytes(pickle.dumps(answer))
     return 0
 
 

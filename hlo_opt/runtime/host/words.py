@@ -77,13 +77,8 @@ class RoutineWords:
     bytes: int
 
 
-@dataclass(frozen=True)
-class HostCall:
-    """What Python does for a routine: a library call, or elements moved to another layout. Buffers are slots."""
-
-    op: Call | Relayout
-    inputs: tuple[tuple[int, Shape], ...]
-    outputs: tuple[tuple[int, Shape], ...]
+HostCall = tuple[Call | Relayout, Sequence[Shape]]
+"""What Python does for a routine, whose shapes these are: a library call, or elements moved to another layout. Buffers are slots."""
 
 
 @dataclass
@@ -118,13 +113,11 @@ def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """Rows, columns, terms, and strides in elements of a product of two f32 matrices: left by row and by term, right by term and by column, result by row and by
     column. None for other steps."""
     i = op.instruction
-    if i.opcode != "dot" or len(op.inputs) != 2 or len(op.outputs) != 1:
+    sums = (i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims"))
+    if any(len(s) != 1 for s in sums) or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
     left, right, result = (shapes[b] for b in (*op.inputs, *op.outputs))
-    sums = (i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims"))
     if any(s.rank != 2 or s.type.name != "f32" or not s.element_count for s in (left, right, result)):
-        return None
-    if any(len(s) != 1 for s in sums):
         return None
     (across,), (down,) = sums
     (l0, l1), (r0, r1), (o0, o1) = left.strides, right.strides, result.strides
@@ -254,10 +247,8 @@ class _Writer:
         self.words += [len(pointers), *pointers]
 
     def call(self, op: Call | Relayout) -> None:
-        inputs = tuple((b, self.shapes[b]) for b in op.inputs)
-        outputs = tuple((b, self.shapes[b]) for b in op.outputs)
         self.words += [Operation.LIBRARY, len(self.program.calls)]
-        self.program.calls.append(HostCall(op, inputs, outputs))
+        self.program.calls.append((op, self.shapes))
 
     def callees_base(self, op: Op) -> int:
         found = [self.done[k] for k in callees(op)]

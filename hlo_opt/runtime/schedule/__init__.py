@@ -1,5 +1,5 @@
 """A module as the linear program that backends walk: its lowering, whose memory is whose, and what a run will hold."""
 
-from hlo_opt.runtime.schedule.lowering import Schedule, build_schedule, literal_array, told_array
+from hlo_opt.runtime.schedule.lowering import Schedule, build_schedule, told_array
 
-__all__ = ["Schedule", "build_schedule", "literal_array", "told_array"]
+__all__ = ["Schedule", "build_schedule", "told_array"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hlo_opt.ops import OpKind, find
 from hlo_opt.runtime.schedule.lifetimes import callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import Alias, Branch, Call, Copy, Launch, Loop, Op, Routine, RoutineKey
 
@@ -95,13 +96,11 @@ def _granted(routine: Routine, wishes: Sequence[_Wish]) -> Routine:
     return replace(routine, ops=tuple(ops))
 
 
-_READ_ONLY = frozenset({"dot", "convolution"})
-"""Library calls whose results are no views of what they read."""
-
-
 def _reads_only(op: Op) -> bool:
+    """Whether no result is a view of what the operation reads. Those of other library calls may be."""
     if isinstance(op, Call):
-        return op.instruction.opcode in _READ_ONLY
+        spec = find(op.instruction.opcode)
+        return spec is not None and spec.kind is OpKind.CONTRACTION
     return isinstance(op, Launch | Alias | Copy)
 
 

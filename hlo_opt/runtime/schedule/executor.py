@@ -33,43 +33,25 @@ from hlo_opt.runtime.schedule.ops import (
 from hlo_opt.runtime.schedule.stretch import Stretch
 
 
-class Loops(Protocol):
-    """Runs whole loops faster than operation by operation, where it can."""
+class Graphs(Protocol):
+    """Runs whole loops and stretches of kernels faster than operation by operation, where it can: see `hlo_opt.runtime.cupy.graphs`."""
 
-    def begin(self) -> None:
-        """A run starts."""
-        ...
+    def begin(self) -> None: ...
 
-    def run(
+    def report(self) -> dict[str, Any]: ...
+
+    def stretches_of(self, routine: Routine) -> Mapping[int, Stretch]: ...
+
+    def run_stretch(self, stretch: Stretch, memory: list[Memory]) -> bool: ...
+
+    def run_loop(
         self,
         op: Loop,
         state: Sequence[Memory],
         trips: int | None,
         constants: Callable[[Constant, Sequence[Shape]], list[Memory]],
         count: Callable[[int], None],
-    ) -> tuple[list[Memory], int] | None:
-        """The final state and the number of launches, or None. `trips` is the number of iterations where it is known; `count` gets how many are done before each one,
-        and may raise."""
-        ...
-
-
-class Stretches(Protocol):
-    """Runs stretches of kernels faster than one by one, where it can."""
-
-    def begin(self) -> None:
-        """A run starts."""
-        ...
-
-    def of(self, routine: Routine) -> Mapping[int, Stretch]:
-        """The stretches of a routine, by the position at which they start."""
-        ...
-
-    def run(self, stretch: Stretch, memory: list[Memory]) -> bool:
-        """Start its launches, on the buffers of a routine that runs, constants included; False where they must run one by one."""
-        ...
-
-
-_NO_STRETCHES: Mapping[int, Stretch] = {}
+    ) -> tuple[list[Memory], int] | None: ...
 
 
 @dataclass(slots=True)
@@ -112,8 +94,7 @@ class Executor:
         self.schedule = schedule
         self.device = device
         self.launches = 0
-        self.loops: Loops | None = None
-        self.stretches: Stretches | None = None
+        self.graphs: Graphs | None = None
         self._do: dict[type[Op], Callable[[_Frame, Any], _Frame | None]] = {
             Alias: self._alias,
             Allocate: self._allocate,
@@ -171,9 +152,8 @@ class Executor:
     def run_resident(self, memory: Sequence[Memory]) -> list[Memory]:
         """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return."""
         self.launches = self.steps = 0
-        for faster in (self.loops, self.stretches):
-            if faster is not None:
-                faster.begin()
+        if self.graphs is not None:
+            self.graphs.begin()
         return self._run(self.schedule.entry, memory)
 
     def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
@@ -195,7 +175,7 @@ class Executor:
         memory: list[Memory] = [None] * len(routine.shapes)
         for b, value in zip(routine.inputs, inputs, strict=True):
             memory[b] = value
-        return _Frame(routine, memory, _NO_STRETCHES if self.stretches is None else self.stretches.of(routine))
+        return _Frame(routine, memory, {} if self.graphs is None else self.graphs.stretches_of(routine))
 
     def _go_on(self, frame: _Frame) -> _Frame | None:
         """Do what comes next; a frame when a routine must run first, None at the end."""
@@ -215,10 +195,10 @@ class Executor:
 
     def _stretch(self, frame: _Frame, stretch: Stretch) -> bool:
         """Run a stretch at once, if that can be."""
-        assert self.stretches is not None
+        assert self.graphs is not None
         for constant in stretch.constants:
             self._constants(frame, constant)
-        if not self.stretches.run(stretch, frame.memory):
+        if not self.graphs.run_stretch(stretch, frame.memory):
             return False
         self.launches += stretch.launches
         for op in frame.routine.ops[stretch.first : stretch.last]:
@@ -261,8 +241,8 @@ class Executor:
     def _loop(self, frame: _Frame, op: Loop) -> _Frame | None:
         state = [frame.memory[b] for b in op.inputs]
         trips = self._trips(op)
-        if self.loops is not None:
-            done = self.loops.run(op, state, trips, self._constant, partial(self._count, op))
+        if self.graphs is not None:
+            done = self.graphs.run_loop(op, state, trips, self._constant, partial(self._count, op))
             if done is not None:
                 results, launches = done
                 self.launches += launches

@@ -10,10 +10,10 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops import find
+from hlo_opt.ops.calls.call import call_of
 from hlo_opt.plans import region_of
 from hlo_opt.plans.choose import plan
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime.calls.table import call_of
 
 
 @dataclass(frozen=True, eq=False)

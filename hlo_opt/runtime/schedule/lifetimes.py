@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.schedule.ops import (
@@ -34,76 +35,52 @@ class Lifetimes:
     dead: Sequence[Buffers]
 
 
-@dataclass
-class _Walk:
-    root: list[int]
-    shares_unchanged: bool
-    names: dict[int, int] = field(default_factory=dict)
-    """How many names of a memory are in use."""
-
-    def make(self, op: Op) -> Buffers:
-        aliases = self.aliases(op)
-        made = []
-        for b in made_by(op):
-            root = self.root[b] = self.root[aliases[b]] if b in aliases else b
-            if root in self.names:
-                self.names[root] += 1
-            elif root == b and not isinstance(op, Constant):
-                self.names[b] = 1
-                made.append(b)
-        return tuple(made)
-
-    def free(self, buffers: Buffers) -> Buffers:
-        dead = []
-        for b in buffers:
-            root = self.root[b]
-            if root in self.names:
-                self.names[root] -= 1
-                if not self.names[root]:
-                    dead.append(root)
-        return tuple(dead)
-
-    def aliases(self, op: Op) -> Mapping[int, int]:
-        """The inputs, by output, whose memory outputs are."""
-        if isinstance(op, Alias):
-            return {op.outputs[0]: op.inputs[0]}
-        if isinstance(op, Loop):
-            shared = (*op.unchanged, *op.owned) if self.shares_unchanged else op.owned
-            return {op.outputs[k]: op.inputs[k] for k in shared}
-        return {}
-
-
 def lifetimes(ops: Sequence[Op], shapes: Sequence[Shape], *, shares_unchanged: bool = True) -> Lifetimes:
     """The lifetimes of the buffers of some operations of a routine. `shares_unchanged`: what a loop's body hands on as it got it stays where it is."""
-    walk = _Walk(list(range(len(shapes))), shares_unchanged)
-    made, dead = [], []
+    root = list(range(len(shapes)))
+    names: dict[int, int] = {}  # how many of a memory are in use
+    every: list[Buffers] = []
+    dead: list[Buffers] = []
     for op in ops:
-        made.append(walk.make(op))
-        dead.append(walk.free(op.inputs) if isinstance(op, Free) else ())
-    return Lifetimes(walk.root, made, dead)
+        aliases = _aliases(op, shares_unchanged)
+        made, freed = [], []
+        for b in made_by(op):
+            memory = root[b] = root[aliases[b]] if b in aliases else b
+            if memory in names:
+                names[memory] += 1
+            elif memory == b and not isinstance(op, Constant):
+                names[b] = 1
+                made.append(b)
+        for b in op.inputs if isinstance(op, Free) else ():
+            if root[b] in names:
+                names[root[b]] -= 1
+                if not names[root[b]]:
+                    freed.append(root[b])
+        every.append(tuple(made))
+        dead.append(tuple(freed))
+    return Lifetimes(root, every, dead)
 
 
-def last_uses(ops: Sequence[Op], results: Buffers) -> list[Buffers]:
-    """For each operation, the buffers that no later one reads and that are no results, in ascending order."""
-    last: dict[int, int] = {}
-    for position, op in enumerate(ops):
-        for buffer in (*op.outputs, *op.inputs):
-            last[buffer] = position
-    frees: list[list[int]] = [[] for _ in ops]
-    kept = set(results)
-    for buffer in sorted(last):
-        if buffer not in kept:
-            frees[last[buffer]].append(buffer)
-    return [tuple(f) for f in frees]
+def _aliases(op: Op, shares_unchanged: bool) -> Mapping[int, int]:
+    """The inputs, by output, whose memory outputs are."""
+    if isinstance(op, Alias):
+        return {op.outputs[0]: op.inputs[0]}
+    if isinstance(op, Loop):
+        return {op.outputs[k]: op.inputs[k] for k in (*(op.unchanged if shares_unchanged else ()), *op.owned)}
+    return {}
 
 
 def with_frees(ops: Sequence[Op], results: Buffers) -> tuple[Op, ...]:
     """The operations, each buffer freed after its last use."""
+    last = {b: position for position, op in enumerate(ops) for b in (*op.outputs, *op.inputs)}
+    frees: dict[int, list[int]] = defaultdict(list)
+    for b in sorted(last.keys() - set(results)):
+        frees[last[b]].append(b)
     found: list[Op] = []
-    for op, frees in zip(ops, last_uses(ops, results), strict=True):
+    for position, op in enumerate(ops):
         found.append(op)
-        if frees:
-            found.append(Free(op.instruction, frees, ()))
+        if position in frees:
+            found.append(Free(op.instruction, tuple(frees[position]), ()))
     return tuple(found)
 
 
@@ -119,7 +96,7 @@ def callees_first(routines: Mapping[RoutineKey, Routine]) -> list[RoutineKey]:
         elif key not in seen:
             seen.add(key)
             todo.append((key, True))
-            todo.extend((k, False) for op in routines[key].ops for k in callees(op))
+            todo.extend((k, False) for op in reversed(routines[key].ops) for k in reversed(callees(op)))
     return order
 
 

@@ -16,20 +16,20 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.properties import is_boundary_fusion, is_identity
 from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
-from hlo_opt.ir import Called, Computation, Instruction, Layout, Literal, Module, Shape
+from hlo_opt.ir import Computation, Instruction, Layout, Literal, Module, Shape
 from hlo_opt.ops import find
+from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.calls.collectives import handed_on
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
 from hlo_opt.ops.control.table import branches as branches_of
 from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.device import Device
-from hlo_opt.ops.started import started
+from hlo_opt.ops.started import at_once, goes_on
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.runtime.calls.one_device import handed_on
-from hlo_opt.runtime.calls.table import call_of
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule.dead_control import without_dead_control
 from hlo_opt.runtime.schedule.donation import with_donations
@@ -99,9 +99,6 @@ def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> 
     return Schedule(module, device, freed, kernels.distinct())
 
 
-_FORWARDED = frozenset({"opt-barrier", "optimization-barrier", "domain", "tuple"})
-
-
 class RoutineBuilder:
     """Makes one routine. The buffers in `leaves` always lie as the shape of their instruction says."""
 
@@ -152,28 +149,21 @@ class RoutineBuilder:
     def place(self, i: Instruction) -> Buffers:
         """The buffers of an instruction's value, with the operations that fill them, if it needs any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
-        if i.opcode in _FORWARDED:
-            return operands
-        same = handed_on(i)
-        if same is not None:
-            self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
-            return tuple(operands[k] for k in same)
-        if i.opcode == "get-tuple-element":
-            return self.element(i)
-        if i.opcode == "add-dependency":
+        if is_identity(i.opcode):
             return self.leaves[i.operands[0]]
-        work = asynchronous(i)
+        if handed_on(i):
+            self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
+            return operands
+        if i.opcode == "tuple":
+            return operands
+        if i.opcode == "get-tuple-element":
+            return self.part(i, i.attribute("index", int))
+        work, path = at_once(i), goes_on(i)
         if work is not None:
             return self.started(i, operands, work)
-        if i.opcode in ("async-update", "async-done") or (
-            i.opcode.endswith(("-update", "-done")) and not find(i.opcode)
-        ):
-            return operands if i.opcode.endswith("-update") else self.part(i, 1)
+        if path is not None:
+            return self.part(i, *path) if path else operands
         match i.opcode:
-            case "copy-start":
-                return self.copied(i, operands)
-            case "copy-done":
-                return self.part(i, 0)
             case "while":
                 return self.loop(i, operands)
             case "call":
@@ -183,9 +173,6 @@ class RoutineBuilder:
                 computations = [c for value in branches_of(i) for c in value.computations]
                 return self.branch(i, operands, selector[0], computations, arguments)
         return self.compute(i, operands)
-
-    def element(self, i: Instruction) -> Buffers:
-        return self.part(i, i.attribute("index", int))
 
     def part(self, i: Instruction, index: int) -> Buffers:
         """The buffers of an element of the operand, a tuple."""
@@ -197,28 +184,19 @@ class RoutineBuilder:
         return self.leaves[source][first : first + len(list(parts[index].leaves()))]
 
     def started(self, i: Instruction, operands: Buffers, work: Instruction) -> Buffers:
-        """What an asynchronous operation gives when it starts, with its results made already: ((operands), results, contexts..)."""
-        elements = i.shape.elements or ()
-        given = self.adapted(i, operands, elements[0])
-        made = self.adapted(i, self.place(work), elements[1])
-        return (*given, *made, *self.contexts(i, elements[2:]))
-
-    def copied(self, i: Instruction, operands: Buffers) -> Buffers:
-        """(destination, source, context), the copy made already."""
-        elements = i.shape.elements or ()
-        work = Instruction(i.name, "copy", elements[0], i.operands)
-        work.parent = i.parent
-        made = self.adapted(i, self.place(work), elements[0])
-        return (*made, *self.adapted(i, operands, elements[1]), *self.contexts(i, elements[2:]))
-
-    def contexts(self, i: Instruction, elements: Sequence[Shape]) -> Buffers:
-        """What an operation under way is known by: zeros, for it is done."""
-        contexts = [leaf for element in elements for leaf in element.leaves()]
-        held = tuple(self.fresh(leaf) for leaf in contexts)
-        arrays = [(b, leaf) for b, leaf in zip(held, contexts, strict=True) if leaf.is_array]
-        literals = tuple(Literal(s, value=np.zeros(s.dimensions, s.type.dtype)) for _, s in arrays)
+        """What an asynchronous operation gives when it starts, with its results made already. What it is known by while it is under way is zeros, for it is done."""
+        made = self.place(work)
+        if work.shape is i.shape:
+            return made
+        is_first = i.shape.elements is not None and work.shape is i.shape.elements[0]
+        held = (*made, *operands) if is_first else (*operands, *made)
+        leaves = list(i.shape.leaves())
+        own, contexts = leaves[: len(held)], leaves[len(held) :]
+        zeros = tuple(self.fresh(leaf) for leaf in contexts)
+        arrays = [(b, leaf) for b, leaf in zip(zeros, contexts, strict=True) if leaf.is_array]
+        literals = tuple(_full(leaf, 0) for _, leaf in arrays)
         self.ops.append(Constant(i, (), tuple(b for b, _ in arrays), literals))
-        return held
+        return (*self.adapted(i, held, Shape.tuple_of(*own)), *zeros)
 
     def loop(self, i: Instruction, operands: Buffers) -> Buffers:
         condition, body = i.called_by("condition"), i.called_by("body")
@@ -317,16 +295,6 @@ def _is_library_target(instruction: Instruction) -> bool:
     return spec is not None and bool(spec.library)
 
 
-def asynchronous(i: Instruction) -> Instruction | None:
-    """The operation that an instruction starts, as one that is done at once; None for any other instruction. `X-start` is short for an `async-start` of X."""
-    elements = i.shape.elements
-    if i.opcode != "async-start" or elements is None or len(elements) < 2:
-        return started(i)
-    made = Instruction(i.name, "call", elements[1], i.operands, {"to_apply": Called(next(i.called()))})
-    made.parent = i.parent
-    return made
-
-
 def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
     """The leaves of a value that is known before anything runs; None for one that is not."""
     match i.opcode:
@@ -334,9 +302,9 @@ def _known_value(i: Instruction) -> tuple[Literal, ...] | None:
             assert i.literal is not None, i.name
             return tuple(_literal_leaves(i.literal))
         case opcode if opcode in WHICH_DEVICE:
-            return (_scalar(i.shape, 0),)
+            return (_full(i.shape, 0),)
         case "get-dimension-size":
-            return (_scalar(i.shape, i.operands[0].shape.dimensions[i.ints("dimensions")[0]]),)
+            return (_full(i.shape, i.operands[0].shape.dimensions[i.ints("dimensions")[0]]),)
     return None
 
 
@@ -361,7 +329,7 @@ def lies_alike(a: Shape, b: Shape) -> bool:
     ]
 
 
-def _scalar(shape: Shape, value: int) -> Literal:
+def _full(shape: Shape, value: int) -> Literal:
     return Literal(shape, value=np.full(shape.dimensions, value, shape.type.dtype))
 
 
@@ -383,11 +351,5 @@ def told_array(op: Constant, literal: Literal, device: Device | None) -> Array:
     if device is not None and op.instruction.opcode in WHICH_DEVICE:
         number = device.partition if op.instruction.opcode == "partition-id" else device.replica
         return np.full(literal.shape.dimensions, number, literal.shape.type.dtype)
-    return literal_array(literal)
-
-
-def literal_array(literal: Literal) -> Array:
-    """The value of an array literal."""
-    value = literal.value
-    assert not isinstance(value, tuple)
-    return np.asarray(value)
+    assert not isinstance(literal.value, tuple)
+    return np.asarray(literal.value)

@@ -3,76 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.call_config import configuration, is_true, letter
+from hlo_opt.ops.call_config import configuration, is_lower, is_true, letter
+from hlo_opt.ops.calls.call import given_leaves
+from hlo_opt.ops.calls.linear import is_solved
 from hlo_opt.ops.custom_calls.factorizations import routine
-from hlo_opt.ops.custom_calls.lapack import is_lower
-
-Call = tuple[str, tuple[Any, ...], str]
-
-_KNOWN = ("f32", "f64", "c64", "c128")
+from hlo_opt.ops.spec import LibraryCall
 
 
-def factorization_call(instruction: Instruction) -> Call | None:
+def factorization_call(instruction: Instruction) -> LibraryCall | None:
     """The call for a factorization; None for any other custom call, for a routine that CuPy has nothing for, and for results that are not the routine's."""
     make = _CALLS.get(routine(instruction.word("custom_call_target", "")) or "")
-    given = [leaf for o in instruction.operands for leaf in o.shape.leaves()]
-    made = list(instruction.shape.leaves())
+    given, made = given_leaves(instruction), list(instruction.shape.leaves())
     if make is None or not all(leaf.is_array for leaf in (*given, *made)):
         return None
-    try:
-        return make(instruction, given, made)
-    except (IndexError, ValueError):
-        return None
+    return make(instruction, given, made)
 
 
 def _is_matrix(shape: Shape) -> bool:
-    return shape.rank >= 2 and shape.type.name in _KNOWN
+    return shape.rank >= 2 and is_solved(shape.type)
 
 
-def _geqrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _geqrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     (a,) = given
     steps = min(a.dimensions[-2:])
     fits = _is_matrix(a) and _holds(made, [(*a.dimensions,), (*a.dimensions[:-2], steps)])
     return ("geqrf_call", (), "cupy.matmul of reflections") if fits else None
 
 
-def _orgqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _orgqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     a, factors = given
     fits = _is_matrix(a) and _holds(made, [a.dimensions]) and factors.dimensions[-1] <= min(a.dimensions[-2:])
     return ("orgqr_call", (), "cupy.matmul of reflections") if fits else None
 
 
-def _ormqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _ormqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     a, _, c = given
     arguments = (is_true(instruction, "left", True), is_true(instruction, "transpose"))
     fits = _is_matrix(a) and _is_matrix(c) and _holds(made, [c.dimensions])
     return ("ormqr_call", arguments, "cupy.matmul of reflections") if fits else None
 
 
-def _getrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _getrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     (a,) = given
     batch, steps = a.dimensions[:-2], min(a.dimensions[-2:])
     fits = _is_matrix(a) and _holds(made, [a.dimensions, (*batch, steps), batch])
     return ("getrf_call", (), "cupy, column by column") if fits else None
 
 
-def _potrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _potrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     a = given[0]
     fits = _is_matrix(a) and _holds(made, [a.dimensions, a.dimensions[:-2]])
     return ("potrf_call", (is_lower(instruction), False), "cupy.linalg.cholesky") if fits else None
 
 
-def _cusolver_cholesky(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _cusolver_cholesky(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     (a,) = given
     lower = configuration(instruction).get("lower") is True
     fits = _is_matrix(a) and len(made) == 3 and _holds([made[0], made[2]], [a.dimensions, a.dimensions[:-2]])
     return ("potrf_call", (lower, True), "cupy.linalg.cholesky") if fits else None
 
 
-def _trsm(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _trsm(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     if len(made) != 1 or len(given) != 2 or not all(map(_is_matrix, given)):
         return None
     transpose = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}.get(letter(instruction, "trans_x", "N"))
@@ -85,38 +78,44 @@ def _trsm(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Ca
     return ("triangular_solve_call", how, "cupyx.scipy.linalg.solve_triangular") if transpose else None
 
 
-def _pivots(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _pivots(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     fits = len(given) == 1 and len(made) == 1 and given[0].rank == made[0].rank and given[0].rank > 0
     return ("pivots_call", (), "cupy") if fits else None
 
 
-def _syevd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _syevd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     a = given[0]
     fits = len(given) == 1 and _is_matrix(a) and _holds(made, [a.dimensions, a.dimensions[:-1]])
     return ("syevd_call", (is_lower(instruction),), "cupy.linalg.eigh") if fits else None
 
 
-def _gesdd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
+def _gesdd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    _check_five(made)
     turned = is_true(instruction, "transposed")
     u, v = (made[3], made[2]) if turned else (made[2], made[3])
     wants = u.rank >= 2 and is_true(instruction, "compute_uv", True) and letter(instruction, "mode", "S") != "N"
-    return _singular(given, made, (u.dimensions[-1], v.dimensions[-2]) if wants else None, "H", turned)
+    return _singular(given, (u.dimensions[-1], v.dimensions[-2]) if wants else None, "H", turned)
 
 
-def _gesvdj(instruction: Instruction, given: list[Shape], made: list[Shape]) -> Call | None:
-    return _singular(given, made, (made[2].dimensions[-1], made[3].dimensions[-1]), "V", False)
+def _gesvdj(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    _check_five(made)
+    return _singular(given, (made[2].dimensions[-1], made[3].dimensions[-1]), "V", False)
 
 
-def _singular(
-    given: list[Shape], made: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool
-) -> Call | None:
-    """`wanted` are the columns of U and of V; None where the values alone are."""
-    a = given[0]
-    whole, steps = a.dimensions[-2:], min(a.dimensions[-2:])
-    if len(given) != 1 or len(made) < 5 or not _is_matrix(a) or wanted not in (None, whole, (steps, steps)):
+def _check_five(made: list[Shape]) -> None:
+    if len(made) < 5:
+        raise ValueError(f"a singular value decomposition gives 5 results, not {len(made)}")
+
+
+def _singular(given: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool) -> LibraryCall | None:
+    """`wanted` are the columns of U and the rows of V^H; None where the values alone are. Raises ValueError for any that are neither whole nor cut."""
+    (a,) = given
+    if not _is_matrix(a):
         return None
-    arguments = ("" if wanted is None else kind, wanted == whole, turned)
-    return "gesvd_call", arguments, "cupy.linalg.svd"
+    whole, steps = a.dimensions[-2:], min(a.dimensions[-2:])
+    if wanted is not None and wanted not in (whole, (steps, steps)):
+        raise ValueError(f"U with {wanted[0]} columns and V^H with {wanted[1]} rows are neither whole nor cut")
+    return "gesvd_call", ("" if wanted is None else kind, wanted == whole, turned), "cupy.linalg.svd"
 
 
 def _holds(made: list[Shape], wanted: list[tuple[int, ...]]) -> bool:
@@ -124,7 +123,7 @@ def _holds(made: list[Shape], wanted: list[tuple[int, ...]]) -> bool:
     return all(shape.dimensions == dimensions for shape, dimensions in zip(made, wanted, strict=False))
 
 
-_CALLS: dict[str, Callable[[Instruction, list[Shape], list[Shape]], Call | None]] = {
+_CALLS: dict[str, Callable[[Instruction, list[Shape], list[Shape]], LibraryCall | None]] = {
     "cusolver_cholesky": _cusolver_cholesky,
     "geqrf": _geqrf,
     "gesdd": _gesdd,

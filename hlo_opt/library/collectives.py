@@ -1,14 +1,13 @@
 """What devices exchange, over the interface of `cupyx.distributed`: each device has a process of its own, which runs the same driver.
 
-The text of these functions is also what an emitted driver contains. `COMMUNICATOR` is empty, or holds what `init_process_group` gave. `sources` are, for
-each array of the result, the operand whose exchange it is; -1 - n for operand n as it is, and None for zeros.
+The text of these functions is also what an emitted driver contains. `COMMUNICATOR` is empty, or holds what `init_process_group` gave.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.library.arrays import flat, logical, narrowed, widened
 
 COMMUNICATOR: list[Any] = []
 
@@ -26,23 +25,12 @@ def own_number(xp: Any, partitions: int, is_partition: bool) -> Any:
     return xp.asarray([rank % partitions if is_partition else rank // partitions]).astype("uint32")
 
 
-def delivered(xp: Any, buffers: Any, shapes: Any, exchanged: Any, sources: Any) -> Any:
-    """The buffers of the result: `exchanged` are arrays of the type that buffers hold, one for each operand."""
-    made = []
-    for number, result in zip(sources, shapes[len(buffers) :], strict=True):
-        if number is None:
-            made.append(xp.zeros(result[2], result[1]).reshape(-1))
-        elif number < 0:
-            source = shapes[-1 - number]
-            made.append(flat(xp, logical(buffers[-1 - number], source[2], source[3]), result[3]))
-        else:
-            made.append(flat(xp, exchanged[number].reshape(result[2]), result[3]))
-    return made
+def delivered(xp: Any, exchanged: Any, results: Any) -> Any:
+    """The buffers of the results: `exchanged` are arrays of the type that buffers hold."""
+    return [flat(xp, values.reshape(r[2]), r[3]) for values, r in zip(exchanged, results, strict=True)]
 
 
-def exchange_call(
-    xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, along: int, devices: int, sources: Any
-) -> Any:
+def exchange_call(xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, along: int, devices: int) -> Any:
     """`all-reduce`, `reduce-scatter` or `all-gather` of each buffer among all devices, the last two along a dimension; `combine` is sum, prod, max or min.
     Narrow floats are folded in float32."""
     made = []
@@ -69,11 +57,11 @@ def exchange_call(
         elif kind == "reduce-scatter":
             taken = taken.reshape(sent.shape[1:])
         made.append(narrowed(xp, taken, source[0], source[1]))
-    return delivered(xp, buffers, shapes, made, sources)
+    return delivered(xp, made, shapes[len(buffers) :])
 
 
 def group_exchange_call(
-    xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, along: int, devices: int, sources: Any, groups: Any
+    xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, along: int, devices: int, groups: Any
 ) -> Any:
     """A collective inside each of `groups`; for `collective-permute` these are pairs (source, target). A device that is in none keeps what it has, or gets
     zeros where only others send. `combine` is the function of `xp` that folds, in the order of the group; `whole` where an all-to-all moves whole operands."""
@@ -112,4 +100,4 @@ def group_exchange_call(
             if kind == "reduce-scatter":
                 taken = xp.split(taken, len(group), along)[place]
         made.append(taken)
-    return delivered(xp, buffers, shapes, made, sources)
+    return delivered(xp, made, shapes[len(buffers) :])

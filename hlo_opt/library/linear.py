@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.library.arrays import flat, logical, narrowed, widened
 
 
 def fft_call(xp: Any, buffers: Any, shapes: Any, function: str, lengths: Any) -> Any:

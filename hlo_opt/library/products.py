@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.library.arrays import flat, logical, narrowed, operand, rounded_result, widened
+from hlo_opt.library.arrays import flat, logical, operand, rounded_result
 
 
 def gemm_operand(xp: Any, array: Any) -> Any:
@@ -133,93 +133,68 @@ def convolution_call(
 
 
 def convolution(
-    xp: Any, value: Any, kernel: Any, dimensions: Any, positions: Any, window: Any, groups: Any, dtype_name: str
+    xp: Any,
+    value: Any,
+    kernel: Any,
+    dimensions: Any,
+    positions: Any,
+    window: Any,
+    groups: Any,
+    dtype_name: str,
+    most: int = 2**30,
 ) -> Any:
-    """HLO's convolution, whose result has these dimensions: the windows are laid out next to each other, and one matrix product per group does the rest.
+    """HLO's convolution, whose result has these dimensions: the windows are laid out next to each other, as many batch elements as `most` bytes hold, and one matrix product per group does
+    the rest.
 
     positions  for input, kernel and output: (batch or output feature, feature, spatial dimensions)
     window     per spatial dimension: (size, stride, low padding, high padding, dilation of the input, dilation of the window, reversed)
     groups     feature groups, batch groups
     """
     dtype = xp.dtype(dtype_name)
-    value = value.transpose([positions[0][0], positions[0][1], *positions[0][2]]).astype(dtype)
-    kernel = kernel.transpose([positions[1][0], positions[1][1], *positions[1][2]]).astype(dtype)
-    for k, w in enumerate(window):
-        if w[6]:
-            kernel = xp.flip(kernel, 2 + k)
+    value = value.transpose([positions[0][0], *positions[0][2], positions[0][1]])
+    kernel = kernel.transpose([*positions[1][2], positions[1][1], positions[1][0]]).astype(dtype)
     sizes = list(value.shape)
-    taken, to = [slice(None), slice(None)], [slice(None), slice(None)]
-    for k, (_, _, low, high, dilate, _, _) in enumerate(window):
-        size = value.shape[2 + k]
-        sizes[2 + k] = max((size - 1) * dilate + 1 + low + high, 0)
+    taken, to = [slice(None)], [slice(None)]
+    for k, (_, _, low, high, dilate, _, is_reversed) in enumerate(window):
+        kernel = xp.flip(kernel, k) if is_reversed else kernel
+        size = value.shape[1 + k]
+        sizes[1 + k] = max(((size - 1) * dilate + 1 if size else 0) + low + high, 0)
         first = 0 if low >= 0 else -(low // dilate)
         start = low + first * dilate
-        count = max(min(size - first, -(-(sizes[2 + k] - start) // dilate)), 0)
-        taken.append(slice(first, first + count))
-        to.append(slice(start, start + count * dilate, dilate))
+        length = max(min(size - first, -(-(sizes[1 + k] - start) // dilate)), 0)
+        taken.append(slice(first, first + length))
+        to.append(slice(start, start + length * dilate, dilate))
     spread = xp.zeros(sizes, dtype)
     spread[tuple(to)] = value[tuple(taken)]
-    out = [dimensions[d] for d in positions[2][2]]
     count = max(groups)
-    outputs, features = kernel.shape[0] // count, kernel.shape[1]
     if groups[1] > 1:
-        spread = spread.reshape([count, sizes[0] // count, features, *sizes[2:]])
+        spread = spread.reshape([count, sizes[0] // count, *sizes[1:]])
     else:
-        spread = xp.moveaxis(spread.reshape([sizes[0], count, features, *sizes[2:]]), 1, 0)
+        spread = xp.moveaxis(spread.reshape([*sizes[:-1], count, sizes[-1] // count]), -2, 0)
     spread = xp.ascontiguousarray(spread)
-    batch = spread.shape[1]
-    steps = spread.strides
+    batch, features, steps = spread.shape[1], spread.shape[-1], spread.strides
+    outputs = kernel.shape[-1] // count
+    out = [dimensions[d] for d in positions[2][2]]
     windows = xp.lib.stride_tricks.as_strided(
         spread,
-        [count, batch, *out, features, *(w[0] for w in window)],
+        [count, batch, *out, *(w[0] for w in window), features],
         [
             *steps[:2],
-            *(step * w[1] for step, w in zip(steps[3:], window, strict=True)),
-            steps[2],
-            *(step * w[5] for step, w in zip(steps[3:], window, strict=True)),
+            *(step * w[1] for step, w in zip(steps[2:], window, strict=False)),
+            *(step * w[5] for step, w in zip(steps[2:], window, strict=False)),
+            steps[-1],
         ],
     )
     length, places = features, 1
     for w, size in zip(window, out, strict=True):
         length, places = length * w[0], places * size
-    matrix = kernel.reshape(count, outputs, length).transpose(0, 2, 1)
+    matrix = xp.moveaxis(kernel.reshape(length, count, outputs), 1, 0)
     made = xp.empty((count, batch, places, outputs), dtype)
-    step = max(1, 2**30 // max(1, count * places * length * dtype.itemsize))  # at most 1 GiB of windows at once
+    step = max(1, most // max(1, count * places * length * dtype.itemsize))
     for at in range(0, batch, step):
         part = windows[:, at : at + step]
         laid = part.reshape(count, part.shape[1] * places, length)
         made[:, at : at + step] = xp.matmul(laid, matrix).reshape(count, part.shape[1], places, outputs)
-    made = made.transpose(1, 0, 3, 2).reshape([batch, count * outputs, *out])
-    order = [positions[2][0], positions[2][1], *positions[2][2]]
+    made = xp.moveaxis(made, 0, 2).reshape([batch, *out, count * outputs])
+    order = [positions[2][0], *positions[2][2], positions[2][1]]
     return made.transpose([order.index(d) for d in range(len(order))])
-
-
-def steps_call(xp: Any, buffers: Any, shapes: Any, steps: Any, results: Any) -> Any:
-    """What a library call means, operation by operation: each of `steps` is (operation, arguments, numbers of the values that it takes), the first values
-    are the operands; `results` are numbers of values. bf16 is computed in float32 and rounded where the steps say `narrow`."""
-    values: list[Any] = []
-    given = iter(shapes)
-    for memory in buffers:
-        shape = next(given)
-        values.append(logical(widened(xp, memory, shape[0]), shape[2], shape[3]))
-    for operation, arguments, taken in steps:
-        parts = [values[n] for n in taken]
-        if operation == "constant":
-            values.append(xp.asarray(float(arguments[1])).astype(arguments[0]))
-        elif operation == "broadcast":
-            spread = [1] * len(arguments[1])
-            for place, d in enumerate(arguments[0]):
-                spread[d] = parts[0].shape[place]
-            values.append(xp.broadcast_to(parts[0].reshape(spread), arguments[1]))
-        elif operation == "convolution":
-            values.append(convolution(xp, *parts, *arguments))
-        elif operation == "narrow":
-            values.append(widened(xp, narrowed(xp, parts[0], "bf16", "uint16"), "bf16"))
-        elif operation in ("astype", "reshape", "transpose"):
-            values.append(getattr(parts[0], operation)(*arguments))
-        elif operation == "logistic":
-            values.append(1 / (1 + xp.exp(-parts[0])))
-        else:
-            values.append(getattr(xp, operation)(*parts))
-    made = [(values[n], shape) for n, shape in zip(results, given, strict=True)]
-    return [narrowed(xp, flat(xp, value, s[3]), s[0], s[1]) for value, s in made]

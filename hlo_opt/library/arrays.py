@@ -8,6 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+
+def raw_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The NumPy type that stores the values of `dtype`: itself, or of one that NumPy has from ml_dtypes the unsigned integer of its width."""
+    return dtype if dtype.kind in "biufc" and dtype.isbuiltin == 1 else np.dtype(f"uint{8 * dtype.itemsize}")
+
 
 def widened(xp: Any, memory: Any, type_name: str) -> Any:
     """The values of a buffer in a type that CuPy computes with: bf16 becomes float32, exactly."""

@@ -4,32 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.runtime.library.arrays import flat, logical, widened
-
-
-def computed(xp: Any, recipe: Any, arrays: Any) -> Any:
-    """The value of an elementwise function: `recipe` lists (operation, argument, numbers of the earlier values that it takes), the last one counts."""
-    values: list[Any] = []
-    names = {"EQ": "equal", "NE": "not_equal", "LT": "less", "GT": "greater", "LE": "less_equal", "GE": "greater_equal"}
-    for operation, argument, taken in recipe:
-        given = [values[n] for n in taken]
-        if operation == "parameter":
-            values.append(arrays[argument])
-        elif operation == "constant":
-            values.append(
-                xp.asarray(float(argument[1]) if isinstance(argument[1], str) else argument[1]).astype(argument[0])
-            )
-        elif operation == "compare":
-            values.append(getattr(xp, names[argument])(*given))
-        elif operation == "select":
-            values.append(xp.where(*given))
-        elif operation == "view":
-            values.append(xp.ascontiguousarray(given[0]).view(argument).reshape(given[0].shape))
-        elif operation == "convert":
-            values.append(given[0].astype(argument))
-        else:
-            values.append(getattr(xp, operation)(*given))
-    return values[-1]
+from hlo_opt.library.arrays import flat, logical, widened
+from hlo_opt.library.steps import computed
 
 
 def sorting_key(xp: Any, values: Any, is_total: bool, is_descending: bool) -> Any:
@@ -47,7 +23,8 @@ def sorting_key(xp: Any, values: Any, is_total: bool, is_descending: bool) -> An
 
 
 def sort_call(xp: Any, buffers: Any, shapes: Any, axis: int, keys: Any) -> Any:
-    """`sort` on buffers, stable. `keys` are (recipe, whether floats are in total order, whether the largest comes first), the most important first."""
+    """`sort` on buffers, stable. `keys` are ((steps, number of the value), whether floats are in total order, whether the largest comes first), the most
+    important first."""
     half = len(buffers)
     arrays = [xp.moveaxis(logical(b, s[2], s[3]), axis, -1) for b, s in zip(buffers, shapes[:half], strict=True)]
     wide = [
@@ -55,8 +32,8 @@ def sort_call(xp: Any, buffers: Any, shapes: Any, axis: int, keys: Any) -> Any:
         for b, s in zip(buffers, shapes[:half], strict=True)
     ]
     order = None
-    for recipe, is_total, is_descending in reversed(keys):
-        key = sorting_key(xp, computed(xp, recipe, wide), is_total, is_descending)
+    for (steps, number), is_total, is_descending in reversed(keys):
+        key = sorting_key(xp, computed(xp, steps, wide, {})[number], is_total, is_descending)
         key = xp.ascontiguousarray(xp.broadcast_to(key, arrays[0].shape))
         if order is None:
             order = xp.argsort(key, axis=-1, kind="stable")

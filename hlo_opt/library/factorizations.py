@@ -1,6 +1,6 @@
 """Factorizations of (batches of) matrices over an array module `xp` that is CuPy (or looks like it). Written as `library.arrays` says.
 
-They are computed in float64 or complex128 and rounded once, as the NumPy meaning is (ops/custom_calls/elimination_meaning.py and its neighbours). Reflections and
+They are computed in float64 or complex128 and rounded once, for the NumPy meaning of the calls is the same functions. Reflections and
 pivots go column by column, all matrices of a batch together; eigenvalues and singular values are cuSOLVER's.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlo_opt.ops.linalg.elimination import eliminated, swapped_order
-from hlo_opt.runtime.library.arrays import flat, logical
-from hlo_opt.runtime.library.linear import cholesky_factors
+from hlo_opt.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.library.elimination import eliminated, swapped_order
+from hlo_opt.library.linear import cholesky_factors
 
 
 def wide_operand(xp: Any, memory: Any, shape: Any) -> Any:
     """A copy of the array in a buffer, in the type that factorizations are computed in."""
-    array = logical(memory, shape[2], shape[3])
+    array = logical(widened(xp, memory, shape[0]), shape[2], shape[3])
     return xp.array(array.astype("complex128" if array.dtype.kind == "c" else "float64"), order="C")
 
 
@@ -26,10 +26,9 @@ def declared(xp: Any, shapes: Any, made: Any) -> Any:
         if number < len(made):
             value = made[number]
             value = value.real if value.dtype.kind == "c" and xp.dtype(shape[1]).kind != "c" else value
-            value = value.astype(shape[1]).reshape(shape[2])
+            found.append(narrowed(xp, flat(xp, value.reshape(shape[2]), shape[3]), shape[0], shape[1]))
         else:
-            value = xp.zeros(shape[2], shape[1])
-        found.append(flat(xp, value, shape[3]))
+            found.append(xp.zeros(shape[2], shape[1]).reshape(-1))
     return found
 
 
@@ -45,23 +44,27 @@ def reflected(xp: Any, a: Any, factor: Any, v: Any) -> Any:
     return a - factor[..., None, None] * v[..., :, None] * xp.matmul(xp.conj(v)[..., None, :], a)
 
 
+def reflector(xp: Any, x: Any) -> Any:
+    """(beta, factor, v) for columns [.., n] with H^H x = (beta, 0, ..), beta real: LAPACK's larfg. Nothing is turned (factor 0) where that holds already."""
+    alpha = x[..., 0].copy()
+    below = (xp.abs(x[..., 1:]) ** 2).sum(axis=-1)
+    norm = xp.sqrt(xp.abs(alpha) ** 2 + below)
+    still = (below == 0) & (alpha.imag == 0)
+    beta = xp.where(still, alpha.real, xp.where(alpha.real < 0, norm, -norm))
+    factor = xp.where(still, 0, (beta - alpha) / xp.where(still, 1, beta))
+    v = xp.where(still[..., None], 0, x / xp.where(still, 1, alpha - beta)[..., None])
+    v[..., 0] = 1
+    return beta, factor, v
+
+
 def geqrf_call(xp: Any, buffers: Any, shapes: Any) -> Any:
     """A = QR as LAPACK stores it: (R above, below the diagonal the vectors of H = I - factor v v^H with v[0] = 1; the factors)."""
     a = wide_operand(xp, buffers[0], shapes[0])
     steps = min(a.shape[-2:])
     factors = xp.zeros((*a.shape[:-2], steps), a.dtype)
     for k in range(steps):
-        x = a[..., k:, k].copy()
-        alpha = x[..., 0].copy()
-        below = (xp.abs(x[..., 1:]) ** 2).sum(axis=-1)
-        norm = xp.sqrt(xp.abs(alpha) ** 2 + below)
-        still = (below == 0) & (alpha.imag == 0)
-        beta = xp.where(still, alpha.real, xp.where(alpha.real < 0, norm, -norm))
-        factor = xp.where(still, 0, (beta - alpha) / xp.where(still, 1, beta))
-        v = xp.where(still[..., None], 0, x / xp.where(still, 1, alpha - beta)[..., None])
-        v[..., 0] = 1
-        factors[..., k] = factor
-        a[..., k:, k + 1 :] = reflected(xp, a[..., k:, k + 1 :], xp.conj(factor), v)
+        beta, factors[..., k], v = reflector(xp, a[..., k:, k])
+        a[..., k:, k + 1 :] = reflected(xp, a[..., k:, k + 1 :], xp.conj(factors[..., k]), v)
         a[..., k, k] = beta
         a[..., k + 1 :, k] = v[..., 1:]
     return declared(xp, shapes[1:], [a, factors])

@@ -1,0 +1,151 @@
+"""What collectives ask of CuPy, or None where it cannot.
+
+Each device of a module runs an emitted driver in a process of its own. Exchanges among all devices, of types and with combiners that NCCL has, are one call; for all others every device
+hears what every other one has, and takes what its group sends it. On one GPU a module for several devices runs as the first of them: alone, it hears from nobody, and what nobody
+sends is zero (ops/collective/meaning.py).
+"""
+
+from __future__ import annotations
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.calls.call import DeviceCall, as_call, call_of, given_leaves, plain
+from hlo_opt.ops.collective.module_devices import counts, exchanges
+from hlo_opt.ops.collective.replica_groups import by_partition, participants, source_target_pairs
+from hlo_opt.ops.custom_calls.targets import hands_on
+from hlo_opt.ops.elementwise.functions import FUNCTIONS
+from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.spec import LibraryCall
+
+_COMBINERS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+_FOLDS = frozenset({*_COMBINERS, "and", "or"})
+_TYPES = frozenset({"bf16", "f16", "f32", "f64", "s8", "u8", "s32", "u32", "s64", "u64"})
+_KINDS = {"all-reduce": "all_reduce", "reduce-scatter": "reduce_scatter", "all-gather": "all_gather"}
+_MOST = 1024
+"""Devices whose groups are written into a driver."""
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def device_call(instruction: Instruction) -> DeviceCall | None:
+    """How CuPy computes an instruction on one GPU, or None where it cannot."""
+    if not exchanges(instruction):
+        return call_of(instruction)
+    made = alone(instruction)
+    return None if made is None else as_call(instruction, made)
+
+
+def alone(instruction: Instruction) -> LibraryCall | None:
+    """What a collective gives a device that is alone: its own operands, cut or padded with zeros to the shape of the result."""
+    given, made = given_leaves(instruction), list(instruction.shape.leaves())
+    if len(given) != len(made) or any(
+        not m.is_array or g.type != m.type or g.rank != m.rank for g, m in zip(given, made, strict=True)
+    ):
+        return None
+    count = len(given)
+    return "alone_call", (count, tuple(range(count)) if _hears_itself(instruction) else (None,) * count), "cupy"
+
+
+def _hears_itself(instruction: Instruction) -> bool:
+    return "source_target_pairs" not in instruction.attributes or (0, 0) in source_target_pairs(instruction)
+
+
+def handed_on(instruction: Instruction) -> bool:
+    """Whether the arrays of the result are those of the operands: a copy of a tuple, a custom call that only marks its operand, a collective of a module for one device."""
+    given, made = given_leaves(instruction), list(instruction.shape.leaves())
+    is_copy = instruction.opcode == "copy" and instruction.shape.is_tuple
+    is_mark = instruction.opcode == "custom-call" and hands_on(instruction)
+    is_alone = exchanges(instruction) and _is_alone(instruction) and _hears_itself(instruction)
+    if not (is_copy or is_mark or is_alone) or len(given) != len(made):
+        return False
+    if instruction.opcode == "all-reduce":
+        return True  # XLA reads one that names another type, and on XLA:CPU the result has the operand's
+    pairs = zip(given, made, strict=True)
+    return all(g.is_array and g.type == m.type and g.dimensions == m.dimensions for g, m in pairs)
+
+
+def _is_alone(instruction: Instruction) -> bool:
+    module = instruction.computation.module
+    return module is not None and counts(module) == (1, 1)
+
+
+def exchange(instruction: Instruction) -> LibraryCall | None:
+    """How a driver exchanges what a collective does; None for more devices than a driver lists, and for what has no fold in CuPy. Raises KeyError, ShapeError and ValueError for groups
+    that are not well formed."""
+    kind, module = instruction.opcode, instruction.computation.module
+    if module is None or _is_alone(instruction):
+        return None if module is None else alone(instruction)
+    replicas, partitions = counts(module)
+    devices = replicas * partitions
+    given, made = [o.shape for o in instruction.operands], list(instruction.shape.leaves())
+    if devices > _MOST or len(given) != len(made) or not all(s.is_array for s in (*given, *made)):
+        return None
+    is_sent, reduces = "source_target_pairs" in instruction.attributes, "to_apply" in instruction.attributes
+    groups = (_pairs if is_sent else _groups)(instruction, replicas, partitions)
+    along = (instruction.ints("dimensions") or (0,))[0]
+    operation = monoid(instruction.called_by("to_apply")) or "" if reduces else ""
+    if kind in _KINDS and groups == (tuple(range(devices)),) and all(s.type.name in _TYPES for s in given):
+        combine = _COMBINERS.get(operation, "")
+        if combine or not reduces:
+            return "exchange_call", (kind, combine, along, devices), f"cupyx.distributed {_KINDS[kind]}"
+    if reduces and not (operation in _FOLDS and all(_folded(s, operation) for s in given)):
+        return None
+    is_whole = kind == "all-to-all" and instruction.shape.is_tuple
+    combine = "whole" if is_whole else FUNCTIONS[operation] if reduces else ""
+    if not all(_fits(kind, combine, along, groups, devices, *pair) for pair in zip(given, made, strict=True)):
+        return None
+    if is_whole and any(len(group) != len(given) for group in groups):
+        return None
+    return "group_exchange_call", (kind, combine, along, devices, groups), "cupyx.distributed all_gather"
+
+
+def _groups(instruction: Instruction, replicas: int, partitions: int) -> Groups:
+    """The groups of devices that exchange among each other."""
+    found: dict[int, tuple[int, ...]] = {}
+    for device in range(replicas * partitions):
+        if device not in found:
+            group = tuple(participants(instruction, *divmod(device, partitions), replicas, partitions))
+            if len(set(group)) < len(group) or any(d in found or not 0 <= d < replicas * partitions for d in group):
+                raise ValueError("groups that share devices, or name devices that there are not")
+            found.update(dict.fromkeys(group, group))
+    return tuple(dict.fromkeys(found.values()))
+
+
+def _pairs(instruction: Instruction, replicas: int, partitions: int) -> Groups:
+    """(source, target) of each transfer of a permutation. Who is not there sends nothing."""
+    across = by_partition(instruction)
+    count = partitions if across else replicas
+    sent: dict[int, int] = {}
+    for source, target in source_target_pairs(instruction):
+        sent.setdefault(target, source)
+    pairs = [(source, target) for target, source in sent.items() if source < count and target < count]
+    if across:
+        return tuple((r * partitions + s, r * partitions + t) for r in range(replicas) for s, t in pairs)
+    return tuple((s * partitions + p, t * partitions + p) for p in range(partitions) for s, t in pairs)
+
+
+def _fits(kind: str, combine: str, along: int, groups: Groups, devices: int, given: Shape, made: Shape) -> bool:
+    """Whether a result has the shape that the exchange gives, on every device."""
+    if given.type != made.type or given.rank != made.rank:
+        return False
+    if kind not in ("all-gather", "reduce-scatter", "all-to-all"):
+        return given.dimensions == made.dimensions
+    sizes = {len(group) for group in groups}
+    if len(sizes) != 1 or sum(map(len, groups)) != devices:
+        return False
+    (size,) = sizes
+    wanted = list(given.dimensions)
+    if kind == "all-gather":
+        wanted[along] *= size
+    elif combine != "whole":
+        if wanted[along] % size:
+            return False
+        if kind == "reduce-scatter":
+            wanted[along] //= size
+    return tuple(wanted) == made.dimensions
+
+
+def _folded(shape: Shape, operation: str) -> bool:
+    t = shape.type
+    if operation in ("and", "or"):
+        return plain(shape) and (t.kind == "pred" or t.is_integer)
+    return plain(shape) and t.kind != "pred" and not (t.is_complex and operation in ("maximum", "minimum"))

@@ -1,0 +1,104 @@
+"""What sorts ask of CuPy, or None where it cannot: `sort` and `topk`, and the custom calls TopK in its spellings and CUB's radix sort (ops/custom_calls/sorting.py).
+
+CuPy sorts by integer keys. A comparator becomes some where it compares an elementwise function of its elements that is exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops.call_config import is_true
+from hlo_opt.ops.calls.call import described, is_ordered
+from hlo_opt.ops.calls.steps import steps_of
+from hlo_opt.ops.ordering.meaning import comparisons, mirrored
+from hlo_opt.ops.ordering.table import sorted_dimension
+from hlo_opt.ops.shapes import flag, integer
+from hlo_opt.ops.spec import LibraryCall
+
+_LONGEST = 64  # operations of a key
+_SUMS = frozenset({"add", "subtract", "multiply"})
+_EXACT = frozenset({"abs", "negate", "not", "and", "or", "xor", "compare", "select", "constant", "copy", "bitcast"})
+_EXACT |= {"bitcast-convert"}
+
+Key = tuple[tuple[Any, int], bool, bool]
+"""((steps, number of the value), whether floats are in total order, whether the largest comes first)"""
+
+
+def sort_keys(comparator: Computation) -> tuple[Key, ...] | None:
+    """The keys that a comparator sorts by, the most important first; None for one that is no such comparison, or of a type that CuPy does not sort."""
+    keys: list[Key] = []
+    given = {p: (p.parameter_number or 0) // 2 for p in comparator.parameters}
+    for compare in comparisons(comparator):
+        side = mirrored(*compare.operands, bitcasts=True)
+        direction, left = compare.word("direction"), compare.operands[0]
+        if side is None or direction not in ("LT", "GT") or not is_ordered(left.shape.type):
+            return None
+        made = steps_of([left], given, len(given) // 2, _is_exact)
+        if made is None or len(made[0]) > _LONGEST:
+            return None
+        steps, (number,) = made
+        keys.append(((steps, number), compare.word("type") == "TOTALORDER", (direction == "GT") != bool(side)))
+    return tuple(keys) or None
+
+
+def _is_exact(i: Instruction) -> bool:
+    t = i.shape.type
+    if not is_ordered(t):
+        return False
+    if i.opcode == "convert":
+        source = i.operands[0].shape.type
+        return t == source or (source.name, t.name) == ("bf16", "f32")
+    return i.opcode in _EXACT or (i.opcode in _SUMS and not t.is_narrow_float and t.kind != "pred")
+
+
+def sort(instruction: Instruction) -> LibraryCall | None:
+    keys = sort_keys(instruction.called_by("to_apply"))
+    if keys is None or not all(o.shape.is_array for o in instruction.operands):  # not all types are compared
+        return None
+    return "sort_call", (sorted_dimension(instruction), keys), "cupy.argsort"
+
+
+def sort_fusion(instruction: Instruction) -> LibraryCall | None:
+    """A fusion that sorts its parameters and numbers that it counts up itself: how XLA writes a sort that also gives positions."""
+    root = instruction.called_by("calls").root
+    made = sort(root) if root.opcode == "sort" else None
+    sources: list[Any] = []
+    for o in root.operands:
+        if o.parameter_number is not None:
+            sources.append(o.parameter_number)
+        elif o.opcode == "iota" and not o.shape.type.is_narrow_float:
+            sources.append((integer(o, "iota_dimension"), described(o.shape)))
+        else:
+            return None
+    return None if made is None else ("sort_fusion_call", (tuple(sources), *made[1]), made[2])
+
+
+def topk(instruction: Instruction) -> LibraryCall | None:
+    return _top(instruction, integer(instruction, "k"), flag(instruction, "largest", True))
+
+
+def top_k(instruction: Instruction) -> LibraryCall | None:
+    results = list(instruction.shape.leaves())
+    comparator = next(instruction.called(), None)
+    descends = is_true(instruction, "largest", True)
+    if comparator is not None:
+        descends = comparator.root.word("direction") in ("GT", "GE")
+    if len(instruction.operands) != 1 or len(results) != 2:
+        return None
+    return _top(instruction, results[0].dimensions[-1], descends)
+
+
+def _top(instruction: Instruction, count: int, descends: bool) -> LibraryCall | None:
+    return ("top_call", (count, descends), "cupy.argsort") if _is_ordered(instruction) else None
+
+
+def radix_sort(instruction: Instruction) -> LibraryCall | None:
+    fits = len(list(instruction.shape.leaves())) >= len(instruction.operands) and _is_ordered(instruction)
+    return ("radix_sort_call", (is_true(instruction, "descending"),), "cupy.argsort") if fits else None
+
+
+def _is_ordered(instruction: Instruction) -> bool:
+    """Whether all operands are arrays, and CuPy sorts the first."""
+    shapes = [o.shape for o in instruction.operands]
+    return all(s.is_array for s in shapes) and shapes[0].rank > 0 and is_ordered(shapes[0].type)

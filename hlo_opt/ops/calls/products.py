@@ -1,0 +1,116 @@
+"""What products and convolutions ask of CuPy, or None where it cannot."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from hlo_opt.ir import ElementType, Instruction, Shape
+from hlo_opt.ops.calls.call import plain
+from hlo_opt.ops.contraction.convolution import convolution_dimensions
+from hlo_opt.ops.spec import LibraryCall
+
+_MOST = 2**31 - 1
+"""cuBLAS counts rows and columns in 32 bits."""
+
+
+def dot(instruction: Instruction) -> LibraryCall | None:
+    """cuBLAS where it has the types, else CuPy's own product; operands of one byte are read through a table."""
+    if len(instruction.operands) != 2 or not instruction.shape.is_array:
+        return None
+    lhs, rhs, result = (*(o.shape for o in instruction.operands), instruction.shape)
+    if not (lhs.is_array and rhs.is_array):
+        return None
+    batch = (instruction.ints("lhs_batch_dims"), instruction.ints("rhs_batch_dims"))
+    contracting = (instruction.ints("lhs_contracting_dims"), instruction.ints("rhs_contracting_dims"))
+    small = all(s.element_count <= _MOST for s in (lhs, rhs, result))
+    if _multiplied(lhs.type, rhs.type, result.type) and small:
+        return "gemm_call", (batch, contracting), "cublasGemmStridedBatchedEx"
+    accumulator, tables = _accumulator(lhs.type, rhs.type, result.type), _tables(lhs, rhs, result)
+    if accumulator is None or tables is None:
+        return None
+    return "dot_call", (batch, contracting, accumulator, *tables), "cupy.matmul"
+
+
+def _tables(lhs: Shape, rhs: Shape, result: Shape) -> tuple[Any, ...] | None:
+    """How `dot_call` and `convolution_call` read and write the types that CuPy lacks, in a tuple; an empty one where it lacks none. None where they cannot."""
+    read = tuple("" if plain(s) else table(s.type) for s in (lhs, rhs))
+    written: Any = "" if plain(result) else rounding_table(result.type)
+    if None in read or written is None or (written and "f64" in (lhs.type.name, rhs.type.name)):
+        return None
+    return ((*read, written),) if any(read) or written else ()
+
+
+def _multiplied(lhs: ElementType, rhs: ElementType, result: ElementType) -> bool:
+    """Whether cuBLAS multiplies the types as they are (the table of cublasGemmStridedBatchedEx in its manual)."""
+    if lhs != rhs:
+        return False
+    known = lhs.name in ("bf16", "f16", "f32", "f64", "c64", "c128")
+    return known and (result == lhs or (lhs.is_narrow_float and result.name == "f32"))
+
+
+def _accumulator(lhs: ElementType, rhs: ElementType, result: ElementType) -> str | None:
+    """The NumPy name of the type that products are added in."""
+    if result.is_float:
+        return "float64" if "f64" in (lhs.name, rhs.name, result.name) else "float32"
+    if result.kind == "pred":
+        return "int32"
+    if result.is_complex or result.is_integer:
+        return result.numpy_name
+    return None
+
+
+def table(element_type: ElementType) -> str | None:
+    """The float32 values of all bytes, in hexadecimal, for a type of one byte that CuPy lacks: f8, f4, int4. None for others."""
+    if element_type.bytes != 1 or not element_type.numpy_name or not (element_type.is_float or element_type.is_integer):
+        return None
+    every = np.arange(256, dtype=np.uint8).view(element_type.dtype)
+    return every.astype(np.float32).tobytes().hex()
+
+
+@functools.cache
+def rounding_table(element_type: ElementType) -> tuple[str, str] | None:
+    """How float32 is rounded to a float of one byte that CuPy lacks: the first float32 of each byte as its place in the order of all float32 (32 bits,
+    -NaN first), but for the first byte; and the bytes. Both in hexadecimal. None for other types."""
+    if element_type.bytes != 1 or not element_type.is_float or not element_type.numpy_name:
+        return None
+
+    def code(order: Any) -> Any:
+        bits = np.where(order < 0, order ^ 0x7FFFFFFF, order).astype(np.int32)
+        with np.errstate(all="ignore"):
+            return bits.view(np.float32).astype(element_type.dtype).view(np.uint8)
+
+    every = np.arange(256, dtype=np.uint8).view(element_type.dtype).astype(np.float32)
+    bits = np.unique(
+        np.concatenate([every[np.isfinite(every)], np.array([np.inf, -np.inf, 0.0, -0.0], np.float32)]).view(np.int32)
+    )
+    order = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    edges = np.array([-(2**31), 2**31 - 1, order.min() - 1, order.max() + 1])  # NaN of either sign
+    points = np.unique(np.concatenate([order.astype(np.int64), edges]))
+    low, high = points[:-1].copy(), points[1:].copy()
+    differs = code(low.astype(np.int32)) != code(high.astype(np.int32))
+    low, high = low[differs], high[differs]
+    first = code(low.astype(np.int32))
+    while np.any(high - low > 1):  # what rounds to one byte is one stretch of float32
+        middle = (low + high) // 2
+        same = code(middle.astype(np.int32)) == first
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    codes = np.concatenate([first[:1], code(high.astype(np.int32))])
+    return high.astype(np.int32).tobytes().hex(), codes.tobytes().hex()
+
+
+def convolution(instruction: Instruction) -> LibraryCall | None:
+    lhs, rhs, result = (*(o.shape for o in instruction.operands), instruction.shape)
+    tables = _tables(lhs, rhs, result)
+    arguments = convolution_arguments(instruction)
+    if tables is None or arguments[-1] is None:
+        return None
+    return "convolution_call", (*arguments, *tables), "cupy.matmul of laid-out windows"
+
+
+def convolution_arguments(instruction: Instruction) -> tuple[Any, ...]:
+    """Positions, window, groups and the type to add in, as `convolution` of `hlo_opt.library` takes them."""
+    lhs, rhs = (o.shape.type for o in instruction.operands)
+    return *convolution_dimensions(instruction).described, _accumulator(lhs, rhs, instruction.shape.type)
