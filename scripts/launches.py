@@ -56,7 +56,7 @@ def rows(module: Module, target: str) -> list[Row]:
         if not isinstance(op, ops.Launch) or "further_symbols" in launches[op.instruction.name]:
             continue
         priced = state.priced(op.instruction)
-        made = plan(region_of(schedule.module, op.instruction), find(target), long_sorts=True)
+        made = plan(region_of(schedule.module, op.instruction), find(target))
         assert isinstance(made, Plan)
         row, told = kernels[op.kernel.symbol], launches[op.instruction.name]
         launch = op.kernel.launch

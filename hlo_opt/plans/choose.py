@@ -8,8 +8,10 @@ from hlo_opt.analysis.memory.geometry import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.lowering import Elementwise, compute_type
+from hlo_opt.ops.sets import body_of
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import scatter
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
@@ -25,12 +27,17 @@ LARGEST_CONSTANT = 1024
 _STRUCTURAL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "fusion", "call"})
 
 
-def plan(region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool = False) -> Plan | Reason:
+def plan(
+    region: Region, target: DeviceTarget, *, lowered: bool = False, long_sorts: bool | None = None
+) -> Plan | Reason:
     """How one kernel computes the region: row reductions where these fit, loops for the other outputs; or why no kernel can. `lowered` says that the caller has asked
-    for the `lowering_reason` of every instruction already; `long_sorts` that no library has the comparator of a sort."""
+    for the `lowering_reason` of every instruction already; `long_sorts`
+    whether sorts may be long ones, None: where no library can do them."""
     opcodes = frozenset(i.opcode for i in region.computation.instructions)
     kinds = [k for k in KINDS if k.may_be_in(opcodes)]
-    wholes = (k.whole(region) for k in kinds if k.whole is not None and (long_sorts or not k.unheard))
+    if any(k.unheard for k in kinds) and not (_is_unheard(region) if long_sorts is None else long_sorts):
+        kinds = [k for k in kinds if not k.unheard]
+    wholes = (k.whole(region) for k in kinds if k.whole is not None)
     alone = next((part for part in wholes if part is not None), None)
     for instruction in () if lowered else region.computation.instructions:
         reason = lowering_reason(instruction, None if alone is None else alone.hero)
@@ -53,6 +60,11 @@ def plan(region: Region, target: DeviceTarget, *, lowered: bool = False, long_so
         products = (k.product(region, product, target) for k in kinds if k.product is not None)
         alone = next((part for part in products if part is not None), None)
     return _arrange(region, target, kinds) if alone is None else _launch(region, [alone])
+
+
+def _is_unheard(region: Region) -> bool:
+    """Whether it is an operation by itself that no library can do."""
+    return body_of(region.instruction) is None and call_of(region.instruction) is None
 
 
 def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:

@@ -40,13 +40,22 @@ class Sketch:
 
 def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch | Reason:
     """Of a cluster as one kernel, or the reason why no kernel can have it. Its members have a lowering, each by itself."""
-    fusion = as_fusion(cluster)
-    region = region_of(module, fusion)
-    is_itself = region.computation is fusion.called_by(
-        "calls"
-    )  # else operations were expanded: what they became has to be looked at
-    made = plan(region, target, lowered=is_itself)
+    alone = _alone(cluster)
+    if alone is not None:
+        made = plan(region_of(module, alone), target)
+    else:
+        fusion = as_fusion(cluster)
+        region = region_of(module, fusion)
+        # where operations were expanded, what they became has to be looked at
+        made = plan(region, target, lowered=region.computation is fusion.called_by("calls"))
     return made if isinstance(made, Reason) else Sketch.of(made)
+
+
+def _alone(cluster: Cluster) -> Instruction | None:
+    """The one instruction of a kernel that is no fusion."""
+    root = cluster.roots[0]
+    is_alone = cluster.size == 1 and not root.is_input and all(o in cluster.inputs for o in root.instruction.operands)
+    return root.instruction if is_alone else None
 
 
 def loop_launch(opcodes: frozenset[str], root: Shape, inputs: Iterable[Shape], target: DeviceTarget) -> Launch | None:

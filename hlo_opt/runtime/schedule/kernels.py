@@ -56,8 +56,7 @@ class KernelSet:
         for root in region.roots:
             first = sum(map(len, positions))
             positions.append(tuple(range(first, first + len(list(root.shape.leaves())))))
-        unheard = instruction.opcode in ("sort", "topk") and call_of(instruction) is None
-        made = plan(region, self._target, long_sorts=unheard)
+        made = plan(region, self._target)
         if isinstance(made, Plan):
             return (self._part(made, positions),)
         if instruction.opcode == "fusion" or len(region.roots) == 1:
