@@ -42,6 +42,7 @@ SUB_ROOMS = {
         "wishes",
         "bounds",
         "lowering",
+        "emission",
         "guards",
         "spreading",
         "ways",

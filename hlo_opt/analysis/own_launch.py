@@ -12,9 +12,9 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
 from hlo_opt.analysis.memory.reductions import WARP, ReductionForm, fast_form
 from hlo_opt.analysis.memory.transposes import moves_minor, packing, tile_counts, tiled_move
-from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.sets import is_elementwise
 
 SHORT_ROW_BLOCK = 256
 ROW_PER_THREAD = 16
