@@ -53,6 +53,7 @@ SUB_ROOMS = {
         "dynamic",
         "numeric",
         "shapes",
+        "accesses",
         "started",
         "spread",
         "intervals",
