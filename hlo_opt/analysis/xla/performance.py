@@ -16,7 +16,7 @@ from hlo_opt.analysis.memory.geometry import LaunchDimensions
 from hlo_opt.analysis.memory.transposes import moves_minor
 from hlo_opt.analysis.own_launch import fold_dimensions, move_dimensions
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.heroes import emitter_of, merged_view, writes_reduction
+from hlo_opt.analysis.xla.heroes import emitter_of, writes_reduction
 from hlo_opt.analysis.xla.launch import emitter_launch
 from hlo_opt.analysis.xla.read_times import ReadTimes, ReadTotal
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiled_kernel, configured_tiles, tiled_kernel
@@ -273,10 +273,7 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
         return best_tiled_kernel(cluster, target)
     form = consumer.form
     if not producer.is_plain or keep_producer or _depends_on_inputs(consumer):
-        if keep_producer:
-            cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=True)
-        else:
-            cluster = merged_view(producer.cluster, consumer.cluster, producer.instruction)
+        cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep_producer)
         reductions = producer.writes_reduction + consumer.writes_reduction
         movers = producer.moves or consumer.moves
         form = launch_form(cluster, target, row_local=consumer.row_local, movers=movers, reductions=reductions)
