@@ -64,7 +64,7 @@ def launch_form(
 
 class Priced:
     """An instruction with everything that its estimate needs, computed once. `row_local` prices our row-reduction kernels and `known` saves work (see
-    `usage_of`)."""
+    `ClusterUsage`)."""
 
     def __init__(
         self,
