@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters, side_by_side
-from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.memory.transposes import moves_data, tiled_transpose
-from hlo_opt.analysis.properties import is_elementwise, is_generic_triton
+from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
@@ -35,6 +34,7 @@ from hlo_opt.fusion.legality import (
 )
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Shape, SliceDimension
+from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.plans.limits import DEEPEST
 from hlo_opt.plans.sketch import Sketch, as_fusion
 
@@ -237,7 +237,7 @@ def hero_for(state: FusionState, instruction: Instruction) -> Node:
     """The hero that constrains the kernel's form most: a reduction or a tiled transpose, else the first root (GetRealHeroForMultiOutputFusion)."""
     cluster = state.cluster(instruction)
     for root in cluster.roots:
-        hero = hero_of(root, cluster.opcodes)
+        hero = hero_of(root, cluster.emitters)
         if not hero.is_input and (is_real_reduction(root, hero) or tiled_transpose(hero.instruction) is not None):
             return hero
     return cluster.roots[0]
@@ -328,7 +328,7 @@ def slices_overlap(pair: Pair) -> Reason | None:
     if not isinstance(pair, Beside) or pair.parent is None:
         return None
     parent = pair.parent
-    if not parent.shape.is_array or byte_size(parent.shape) < SMALL_PARENT:
+    if not parent.shape.is_array or parent.shape.byte_size < SMALL_PARENT:
         return None
     first, second = (_only_slice(pair, i, parent) for i in (pair.producer, pair.consumer))
     if first is None or second is None:

@@ -9,6 +9,7 @@ from hlo_opt.ir.attribute import Attribute, Called
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.module import Computation, Instruction, Module
 from hlo_opt.ir.shape import Shape
+from hlo_opt.ir.walk import needed_first
 
 
 def add_computation(module: Module, computation: Computation, *, entry: bool = False) -> Computation:
@@ -72,18 +73,29 @@ def clone_into(
 ) -> Instruction:
     """Append a copy of an instruction with other operands. It remembers where the original stood in the text."""
     wish = name or instruction.name
-    made = create(
-        computation,
-        wish,
+    if computation.module is not None:
+        wish = computation.module.unique_name(wish)
+    return append(computation, copied(instruction, wish, operands))
+
+
+def copied(
+    instruction: Instruction,
+    name: str,
+    operands: Iterable[Instruction],
+    attributes: Mapping[str, Attribute | Called] | None = None,
+) -> Instruction:
+    """A copy of an instruction that is in no computation yet and waits for nothing."""
+    return Instruction(
+        name,
         instruction.opcode,
         instruction.shape,
-        operands,
-        instruction.attributes,
+        list(operands),
+        dict(instruction.attributes if attributes is None else attributes),
         literal=instruction.literal,
         parameter_number=instruction.parameter_number,
+        offset=instruction.offset,
+        end=instruction.end,
     )
-    made.offset, made.end = instruction.offset, instruction.end
-    return made
 
 
 def set_root(computation: Computation, root: Instruction) -> None:
@@ -197,27 +209,7 @@ def splice(inner: Computation, computation: Computation, arguments: list[Instruc
 def sort(computation: Computation) -> None:
     """Put operands (and control predecessors) before users again, otherwise keeping the order that there is. Raises AssertionError for an instruction that
     needs itself: what was edited wrongly must not run on for ever."""
-    done: set[Instruction] = set()
-    entered: set[Instruction] = set()
-    order: list[Instruction] = []
-    for start in list(computation._instructions):
-        stack = [(start, False)]
-        while stack:
-            instruction, ready = stack.pop()
-            if ready:
-                if instruction not in done:
-                    done.add(instruction)
-                    order.append(instruction)
-                continue
-            if instruction in done:
-                continue
-            if instruction in entered:
-                raise AssertionError(f"{instruction.name} needs its own result")
-            entered.add(instruction)
-            stack.append((instruction, True))
-            for needed in (*reversed(instruction.control_predecessors), *reversed(instruction.operands)):
-                if needed not in done:
-                    stack.append((needed, False))
+    order = needed_first(computation._instructions, lambda i: (*i.operands, *i.control_predecessors))
     computation._instructions = dict.fromkeys(order)
 
 
@@ -228,23 +220,7 @@ def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
 
 def sort_computations(module: Module) -> None:
     """Put callees before callers, otherwise keeping the order that there is."""
-    done: set[Computation] = set()
-    order: list[Computation] = []
-
-    for start in list(module._computations):
-        stack = [(start, False)]
-        while stack:
-            computation, ready = stack.pop()
-            if ready:
-                if computation not in done:
-                    done.add(computation)
-                    order.append(computation)
-                continue
-            if computation in done:
-                continue
-            stack.append((computation, True))
-            stack.extend((c, False) for c in reversed(computation.called) if c not in done)
-    module._computations = dict.fromkeys(order)
+    module._computations = dict.fromkeys(needed_first(module._computations, lambda c: c.called))
 
 
 def restore_names(module: Module) -> None:
@@ -294,17 +270,7 @@ def _copy_instructions(old: Computation, new: Computation, computations: Mapping
     made: dict[Instruction, Instruction] = {}
     for i in old._instructions:
         attributes = {n: _retarget(v, computations) for n, v in i.attributes.items()}
-        clone = Instruction(
-            i.name,
-            i.opcode,
-            i.shape,
-            [made[o] for o in i.operands],
-            attributes,
-            literal=i.literal,
-            parameter_number=i.parameter_number,
-            offset=i.offset,
-            end=i.end,
-        )
+        clone = copied(i, i.name, [made[o] for o in i.operands], attributes)
         clone.control_predecessors = [made[p] for p in i.control_predecessors]
         made[i] = append(new, clone, root=i is old._root)
 

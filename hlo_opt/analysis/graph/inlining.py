@@ -9,8 +9,10 @@ from dataclasses import replace
 from hlo_opt.analysis.properties import effectful_computations, elsewhere, is_boundary_fusion
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import body_of
+from hlo_opt.ops.sets import body_of, fused, is_view
+from hlo_opt.text.chains import link
 
 GROWTH_LIMIT = 200_000
 """Instructions that inlining may add to a module before it stops: calls nested n deep, each twice, grow as 2^n."""
@@ -18,14 +20,15 @@ GROWTH_LIMIT = 200_000
 
 def is_plain_call(instruction: Instruction) -> bool:
     """A call that means its body and nothing more."""
-    if instruction.opcode != "call" or instruction.control_predecessors or elsewhere(_body(instruction)):
+    body = body_of(instruction)
+    if body is None or fused(instruction) is not None or instruction.control_predecessors or elsewhere(body):
         return False
     return _may_take_operands(instruction)
 
 
 def is_plain_fusion(instruction: Instruction) -> bool:
     """A fusion that a generator of kernels made; one that stands for a library call is not plain."""
-    if instruction.opcode != "fusion" or instruction.control_predecessors:
+    if fused(instruction) is None or instruction.control_predecessors:
         return False
     if "output_to_operand_aliasing" in instruction.attributes:
         return False
@@ -52,27 +55,13 @@ def _reads_elements(user: Instruction) -> bool:
     """Whether the user reads elements by their index only, wherever they lie, and hands no operand on."""
     spec = find(user.opcode)
     by_index = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION, OpKind.CONTRACTION, OpKind.INDEXING)
-    return spec is not None and spec.kind in by_index and not spec.side_effects and user.opcode != "bitcast"
+    return spec is not None and spec.kind in by_index and not spec.side_effects and not is_view(user.opcode)
 
 
-def _always() -> bool:
-    return True
+def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable[[], bool] = lambda: True) -> bool:
+    """Inline the instructions that are wanted (`is_plain_call`, `is_plain_fusion`), callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more.
 
-
-def inline_calls(module: Module, step: Callable[[], bool] = _always) -> bool:
-    """Inline every plain call, nested ones too. True when anything changed."""
-    return inline(module, is_plain_call, step)
-
-
-def inline_fusions(module: Module, step: Callable[[], bool] = _always) -> bool:
-    """Inline every plain fusion. True when anything changed."""
-    return inline(module, is_plain_fusion, step)
-
-
-def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable[[], bool] = _always) -> bool:
-    """Inline the instructions that are wanted, callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more.
-
-    `step` is asked before each of them; one that it is against stays.
+    `step` is asked before each of them; one that it is against stays. True when anything changed.
     """
     edit.sort_computations(module)
     waited_for = {p for c in module.computations for i in c.instructions for p in i.control_predecessors}
@@ -131,16 +120,8 @@ def _splice(
         if member.parameter_number is not None:
             copies[member] = instruction.operands[member.parameter_number]
             continue
-        copy = Instruction(
-            member.name if keep_names else module.unique_name(member.name),
-            member.opcode,
-            member.shape,
-            [copies[o] for o in member.operands],
-            dict(member.attributes),
-            literal=member.literal,
-            offset=member.offset,
-            end=member.end,
-        )
+        name = member.name if keep_names else module.unique_name(member.name)
+        copy = edit.copied(member, name, [copies[o] for o in member.operands])
         copy.control_predecessors = [copies[p] for p in member.control_predecessors]
         _inherit_source(copy, instruction)
         copies[member] = edit.append(computation, copy)
@@ -157,7 +138,7 @@ def _start_own(instruction: Instruction, started: dict[Computation, Computation]
     todo = [instruction]
     while todo:
         part = todo.pop()
-        if part.opcode not in ("async-start", "async-update", "async-done"):
+        if link(part.opcode) is None or find(part.opcode) is None:
             continue
         for name, value in list(part.attributes.items()):
             if not isinstance(value, Called):
@@ -183,14 +164,7 @@ def _inherit_source(copy: Instruction, call: Instruction) -> None:
 
 def remove_uncalled(module: Module) -> bool:
     """Drop computations that nothing reaches from the entry."""
-    needed: set[Computation] = set()
-    todo = [module.entry]
-    while todo:
-        computation = todo.pop()
-        if computation in needed:
-            continue
-        needed.add(computation)
-        todo.extend(computation.called)
+    needed = set(needed_first([module.entry], lambda c: c.called))
     dead = [c for c in module.computations if c not in needed]
     for computation in dead:
         edit.remove_computation(computation)

@@ -12,7 +12,6 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
 
 BLOCK = 128
-TARGET_THREADS = 256
 
 
 def reduction_dimensions(form: ReductionForm, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
@@ -95,7 +94,7 @@ def disjoint_groups(cluster: Cluster) -> int:
     roots = list(dict.fromkeys(cluster.roots))
     if len(roots) == 1:
         return 1
-    real = [is_real_reduction(r, hero_of(r, cluster.opcodes)) for r in roots]
+    real = [is_real_reduction(r, hero_of(r, cluster.emitters)) for r in roots]
     group = list(range(len(roots)))
 
     def find(number: int) -> int:

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from hlo_opt.analysis.graph.cluster import NOTABLE, Cluster, Follower, Node, cluster_of, merge_clusters
-from hlo_opt.analysis.memory.accesses import byte_size
+from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.memory.geometry import LaunchDimensions
 from hlo_opt.analysis.memory.transposes import moves_minor
-from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.heroes import emitter_of, merged_view, writes_reduction
+from hlo_opt.analysis.xla.heroes import emitter_of, writes_reduction
 from hlo_opt.analysis.xla.launch import emitter_launch
 from hlo_opt.analysis.xla.read_times import ReadTimes, ReadTotal
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiled_kernel, configured_tiles, tiled_kernel
 from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, write_ns
 from hlo_opt.analysis.xla.utilization import ClusterUsage, Usage, Use, plain_usage
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.emission import NOTABLE
+from hlo_opt.ops.sets import is_elementwise
 
 _SHAPES_KERNELS = NOTABLE - {"pad"}
 """Operations that may decide how a kernel that holds them is launched, or whether it reads memory in order."""
@@ -62,7 +62,7 @@ class Launcher(Protocol):
 
 class Priced:
     """An instruction with everything that its estimate needs, computed once. With a `launcher`, it is priced as our kernels run, which compute a row's result once, and `known` saves
-    work (see `usage_of`)."""
+    work (see `ClusterUsage`)."""
 
     def __init__(
         self,
@@ -287,10 +287,7 @@ def _form_of_both(producer: Priced, consumer: Priced, keep: bool) -> LaunchForm:
             return found
     if producer.is_plain and not keep and not _depends_on_inputs(consumer):
         return consumer.form
-    if keep:
-        cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=True)
-    else:
-        cluster = merged_view(producer.cluster, consumer.cluster, producer.instruction)
+    cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep)
     reductions = producer.writes_reduction + consumer.writes_reduction
     return launch_form(cluster, producer.target, movers=producer.moves or consumer.moves, reductions=reductions)
 
@@ -341,7 +338,7 @@ def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: 
         often = 1
         by_consumer = times.bytes.get(operand)
         if by_consumer is not None:
-            wanted += by_consumer - round(_common(producer, consumer, operand) * byte_size(operand.shape))
+            wanted += by_consumer - round(_common(producer, consumer, operand) * operand.shape.byte_size)
             if wanted == by_consumer:
                 continue
             often = 1 if named is None else named[operand]

@@ -16,7 +16,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from hlo_opt.analysis.properties import is_boundary_fusion, is_identity
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
@@ -149,7 +149,8 @@ class RoutineBuilder:
     def place(self, i: Instruction) -> Buffers:
         """The buffers of an instruction's value, with the operations that fill them, if it needs any."""
         operands = tuple(b for o in i.operands for b in self.leaves[o])
-        if is_identity(i.opcode):
+        spec = find(i.opcode)
+        if spec is not None and spec.is_identity:
             return self.leaves[i.operands[0]]
         if handed_on(i):
             self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
