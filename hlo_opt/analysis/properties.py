@@ -70,3 +70,8 @@ def is_generic_triton(instruction: Instruction) -> bool:
 def is_boundary_fusion(instruction: Instruction) -> bool:
     """Whether a fusion stands for a library call (cuDNN, a Triton matrix product, a custom kernel) and must stay as it is."""
     return instruction.word("kind") == "kCustom" and fusion_backend_kind(instruction) != GENERIC_TRITON
+
+
+def inside(instruction: Instruction) -> Computation | None:
+    """The computation of a fusion that may be looked into; None for one that stands for a library call, and for any other operation."""
+    return None if is_boundary_fusion(instruction) else fused(instruction)

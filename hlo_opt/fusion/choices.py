@@ -20,19 +20,19 @@ from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import Check, Edge, can_be_planned
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
+from hlo_opt.ops.emission import CHEAP_FUNCTIONS, WIDENINGS
+from hlo_opt.ops.sets import fused
 from hlo_opt.plans.sketch import Sketch
 
 HEAVY_WINDOW = 10
 
-_CHEAP_ON_GPU = frozenset({"divide", "sqrt", "rsqrt", "exponential"})
 _CHEAP_TYPES = frozenset({"f32", "f16", "bf16"})
-_KEEPS_REDUCTION = frozenset({"bitcast", "bitcast-convert", "convert"})
 
 
 def is_expensive(instruction: Instruction) -> bool:
     """Whether computing it again costs too much. A GPU's special function units make some f32 and f16 operations cheap that the op table calls expensive."""
     if (
-        instruction.opcode in _CHEAP_ON_GPU
+        instruction.opcode in CHEAP_FUNCTIONS
         and instruction.shape.is_array
         and instruction.shape.type.name in _CHEAP_TYPES
     ):
@@ -143,7 +143,7 @@ class InstructionFusionChoices:
 
 
 def producer_is_fusion(edge: Edge) -> Reason | None:
-    if edge.producer.opcode != "fusion":
+    if fused(edge.producer) is None:
         return None
     return Reason.of(
         "FUS107", producer=edge.producer.name, size=sum(1 for _ in edge.state.cluster(edge.producer).members)
@@ -163,7 +163,7 @@ def expensive_reuse(edge: Edge, *, row_kernels: bool = True) -> Reason | None:
     """An expensive producer whose elements the consumer reads several times each. A row kernel computes a reduction's result once per row, so paths
     through one do not count there."""
     producer = edge.producer
-    if producer.opcode == "fusion" or not is_expensive(producer) or is_effectively_scalar(producer.shape):
+    if fused(producer) is not None or not is_expensive(producer) or is_effectively_scalar(producer.shape):
         return None
     if row_kernels and producer.opcode == "reduce" and _merges_into_row_kernel(edge):
         return None
@@ -208,7 +208,7 @@ def reduction_epilogue(edge: Edge, *, row_kernels: bool = True) -> Reason | None
     if emitter != "reduction":
         return None
     consumer = edge.consumer
-    if consumer.opcode in _KEEPS_REDUCTION and len(edge.producer.users) == 1:
+    if consumer.opcode in WIDENINGS and len(edge.producer.users) == 1:
         return None
     if row_kernels and _merges_into_row_kernel(edge):
         return None

@@ -34,7 +34,8 @@ from hlo_opt.fusion.legality import (
 )
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Shape, SliceDimension
-from hlo_opt.ops.sets import is_elementwise
+from hlo_opt.ops.emission import HEROES, LOOP_PRODUCERS, Emitter, emitters_of
+from hlo_opt.ops.sets import fused, is_elementwise, is_view, root_of, taken_element
 from hlo_opt.plans.limits import DEEPEST
 from hlo_opt.plans.sketch import Sketch, as_fusion
 
@@ -42,23 +43,6 @@ SMALL_PARENT = 1024
 """Bytes of a value that siblings may read in different places: it stays in a cache."""
 
 _OUTPUT_EMITTERS = ("loop", "in-place", "reduction", "transpose")
-_LOOP_PRODUCERS = frozenset(
-    {
-        "bitcast",
-        "broadcast",
-        "concatenate",
-        "dynamic-slice",
-        "gather",
-        "iota",
-        "pad",
-        "reduce",
-        "reduce-window",
-        "reshape",
-        "reverse",
-        "slice",
-        "transpose",
-    }
-)
 
 
 @dataclass(eq=False)
@@ -111,7 +95,7 @@ def structure(pair: Pair) -> Iterator[Reason]:
             yield reason
     for instruction in (pair.producer, pair.consumer):
         if not is_read_by_element(instruction):
-            user = next((u.name for u in instruction.users if u.opcode != "get-tuple-element"), "the caller")
+            user = next((u.name for u in instruction.users if taken_element(u) is None), "the caller")
             yield Reason.of("FUS134", instruction=instruction.name, user=user)
 
 
@@ -152,8 +136,9 @@ def output_form(pair: Pair) -> Reason | None:
 
 def form_of_output(state: FusionState, instruction: Instruction) -> str:
     """What XLA's loop and reduction emitters cannot write beside other outputs; empty when they can write the instruction."""
-    if instruction.opcode != "fusion":
-        if instruction.opcode == "reduce":
+    body = fused(instruction)
+    if body is None:
+        if HEROES.get(instruction.opcode) is Emitter.REDUCTION:
             return "" if fast_form(instruction) is not None else "reduce in a loop"
         is_output = is_elementwise(instruction) or tiled_transpose(instruction) is not None
         return "" if is_output else instruction.opcode
@@ -162,8 +147,8 @@ def form_of_output(state: FusionState, instruction: Instruction) -> str:
     emitter, _ = state.emitter(instruction)
     if emitter not in _OUTPUT_EMITTERS:
         return f"{emitter} fusion"
-    root = instruction.called_by("calls").root
-    if root.opcode == "reduce" and root.shape.is_tuple and fast_form(root) is None:
+    root = body.root
+    if HEROES.get(root.opcode) is Emitter.REDUCTION and root.shape.is_tuple and fast_form(root) is None:
         return "variadic reduce in a loop"
     return ""
 
@@ -173,13 +158,13 @@ def producer_form(pair: Pair) -> Reason | None:
     producer = pair.producer
     cluster = pair.state.cluster(producer)
     why = ""
-    if not cluster.opcodes.isdisjoint(("dynamic-update-slice", "scatter")):
+    if not emitters_of(cluster.opcodes).isdisjoint((Emitter.IN_PLACE, Emitter.SCATTER)):
         why = "updates a buffer in place"
-    elif producer.opcode == "fusion":
+    elif fused(producer) is not None:
         emitter, _ = pair.state.emitter(producer)
         if emitter != "loop" or is_generic_triton(producer):
             why = f"is a {'Triton' if is_generic_triton(producer) else emitter} kernel"
-    elif producer.opcode not in _LOOP_PRODUCERS and not is_elementwise(producer):
+    elif producer.opcode not in LOOP_PRODUCERS and not is_elementwise(producer):
         why = "is no loop"
     if not why and any(moves_data(n.instruction) for n in cluster.members):
         why = "moves data"
@@ -188,7 +173,7 @@ def producer_form(pair: Pair) -> Reason | None:
 
 def plain_siblings(pair: Pair) -> Reason | None:
     """XLA joins siblings into fusions only; two single operations stay apart."""
-    if "fusion" in (pair.producer.opcode, pair.consumer.opcode):
+    if fused(pair.producer) is not None or fused(pair.consumer) is not None:
         return None
     return Reason.of("FUS135", first=pair.producer_name, second=pair.consumer_name)
 
@@ -289,7 +274,7 @@ def _stays_tiled(pair: Kept) -> bool:
         if len(node.users) != 1:
             return False
         node = node.users[0]
-        if node.opcode == "copy" or not (is_elementwise(node.instruction) or node.opcode == "bitcast"):
+        if node.opcode == "copy" or not (is_elementwise(node.instruction) or is_view(node.opcode)):
             return tiled_transpose(node.instruction) is not None and not node.users
     return True
 
@@ -361,8 +346,8 @@ def _slice_text(dimensions: list[SliceDimension]) -> str:
 def updates_in_place(pair: Pair) -> Reason | None:
     """The loops of a kernel that updates in place cover the update only."""
     for instruction in (pair.producer, pair.consumer):
-        root = instruction.called_by("calls").root if instruction.opcode == "fusion" else instruction
-        if root.opcode == "dynamic-update-slice":
+        root = root_of(instruction)
+        if HEROES.get(root.opcode) is Emitter.IN_PLACE:
             return Reason.of("FUS631", update=_name(pair, instruction), size=root.operands[1].shape.element_count)
     return None
 
@@ -384,7 +369,7 @@ def buffers(pair: Pair) -> tuple[int, int]:
     if len(one.operands) + len(other.operands) + outputs <= MAX_OPERANDS_AND_OUTPUTS:
         return len(one.operands) + len(other.operands), outputs
     needed = dict.fromkeys((*one.operands, *other.operands))
-    return sum(o.opcode != "constant" and o is not one for o in needed), outputs
+    return sum(o.literal is None and o is not one for o in needed), outputs
 
 
 def reductions_fit(pair: Pair) -> Reason | None:

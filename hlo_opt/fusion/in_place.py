@@ -10,10 +10,8 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Instruction, SliceDimension
-from hlo_opt.ops.sets import is_elementwise
-
-_UPDATES = ("dynamic-update-slice", "scatter")
-_SLICES = ("slice", "dynamic-slice")
+from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.sets import SLICES, UPDATES, held, is_elementwise, is_view, root_of
 
 
 def in_place_conflict(edge: Edge) -> Reason | None:
@@ -22,7 +20,7 @@ def in_place_conflict(edge: Edge) -> Reason | None:
         return None
     cluster = edge.state.cluster(edge.consumer)
     for root in cluster.roots:
-        if root.is_input or root.opcode not in _UPDATES:
+        if root.is_input or root.opcode not in UPDATES:
             continue
         place = _behind_bitcasts(root.operands[0])
         reason = _conflict(edge, cluster, root, place) if place.is_input else None
@@ -33,14 +31,14 @@ def in_place_conflict(edge: Edge) -> Reason | None:
 
 def _behind_bitcasts(node: Node) -> Node:
     """A bitcast is the same buffer under another shape."""
-    while node.opcode == "bitcast" and not node.is_input:
+    while is_view(node.opcode) and not node.is_input:
         node = node.operands[0]
     return node
 
 
 def _may_update(consumer: Instruction) -> bool:
-    root = consumer.called_by("calls").root if consumer.opcode == "fusion" else consumer
-    return any(r.opcode in _UPDATES for r in (root.operands if root.opcode == "tuple" else [root]))
+    root = root_of(consumer)
+    return any(r.opcode in UPDATES for r in held(root) or [root])
 
 
 def _conflict(edge: Edge, cluster: Cluster, root: Node, place: Node) -> Reason | None:
@@ -58,7 +56,7 @@ def _conflict(edge: Edge, cluster: Cluster, root: Node, place: Node) -> Reason |
         if others:
             return Reason.of("FUS603", consumer=edge.consumer_name, buffer=buffer.name, opcode=others[0].opcode)
         return None
-    updates = [r for r in cluster.roots if not r.is_input and r.opcode == "dynamic-update-slice"]
+    updates = [r for r in cluster.roots if not r.is_input and HEROES.get(r.opcode) is Emitter.IN_PLACE]
     if not updates:
         return None
     if len(updates) > 1:
@@ -67,13 +65,13 @@ def _conflict(edge: Edge, cluster: Cluster, root: Node, place: Node) -> Reason |
 
 
 def _slice_conflict(edge: Edge, odd: Instruction, update: Node, others: list[Node]) -> Reason | None:
-    if odd.opcode not in _SLICES:
+    if odd.opcode not in SLICES:
         return Reason.of("FUS608", producer=edge.producer_name, opcode=odd.opcode, consumer=edge.consumer_name)
     wanted = update.operands[1].shape.dimensions
     if odd.shape.dimensions != wanted or any(d.stride != 1 for d in _slice_dimensions(odd)):
         return Reason.of("FUS605", producer=edge.producer_name, slice=str(odd.shape), update=_sizes(wanted))
     starts = [o.instruction for o in update.operands[2:]]
-    if odd.opcode == "dynamic-slice":
+    if not _slice_dimensions(odd):
         same = all(_same_start(a, b) for a, b in zip(odd.operands[1:], starts, strict=False))
     else:
         same = all(_constant(s) == d.start for s, d in zip(starts, _slice_dimensions(odd), strict=False))
@@ -85,7 +83,7 @@ def _slice_conflict(edge: Edge, odd: Instruction, update: Node, others: list[Nod
 
 
 def _harmless(node: Node) -> bool:
-    return node.opcode in ("bitcast", "constant") or is_elementwise(node.instruction)
+    return is_view(node.opcode) or node.instruction.literal is not None or is_elementwise(node.instruction)
 
 
 def _other_uses(cluster: Cluster, place: Node, root: Node) -> list[Node]:
@@ -94,7 +92,7 @@ def _other_uses(cluster: Cluster, place: Node, root: Node) -> list[Node]:
     todo = list(place.users)
     while todo:
         user = todo.pop()
-        if user.opcode == "bitcast":
+        if is_view(user.opcode):
             todo.extend(user.users)
         elif user is not root and not is_elementwise(user.instruction):
             found.append(user)
@@ -135,7 +133,7 @@ def scatter_conflict(edge: Edge) -> Reason | None:
         return None
     cluster = state.cluster(edge.consumer)
     for node in cluster.members:
-        if node.opcode != "scatter":
+        if HEROES.get(node.opcode) is not Emitter.SCATTER:
             continue
         for operand in node.operands[: len(node.operands) // 2]:
             if operand.instruction is edge.producer or operand.instruction in edge.producer.operands:

@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import Origins, original_name, parameter_for, start_fusion, take_in
-from hlo_opt.ir import Attribute, Computation, Instruction, Shape, edit
+from hlo_opt.ir import Attribute, Computation, Instruction, edit
+from hlo_opt.ops.sets import fused, held, taken_element
 
 
 def join(
@@ -33,7 +34,7 @@ def join(
         if user is not other and user is not host
     ]
     after = state.joined(other, host, known)
-    if host.opcode != "fusion":
+    if fused(host) is None:
         fusion = start_fusion(host)
         if host in engine.origins:
             engine.origins[fusion.called_by("calls").root] = engine.origins[host]
@@ -42,9 +43,7 @@ def join(
     if called is not None:
         engine.orphans.append(called)
     after(fusion)
-    elements = (
-        {u.attribute("index", int): u for u in fusion.users if u.opcode == "get-tuple-element"} if readers else {}
-    )
+    elements = {n: u for u in fusion.users if (n := taken_element(u)) is not None} if readers else {}
     for changed, user in readers:
         state.replaced(changed, elements[first if changed is other else 0], user)
     engine.made.pop(other, None)
@@ -72,7 +71,7 @@ def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> tup
     _write_tuple(body, made, origins)
     first = _lead_out(fusion, other, body)
     edit.set_operands(fusion, [operand for operand, _ in given])
-    called = other.called_by("calls") if other.opcode == "fusion" else None
+    called = fused(other)
     _redirect(other, fusion, first)
     edit.remove(other)
     return called, first
@@ -82,31 +81,17 @@ def _write_tuple(body: Computation, made: Instruction, origins: Origins) -> None
     """The root becomes a tuple of what was written and what `made` gives."""
     old = body.root
     outputs = [*_elements(body, old), *_elements(body, made)]
-    root = edit.create(body, "tuple", "tuple", Shape.tuple_of(*(o.shape for o in outputs)), outputs, root=True)
+    root = edit.create_tuple(body, outputs, root=True)
     origins[root] = original_name(outputs[0], origins)
     for tuple_shaped in (old, made):
-        if tuple_shaped.opcode == "tuple" and not tuple_shaped.users:
+        if held(tuple_shaped) is not None and not tuple_shaped.users:
             edit.remove(tuple_shaped)
 
 
 def _elements(body: Computation, root: Instruction) -> list[Instruction]:
-    if root.opcode == "tuple":
-        return list(root.operands)
-    if not root.shape.is_tuple:
-        return [root]
-    return [_element(root, number) for number in range(len(root.shape.elements or ()))]
-
-
-def _element(value: Instruction, number: int) -> Instruction:
-    assert value.shape.elements is not None
-    return edit.create(
-        value.computation,
-        "get-tuple-element",
-        "get-tuple-element",
-        value.shape.elements[number],
-        [value],
-        {"index": Attribute.of(number)},
-    )
+    if held(root) is not None or not root.shape.is_tuple:
+        return list(held(root) or [root])
+    return [edit.create_element(root, number) for number in range(len(root.shape.elements or ()))]
 
 
 def _lead_out(fusion: Instruction, other: Instruction, body: Computation) -> int:
@@ -118,7 +103,7 @@ def _lead_out(fusion: Instruction, other: Instruction, body: Computation) -> int
     users = list(fusion.users)
     was_root = fusion.is_root
     if users or was_root:
-        element = _element(fusion, 0)
+        element = edit.create_element(fusion, 0)
         for user in users:
             for position, operand in enumerate(user.operands):
                 if operand is fusion:
@@ -132,7 +117,7 @@ def _redirect(other: Instruction, fusion: Instruction, first: int) -> None:
     """The users of `other` read the fusion's outputs from `first` on."""
     if not other.shape.is_tuple:
         if other.users or other.is_root:
-            edit.redirect_users(other, _element(fusion, first))
+            edit.redirect_users(other, edit.create_element(fusion, first))
         return
     for user in list(other.users):
         edit.set_operands(user, [fusion])
@@ -143,4 +128,4 @@ def is_read_by_element(instruction: Instruction) -> bool:
     """Whether nothing but get-tuple-elements reads a tuple, so that it may become a longer one."""
     if not instruction.shape.is_tuple:
         return True
-    return not instruction.is_root and all(u.opcode == "get-tuple-element" for u in instruction.users)
+    return not instruction.is_root and all(taken_element(u) is not None for u in instruction.users)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hlo_opt.analysis.graph.cluster import cluster_of
-from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.properties import inside
 from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
+from hlo_opt.ops.sets import fused
 from hlo_opt.plans.sketch import Sketch
 
 Origins = dict[Instruction, str]
@@ -23,8 +24,8 @@ KEPT_ON_FUSION = ("metadata", "frontend_attributes", "sharding")
 
 def original_name(instruction: Instruction, origins: Origins) -> str:
     """What the instruction was called in the input; for a fusion, what its root was. A fusion that stands for a library's kernel came under its own name."""
-    while instruction.opcode == "fusion" and instruction not in origins and not is_boundary_fusion(instruction):
-        instruction = instruction.called_by("calls").root
+    while instruction not in origins and (body := inside(instruction)) is not None:
+        instruction = body.root
     return origins.get(instruction, instruction.name)
 
 
@@ -92,7 +93,7 @@ def absorb(producer: Instruction, fusion: Instruction, origins: Origins) -> tupl
     edit.set_operands(fusion, operands)
     if not alone:
         return moved, None
-    called = producer.called_by("calls") if producer.opcode == "fusion" else None
+    called = fused(producer)
     edit.remove(producer)
     return moved, called
 
@@ -113,10 +114,10 @@ def _copy(
 ) -> Instruction:
     """Returns the producer's value in the computation. What is removed anyway (`keep_names`) need not be copied; the producer itself is, for its users
     still have to be told."""
-    if producer.opcode != "fusion":
+    inner = fused(producer)
+    if inner is None:
         made = moved[producer] = _copied(producer, arguments, body, origins, keep_names=keep_names)
         return made
-    inner = producer.called_by("calls")
     if keep_names:
         return edit.splice(inner, body, arguments)
     edit.sort(inner)
@@ -126,7 +127,7 @@ def _copy(
             places[member] = arguments[member.parameter_number]
             continue
         operands = [places[o] for o in member.operands]
-        if member.opcode == "fusion":
+        if fused(member) is not None:
             made = _nested(member, operands, body)
         else:
             made = _copied(member, operands, body, origins, keep_names=False)

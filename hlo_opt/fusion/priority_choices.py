@@ -18,38 +18,18 @@ from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
 from hlo_opt.fusion.tiled import operation_conflict, tiled_kernel_conflict
 from hlo_opt.ir import Instruction
-from hlo_opt.ops.sets import is_elementwise
-
-_FUSIBLE = frozenset(
-    {
-        "broadcast",
-        "concatenate",
-        "constant",
-        "copy",
-        "dynamic-slice",
-        "dynamic-update-slice",
-        "gather",
-        "iota",
-        "pad",
-        "reduce",
-        "reduce-window",
-        "reshape",
-        "reverse",
-        "scatter",
-        "slice",
-        "transpose",
-    }
-)
+from hlo_opt.ops.emission import NEVER_PRIORITY_FUSED, PRIORITY_FUSED
+from hlo_opt.ops.sets import fused, is_elementwise, is_view
 
 
 def is_fusible(instruction: Instruction) -> bool:
     """Whether priority fusion takes the instruction at all, as a producer or as a consumer."""
     opcode = instruction.opcode
-    if opcode == "fusion":
+    if fused(instruction) is not None:
         return not is_boundary_fusion(instruction)
-    if opcode == "bitcast":
+    if is_view(opcode):
         return keeps_width(instruction)
-    return opcode in _FUSIBLE or (opcode not in ("map", "rng") and is_elementwise(instruction))
+    return opcode in PRIORITY_FUSED or (opcode not in NEVER_PRIORITY_FUSED and is_elementwise(instruction))
 
 
 def keeps_width(bitcast: Instruction) -> bool:
@@ -115,9 +95,10 @@ def opcode_not_fused(edge: Edge) -> Reason | None:
 
 
 def _what_it_is(instruction: Instruction) -> str:
-    if instruction.opcode == "custom-call":
-        return f"custom-call {instruction.word('custom_call_target')}".strip()
-    if instruction.opcode == "fusion":
+    target = instruction.word("custom_call_target")
+    if target:
+        return f"{instruction.opcode} {target}"
+    if fused(instruction) is not None:
         return f"fusion {fusion_backend_kind(instruction)}".strip()
     return instruction.opcode
 

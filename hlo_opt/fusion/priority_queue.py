@@ -16,6 +16,7 @@ from hlo_opt.fusion.priority_choices import is_fusible
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
+from hlo_opt.ops.sets import is_view
 
 _PER_US = 4000
 """Times are kept as whole quarters of a nanosecond, so that sums do not depend on the order in which they were made."""
@@ -43,7 +44,7 @@ class _Standing:
     def accept(self, user: Instruction, *, wanted: bool) -> None:
         self.accepting[user] = None
         self.unpriced[user] = None
-        self.launching += user.opcode != "bitcast"
+        self.launching += not is_view(user.opcode)
         if wanted:
             self.wanted[user] = None
 
@@ -53,7 +54,7 @@ class _Standing:
         self.unpriced.pop(user, None)
         self.wanted.pop(user, None)
         if user in self.accepting:
-            self.launching -= user.opcode != "bitcast"
+            self.launching -= not is_view(user.opcode)
             self.saved -= self.accepting.pop(user) or 0
 
 
@@ -101,8 +102,8 @@ class PriorityQueue:
             del self._priorities[producer]
             standing = self._standings[producer]
             self._ask(producer, standing, all_of_them=True)
-            users = [u for u in standing.accepting if u.opcode != "bitcast"]
-            if producer.opcode != "bitcast" and standing.refusing and not self._partly:
+            users = [u for u in standing.accepting if not is_view(u.opcode)]
+            if not is_view(producer.opcode) and standing.refusing and not self._partly:
                 users = [u for u in users if u in standing.wanted]
             if users:
                 return producer, users
@@ -147,7 +148,7 @@ class PriorityQueue:
 
     def priority(self, producer: Instruction) -> float:
         """Quarters of a nanosecond that fusing the producer into all its users saves; minus infinity when that cannot be done."""
-        if producer.opcode == "bitcast":
+        if is_view(producer.opcode):
             return math.inf
         standing = self._standings[producer]
         self._ask(producer, standing, all_of_them=self._partly)
@@ -170,7 +171,7 @@ class PriorityQueue:
         self._instructions.append(instruction)
 
     def _enqueue(self, instruction: Instruction) -> None:
-        if not instruction.users or not self._takes(instruction) or instruction.opcode == "constant":
+        if not instruction.users or not self._takes(instruction) or instruction.literal is not None:
             return
         if instruction not in self._standings:
             self._standings[instruction] = _Standing(dict.fromkeys(instruction.users))
@@ -191,7 +192,7 @@ class PriorityQueue:
         while standing.unknown and (all_of_them or not standing.refusing):
             user = next(iter(standing.unknown))
             del standing.unknown[user]
-            if user.opcode != "bitcast" and not self._accepts(producer, user):
+            if not is_view(user.opcode) and not self._accepts(producer, user):
                 standing.refusing[user] = None
             else:
                 standing.accept(user, wanted=self._wanted is not None and self._wanted(producer, user))

@@ -23,8 +23,8 @@ from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.launches import Launches
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
-from hlo_opt.ops.emission import Emitter
-from hlo_opt.ops.sets import reuses_elements
+from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.sets import fused, reuses_elements
 from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.limits import is_direct
 from hlo_opt.plans.sketch import Sketch, sketch_of
@@ -166,7 +166,7 @@ class FusionState:
         return self._cached("traits", instruction, self._traits)
 
     def _traits(self, instruction: Instruction) -> Traits:
-        if instruction.opcode != "fusion":
+        if fused(instruction) is None:
             return self._traits_of(instruction)
         structure = self.structure(instruction)
         known = self.known.traits.get(structure)
@@ -195,7 +195,8 @@ class FusionState:
     def _structure(self, instruction: Instruction) -> int:
         structures = self.known.structures
         own: Hashable
-        if instruction.opcode != "fusion":
+        body = fused(instruction)
+        if body is None:
             own = (
                 self._members.of(instruction),
                 makes_reads_jump(instruction),
@@ -204,8 +205,8 @@ class FusionState:
         elif instruction.word("kind") == "kCustom":  # what its kernel goes by is in its config
             return structures.another()
         else:
-            own = self._members.of_body(instruction.called_by("calls"))
-        constants = tuple([self._members.of(o) if o.opcode == "constant" else 0 for o in instruction.operands])
+            own = self._members.of_body(body)
+        constants = tuple([self._members.of(o) if o.literal is not None else 0 for o in instruction.operands])
         return structures.number((own, shared_operands(instruction.operands, instruction.operands), constants))
 
     def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
@@ -314,7 +315,7 @@ class FusionState:
         known = {name: self._caches[name][user] for name in _GROWING if user in self._caches.get(name, ())}
         kept = {name: self._caches[name][user] for name in _SETTLED if user in self._caches.get(name, ())}
         self.forget(user)
-        if user.opcode != "fusion":
+        if fused(user) is None:
             return
         cluster = known.get("cluster")
         if isinstance(cluster, Cluster):
@@ -377,8 +378,8 @@ class Traits:
         return cls(
             members=1,
             depth=not all(is_direct(member, n) for n in range(len(member.operands))),
-            scatters=member.opcode == "scatter",
-            reduces=member.opcode == "reduce",
+            scatters=HEROES.get(member.opcode) is Emitter.SCATTER,
+            reduces=HEROES.get(member.opcode) is Emitter.REDUCTION,
             reductions=fast_form(member) is not None,
             significant_reduces=_folds_many(member),
             shared_memory=shared_memory(member),
@@ -403,7 +404,11 @@ SIGNIFICANT = 16
 
 
 def _folds_many(member: Instruction) -> bool:
-    if member.opcode != "reduce" or not member.shape.is_array or not member.shape.element_count:
+    if (
+        HEROES.get(member.opcode) is not Emitter.REDUCTION
+        or not member.shape.is_array
+        or not member.shape.element_count
+    ):
         return False
     return member.operands[0].shape.element_count // member.shape.element_count >= SIGNIFICANT
 
@@ -435,7 +440,7 @@ class Emissions:
         for node in nodes:
             mine = users.setdefault(node, {})
             counts[node] = sum([counts[user] for user in mine])
-            shape, is_transpose = node.instruction.shape, node.instruction.opcode == "transpose"
+            shape, is_transpose = node.instruction.shape, HEROES.get(node.instruction.opcode) is Emitter.TRANSPOSE
             for operand in node.operands:
                 there = users.get(operand)
                 given = operand.instruction.shape
@@ -493,7 +498,7 @@ class Below:
                     self.reusing[operand] = direct or beyond[0]
                 if self.reusing_once_per_row.get(operand) is None:
                     self.reusing_once_per_row[operand] = direct or (
-                        None if instruction.opcode == "reduce" else beyond[1]
+                        None if HEROES.get(instruction.opcode) is Emitter.REDUCTION else beyond[1]
                     )
                 if self.enlarging.get(operand) is None:
                     self.enlarging[operand] = node if _enlarges(node, operand) else beyond[2]

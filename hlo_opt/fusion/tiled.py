@@ -14,73 +14,10 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Attribute, Instruction, Shape, edit
+from hlo_opt.ops.emission import HEROES, TILED, TILED_FLOATS, Emitter
 
 _FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 _TYPES = _FLOATS | frozenset({"pred", "s4", "s8", "s16", "s32", "s64", "f8e5m2", "f8e4m3fn"})
-_FLOAT_ONLY = frozenset(
-    {
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan2",
-        "atanh",
-        "cbrt",
-        "ceil",
-        "cosh",
-        "cosine",
-        "divide",
-        "erf",
-        "exponential",
-        "exponential-minus-one",
-        "floor",
-        "is-finite",
-        "log",
-        "log-plus-one",
-        "logistic",
-        "power",
-        "reduce-precision",
-        "remainder",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "rsqrt",
-        "sine",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    }
-)
-_ANY_TYPE = frozenset(
-    {
-        "abs",
-        "add",
-        "and",
-        "bitcast",
-        "broadcast",
-        "clamp",
-        "compare",
-        "constant",
-        "convert",
-        "copy",
-        "iota",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "parameter",
-        "reduce",
-        "reshape",
-        "select",
-        "slice",
-        "subtract",
-        "transpose",
-        "tuple",
-        "xor",
-    }
-)
 
 
 def operation_conflict(edge: Edge) -> Reason | None:
@@ -130,15 +67,17 @@ def unsupported(instruction: Instruction) -> Reason | None:
     """Why a tiled kernel cannot compute the instruction."""
     opcode = instruction.opcode
     types = [leaf.type.name for leaf in _leaves(instruction)]
-    supported = opcode in _ANY_TYPE or (opcode in _FLOAT_ONLY and types[0] in _FLOATS)
+    supported = opcode in TILED or (opcode in TILED_FLOATS and types[0] in _FLOATS)
     for name in types:
         if not supported or name not in _TYPES:
             return Reason.of("FUS321", instruction=instruction.name, element_type=name, opcode=opcode)
-    if opcode == "reduce" and (len(instruction.operands) != 2 or len(instruction.ints("dimensions")) != 1):
+    if HEROES.get(opcode) is Emitter.REDUCTION and (
+        len(instruction.operands) != 2 or len(instruction.ints("dimensions")) != 1
+    ):
         return Reason.of("FUS321", instruction=instruction.name, element_type=types[0], opcode=opcode)
     return None
 
 
 def _leaves(instruction: Instruction) -> list[Shape]:
-    shapes = [o.shape for o in instruction.operands] if instruction.opcode != "constant" else []
+    shapes = [o.shape for o in instruction.operands] if instruction.literal is None else []
     return [leaf for shape in (*shapes, instruction.shape) for leaf in shape.leaves()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hlo_opt.ir.attribute import Attribute, Called
 from hlo_opt.ir.literal import Literal
@@ -66,6 +66,19 @@ def create(
         name, opcode, shape, list(operands), dict(attributes or {}), literal=literal, parameter_number=parameter_number
     )
     return append(computation, made, root=root)
+
+
+def create_tuple(computation: Computation, values: Sequence[Instruction], *, root: bool = False) -> Instruction:
+    """Append a tuple of values."""
+    return create(computation, "tuple", "tuple", Shape.tuple_of(*(v.shape for v in values)), values, root=root)
+
+
+def create_element(value: Instruction, number: int) -> Instruction:
+    """Append what takes an element out of a tuple-shaped value."""
+    name = "get-tuple-element"
+    assert value.shape.elements is not None
+    index = {"index": Attribute.of(number)}
+    return create(value.computation, name, name, value.shape.elements[number], [value], index)
 
 
 def clone_into(

@@ -21,6 +21,12 @@ RESHAPES = frozenset({"bitcast", "reshape"})
 """Those under other dimensions."""
 
 
+UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+"""Operations that write a part of their first operand, in its own memory where nothing else needs it."""
+SLICES = frozenset({"dynamic-slice", "slice"})
+"""Those that read a part of it."""
+
+
 def is_free(opcode: str) -> bool:
     """Whether operations of an opcode launch no work of their own."""
     spec = find(opcode)
@@ -121,3 +127,9 @@ def results_of(computation: Computation) -> list[Instruction]:
     """The values that a computation gives: what its root's tuple holds, or its root."""
     found = held(computation.root)
     return [computation.root] if found is None else list(found)
+
+
+def root_of(instruction: Instruction) -> Instruction:
+    """What a fusion computes last; any other operation itself."""
+    body = fused(instruction)
+    return instruction if body is None else body.root

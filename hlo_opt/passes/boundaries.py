@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from hlo_opt.analysis.graph.crossings import Crossing, Crossings
 from hlo_opt.analysis.graph.loops import trip_count
-from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.properties import inside
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.sets import held, looped
 from hlo_opt.text.frames import source_location
 
 
@@ -52,7 +53,7 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
 def _reason(crossing: Crossing, producer: str, consumer: str) -> Reason:
     control, size = crossing.control, crossing.shape.byte_size
     ends = {"producer": producer, "consumer": consumer}
-    if control.opcode != "while":
+    if looped(control) is None:
         return Reason.of("FUS112", **ends, control=control.name, opcode=control.opcode, bytes=size)
     count = trip_count(control)
     rounds = "a number of rounds known at run time only" if count is None else f"{count} rounds"
@@ -62,18 +63,16 @@ def _reason(crossing: Crossing, producer: str, consumer: str) -> Reason:
 def _written(crossing: Crossing) -> Instruction:
     """What computes the value that goes across: of a kernel with several outputs, the member behind one of them."""
     found, path = crossing.producer, crossing.path
-    while found.opcode == "fusion" and not is_boundary_fusion(found):
-        found = found.called_by("calls").root
-        while found.opcode == "tuple" and found.operands:
+    while (body := inside(found)) is not None:
+        found = body.root
+        while elements := held(found):
             index, path = (path[0], path[1:]) if path else (0, ())
-            found = found.operands[index]
+            found = elements[index]
     return found
 
 
 def member_named(consumer: Instruction, reader: str, origins: Origins) -> Instruction:
     """The instruction of a name inside the consumer; the consumer itself when it has none of that name."""
-    if consumer.opcode == "fusion" and not is_boundary_fusion(consumer):
-        for member in consumer.called_by("calls").instructions:
-            if origins.get(member, member.name) == reader:
-                return member
-    return consumer
+    body = inside(consumer)
+    members = () if body is None else body.instructions
+    return next((m for m in members if origins.get(m, m.name) == reader), consumer)

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.memory.reductions import fast_form
-from hlo_opt.analysis.properties import is_boundary_fusion, is_generic_triton
+from hlo_opt.analysis.properties import inside, is_generic_triton
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS
-from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir import Instruction, Module, edit
+from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.sets import held, is_view, results_of, taken_element
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.fusion_pass import FusionPass
 
@@ -48,35 +50,36 @@ class CopyFusion(FusionPass):
 
 def _may_write_more(fusion: Instruction) -> bool:
     """Not where the result is not complete before the kernel ends, or where it is written in place."""
-    if fusion.opcode != "fusion" or is_boundary_fusion(fusion) or is_generic_triton(fusion):
+    body = inside(fusion)
+    if body is None or is_generic_triton(fusion):
         return False
     if fusion.control_predecessors or "output_to_operand_aliasing" in fusion.attributes:
         return False
-    roots = _roots(fusion.called_by("calls"))
-    if any(r.opcode == "scatter" or r.shape.is_tuple for r in roots) or fast_form(roots[0]) is not None:
+    roots = results_of(body)
+    if (
+        any(HEROES.get(r.opcode) is Emitter.SCATTER or r.shape.is_tuple for r in roots)
+        or fast_form(roots[0]) is not None
+    ):
         return False
-    if all(r.opcode == "dynamic-update-slice" for r in roots):
+    if all(HEROES.get(r.opcode) is Emitter.IN_PLACE for r in roots):
         return False
     return not (len(roots) > 1 and all(r.opcode == "slice" for r in roots))
-
-
-def _roots(body: Computation) -> list[Instruction]:
-    return list(body.root.operands) if body.root.opcode == "tuple" else [body.root]
 
 
 def _paths(fusion: Instruction) -> list[Path]:
     """The ways from a fusion to the plain copies of its outputs, through what launches nothing and has no other users."""
     found: list[Path] = []
-    roots = _roots(fusion.called_by("calls"))
+    roots = results_of(fusion.called_by("calls"))
     for user in fusion.users:
         path = [user]
-        if user.opcode == "get-tuple-element":
-            if fast_form(roots[user.attribute("index", int)]) is not None or len(user.users) != 1 or user.is_root:
+        number = taken_element(user)
+        if number is not None:
+            if fast_form(roots[number]) is not None or len(user.users) != 1 or user.is_root:
                 continue
             path.append(next(iter(user.users)))
         elif fusion.shape.is_tuple:
             continue
-        if path[-1].opcode == "bitcast" and len(path[-1].users) == 1 and not path[-1].is_root:
+        if is_view(path[-1].opcode) and len(path[-1].users) == 1 and not path[-1].is_root:
             path.append(next(iter(path[-1].users)))
         copy = path[-1]
         if copy.opcode != "copy" or copy.shape != copy.operands[0].shape or any(i.control_predecessors for i in path):
@@ -88,18 +91,18 @@ def _paths(fusion: Instruction) -> list[Path]:
 def _write_copies(fusion: Instruction, paths: list[Path], engine: Engine) -> None:
     body = fusion.called_by("calls")
     old = body.root
-    outputs = _roots(body)
+    outputs = results_of(body)
     count = len(outputs)
     for path in paths:
         first = path[0]
-        is_element = first.opcode == "get-tuple-element"
-        value = outputs[first.attribute("index", int)] if is_element else outputs[0]
-        for step in path[is_element:]:
+        number = taken_element(first)
+        value = outputs[number or 0]
+        for step in path[number is not None :]:
             value = edit.clone_into(body, step, [value])
             engine.origins[value] = engine.origins.get(step, step.name)
         outputs.append(value)
-    edit.create(body, "tuple", "tuple", Shape.tuple_of(*(o.shape for o in outputs)), outputs, root=True)
-    if old.opcode == "tuple" and not old.users:
+    edit.create_tuple(body, outputs, root=True)
+    if held(old) is not None and not old.users:
         edit.remove(old)
     for instruction in (fusion, *fusion.users, *(u for path in paths for i in path for u in i.users)):
         engine.state.forget(instruction)
@@ -107,21 +110,14 @@ def _write_copies(fusion: Instruction, paths: list[Path], engine: Engine) -> Non
     others = list(fusion.users) if was_array else []
     fusion.shape = body.root.shape
     if was_array:
-        element = _element(fusion, 0)
+        element = edit.create_element(fusion, 0)
         for user in others:
             edit.set_operands(user, [element if o is fusion else o for o in user.operands])
         if fusion.is_root:
             edit.set_root(fusion.computation, element)
     for number, path in enumerate(paths, start=count):
-        edit.redirect_users(path[-1], _element(fusion, number))
+        edit.redirect_users(path[-1], edit.create_element(fusion, number))
         for step in reversed(path):
             if not step.users and not step.is_root:
                 edit.remove(step)
     engine.made[fusion] = None
-
-
-def _element(fusion: Instruction, number: int) -> Instruction:
-    assert fusion.shape.elements is not None
-    shape = fusion.shape.elements[number]
-    index = {"index": Attribute.of(number)}
-    return edit.create(fusion.computation, "get-tuple-element", "get-tuple-element", shape, [fusion], index)

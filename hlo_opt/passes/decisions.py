@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Container, Iterator
 
 from hlo_opt.analysis.graph.crossings import Crossings
-from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.properties import inside
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.decision import FusionDecision
@@ -15,7 +15,7 @@ from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
 from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import launches
+from hlo_opt.ops.sets import held, launches, results_of, taken_element
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.boundaries import edges_across, member_named
 from hlo_opt.passes.costs import HANDS_ON, MemberCosts, edge_cost, joint_cost
@@ -45,7 +45,7 @@ def decisions(
         for instruction in computation.instructions:
             if kernels is not None and instruction.name not in kernels:
                 continue
-            if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
+            if inside(instruction) is not None:
                 found.extend(_fused(instruction, computation, context, seen, costs))
                 found.extend(_joined(instruction, computation, context, seen, costs))
             if launches(instruction):
@@ -101,10 +101,7 @@ def _joined(
     """Neighbours among the outputs of a kernel that do not read each other: siblings that became one."""
     module = computation.module
     assert module is not None
-    root = fusion.called_by("calls").root
-    if root.opcode != "tuple":
-        return
-    outputs = [o for o in root.operands if launches(o)]
+    outputs = [o for o in held(fusion.called_by("calls").root) or () if launches(o)]
     for first, second in itertools.pairwise(outputs):
         names = (original_name(first, context.origins), original_name(second, context.origins))
         if first in second.operands or second in first.operands or names in seen or names[0] == names[1]:
@@ -231,23 +228,22 @@ def _unique(reasons: Iterator[Reason] | list[Reason]) -> list[Reason]:
 
 def _root(instruction: Instruction) -> Instruction:
     """What a kernel computes last; of a kernel with several outputs, the first of them."""
-    while instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
-        instruction = instruction.called_by("calls").root
-        if instruction.opcode == "tuple" and instruction.operands:
-            instruction = instruction.operands[0]
+    while (body := inside(instruction)) is not None:
+        instruction = next(iter(results_of(body)), body.root)
     return instruction
 
 
 def _written(producer: Instruction, operand: Instruction) -> Instruction:
     """What computes the value that an operand is: of a kernel with several outputs, the member behind the element that the operand takes."""
-    if producer.opcode != "fusion" or is_boundary_fusion(producer):
+    body = inside(producer)
+    if body is None:
         return producer
-    root = producer.called_by("calls").root
-    while operand.opcode != "get-tuple-element" and operand is not producer and operand.operands:
+    while taken_element(operand) is None and operand is not producer and operand.operands:
         operand = operand.operands[0]
-    if root.opcode != "tuple" or operand.opcode != "get-tuple-element" or operand.operands[0] is not producer:
+    number, outputs = taken_element(operand), held(body.root)
+    if outputs is None or number is None or operand.operands[0] is not producer:
         return producer
-    return root.operands[operand.attribute("index", int)]
+    return outputs[number]
 
 
 def _reader(edge: Edge) -> str:

@@ -21,7 +21,7 @@ from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
 from hlo_opt.fusion.order import Group, Order
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
-from hlo_opt.ops.sets import launches
+from hlo_opt.ops.sets import fused, held, launches
 from hlo_opt.passes.fusion_pass import FusionPass, Refusal
 
 
@@ -53,7 +53,7 @@ class MultiOutputFusion(FusionPass):
         order = Order(computation, producers)
         changed = False
         for producer in reversed(producers):
-            if producer.parent is None or producer.opcode == "constant":
+            if producer.parent is None or producer.literal is not None:
                 continue
             if is_boundary_fusion(producer) and "FUS137" not in engine.disabled:
                 continue
@@ -182,7 +182,7 @@ class MultiOutputFusion(FusionPass):
         for parent in sorted(
             computation.instructions, key=is_boundary_fusion
         ):  # a pair that another parent has is told of that one
-            if parent.opcode == "constant" or not _may_have_siblings(parent):
+            if parent.literal is not None or not _may_have_siblings(parent):
                 continue
             untried = is_boundary_fusion(parent) and "FUS137" not in engine.disabled
             candidates = _candidates(engine, parent)
@@ -230,11 +230,12 @@ def _rank(instruction: Instruction) -> int:
     """Kernels with several outputs first, then fusions, then plain operations."""
     if _writes_several(instruction):
         return 0
-    return 1 if instruction.opcode == "fusion" else 2
+    return 2 if fused(instruction) is None else 1
 
 
 def _writes_several(instruction: Instruction) -> bool:
-    return instruction.opcode == "fusion" and instruction.called_by("calls").root.opcode == "tuple"
+    body = fused(instruction)
+    return body is not None and held(body.root) is not None
 
 
 def _is_shared(producer: Instruction) -> bool:

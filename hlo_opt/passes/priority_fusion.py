@@ -19,7 +19,7 @@ from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is
 from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
 from hlo_opt.fusion.tiled import retile
 from hlo_opt.ir import Computation, Instruction
-from hlo_opt.ops.sets import launches
+from hlo_opt.ops.sets import is_view, launches
 from hlo_opt.passes.fusion_pass import FusionPass
 
 
@@ -73,9 +73,9 @@ class PriorityFusion(FusionPass):
         changed = False
         choices = ConstantChoices()
         for constant in list(computation.instructions):
-            if constant.opcode != "constant" or not constant.shape.is_array or constant.shape.element_count > 1:
+            if constant.literal is None or not constant.shape.is_array or constant.shape.element_count > 1:
                 continue
-            for user in [u for u in constant.users if u.opcode != "bitcast"]:
+            for user in [u for u in constant.users if not is_view(u.opcode)]:
                 if not engine.allows(engine.edge(constant, user), choices):
                     continue
                 if not engine.context.step():
@@ -96,9 +96,9 @@ class PriorityFusion(FusionPass):
 
     def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
         """What keeps a producer out of all its users: the first user that refuses it, and the cost."""
-        if producer.opcode == "bitcast" or not _producers(engine)(producer):
+        if is_view(producer.opcode) or not _producers(engine)(producer):
             return
-        users = [u for u in producer.users if u.opcode != "bitcast"]
+        users = [u for u in producer.users if not is_view(u.opcode)]
         name = engine.edge(producer, users[0]).producer_name
         takers: dict[Instruction, None] = {}
         for user in users:
@@ -114,7 +114,7 @@ class PriorityFusion(FusionPass):
                 edge = engine.edge(producer, user)
                 yield user, Reason.of("FUS108", producer=name, user=edge.consumer.name, opcode=user.opcode, why=why)
                 return
-        priced = [u for u in producer.users if u in takers or u.opcode == "bitcast"]
+        priced = [u for u in producer.users if u in takers or is_view(u.opcode)]
         if takers and "FUS408" not in engine.disabled and saved_quarters(engine.state, producer, priced) < 0:
             yield None, _slower(engine, producer, priced)
 
