@@ -156,26 +156,7 @@ PACKED = {
 }
 """What `upload` and `download` have to do where no, and where some elements share bytes."""
 
-RESERVED = frozenset(
-    {
-        *(
-            "hashlib",
-            "os",
-            "pathlib",
-            "cupy",
-            "numpy",
-            "FOLDER",
-            "OPTIONS",
-            "Kernel",
-            "loaded",
-            "constant",
-            "UPLOADED",
-            "upload",
-            "download",
-            "run",
-        ),
-        *("KERNELS", "CONSTANTS", "ELIDED", "INPUTS", "OUTPUTS", "COMMUNICATOR", "PACKED", "state", "Any"),
-        *FUNCTIONS,
-    }
-)
+_OWN = """hashlib os pathlib cupy numpy Any FOLDER OPTIONS Kernel loaded constant UPLOADED upload download run state
+KERNELS CONSTANTS ELIDED INPUTS OUTPUTS COMMUNICATOR PACKED"""
+RESERVED = frozenset({*_OWN.split(), *FUNCTIONS})
 """Names that the driver uses itself."""
