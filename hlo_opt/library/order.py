@@ -22,6 +22,15 @@ def sorting_key(xp: Any, values: Any, is_total: bool, is_descending: bool) -> An
     return ~values if is_descending else values
 
 
+def order_by(xp: Any, keys: Any, axis: int) -> Any:
+    """The stable order of the elements along a dimension by their keys, the most important of which comes first."""
+    order = xp.argsort(keys[-1], axis=axis, kind="stable")
+    for key in keys[-2::-1]:
+        place = xp.argsort(xp.take_along_axis(key, order, axis=axis), axis=axis, kind="stable")
+        order = xp.take_along_axis(order, place, axis=axis)
+    return order
+
+
 def sort_call(xp: Any, buffers: Any, shapes: Any, axis: int, keys: Any) -> Any:
     """`sort` on buffers, stable. `keys` are ((steps, number of the value), whether floats are in total order, whether the largest comes first), the most
     important first."""
@@ -31,15 +40,9 @@ def sort_call(xp: Any, buffers: Any, shapes: Any, axis: int, keys: Any) -> Any:
         xp.moveaxis(logical(widened(xp, b, s[0]), s[2], s[3]), axis, -1)
         for b, s in zip(buffers, shapes[:half], strict=True)
     ]
-    order = None
-    for (steps, number), is_total, is_descending in reversed(keys):
-        key = sorting_key(xp, computed(xp, steps, wide, {})[number], is_total, is_descending)
-        key = xp.ascontiguousarray(xp.broadcast_to(key, arrays[0].shape))
-        if order is None:
-            order = xp.argsort(key, axis=-1, kind="stable")
-        else:
-            place = xp.argsort(xp.take_along_axis(key, order, axis=-1), axis=-1, kind="stable")
-            order = xp.take_along_axis(order, place, axis=-1)
+    made = [(computed(xp, steps, wide, {})[number], is_total, falls) for (steps, number), is_total, falls in keys]
+    of_all = [xp.ascontiguousarray(xp.broadcast_to(sorting_key(xp, *key), arrays[0].shape)) for key in made]
+    order = order_by(xp, of_all, -1)
     made = [xp.moveaxis(xp.take_along_axis(a, order, axis=-1), -1, axis) for a in arrays]
     return [flat(xp, a, s[3]) for a, s in zip(made, shapes[half:], strict=True)]
 

@@ -29,7 +29,7 @@ def at_once(instruction: Instruction) -> Instruction | None:
         return started(instruction)
     shape, count = instruction.shape, len(instruction.operands)
     if spec.kind is OpKind.COLLECTIVE:
-        if elements is not None and "to_apply" not in attributes:
+        if elements is not None and len(elements) > 1 and "to_apply" not in attributes:
             shape = elements[1]
         elif elements is not None and len(elements) == 2 * count:
             shape = elements[1] if count == 1 else Shape.tuple_of(*elements[count:])

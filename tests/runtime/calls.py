@@ -30,7 +30,7 @@ def gives_what_the_interpreter_gives(call: DeviceCall, module: Module, fake: typ
     elements = [fake.asarray(physical(a, s).view(raw_dtype(a.dtype))) for a, s in given]  # a driver unpacks them before
     expected = evaluate(module, inputs)
     space: dict[str, Any] = {}
-    exec("from typing import Any\n" + "\n\n".join(texts_of([call.function])), space)
+    exec("from __future__ import annotations\n" + "\n\n".join(texts_of([call.function])), space)
     written = eval(repr((call.shapes, call.arguments)))
     for made, is_packed in (
         (call.run(fake, buffers), True),

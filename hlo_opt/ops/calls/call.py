@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction, Shape
+from hlo_opt.ir.values import Array
+from hlo_opt.library import packing
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.library.functions import FUNCTIONS
-from hlo_opt.library.packing import packed, unpacked
 from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError, find
+from hlo_opt.ops.values import Value, packed
 
 Described = tuple[str, str, tuple[int, ...], tuple[int, ...]]
 """(type, stored dtype, dimensions, layout) of a buffer."""
@@ -36,11 +38,11 @@ class DeviceCall:
         given = list(buffers)
         for number, (bits, count) in self.packed.items():
             if number < len(given):
-                given[number] = unpacked(xp, given[number], bits, count)
+                given[number] = packing.unpacked(xp, given[number], bits, count)
         made: list[Any] = FUNCTIONS[self.function](xp, given, self.shapes, *self.arguments)
         for number, (bits, _) in self.packed.items():
             if number >= len(given):
-                made[number - len(given)] = packed(xp, made[number - len(given)], bits)
+                made[number - len(given)] = packing.packed(xp, made[number - len(given)], bits)
         return made
 
     @property
@@ -74,7 +76,7 @@ def as_call(instruction: Instruction, made: LibraryCall) -> DeviceCall:
     return DeviceCall(function, tuple(map(described, shapes)), arguments, does)
 
 
-def over_numpy(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+def over_numpy(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """An `evaluate` face: what the call computes, over NumPy. Raises ValueError for an instruction that has none."""
     import numpy as np
 
@@ -86,7 +88,7 @@ def over_numpy(evaluator: Evaluator, instruction: Instruction, values: list[Any]
     made = FUNCTIONS[call.function](np, buffers, rows, *call.arguments)
     leaves = instruction.shape.leaves()
     arrays = [m.view(leaf.type.dtype).reshape(leaf.dimensions) for m, leaf in zip(made, leaves, strict=True)]
-    return tuple(arrays) if instruction.shape.is_tuple else arrays[0]
+    return packed(instruction, arrays)
 
 
 def given_leaves(instruction: Instruction) -> list[Shape]:

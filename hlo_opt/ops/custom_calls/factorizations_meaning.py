@@ -6,18 +6,15 @@ Reflections are as LAPACK does and stores them: H = I - factor v v^H with v[0] =
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.library.factorizations import hermitian, reflected, reflector
 from hlo_opt.ops.call_config import is_lower, is_true, letter, option
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
-
-Array = Any
-Value = Any
+from hlo_opt.ops.values import Value, packed
 
 
 def _wide(value: Array) -> Array:
@@ -42,7 +39,7 @@ def _returned(instruction: Instruction, made: list[Array]) -> Value:
             found.append((value.real if real else value).astype(leaf.type.dtype).reshape(leaf.dimensions))
         else:
             found.append(np.zeros(leaf.dimensions, leaf.type.dtype))
-    return tuple(found) if instruction.shape.is_tuple else found[0]
+    return packed(instruction, found)
 
 
 def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -95,7 +92,8 @@ def gtsv(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
 
 def _size(value: Array) -> Array:
     """The magnitude by which LAPACK chooses pivots."""
-    return np.abs(value.real) + np.abs(value.imag)
+    size: Array = np.abs(value.real) + np.abs(value.imag)
+    return size
 
 
 def gtsv2(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -120,7 +118,10 @@ def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
 
 def _from_right(a: Array, factor: Array, v: Array) -> Array:
     """a H."""
-    return a - factor[..., None, None] * np.einsum("...ij,...j->...i", a, v)[..., :, None] * v.conj()[..., None, :]
+    made: Array = (
+        a - factor[..., None, None] * np.einsum("...ij,...j->...i", a, v)[..., :, None] * v.conj()[..., None, :]
+    )
+    return made
 
 
 def geqp3(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:

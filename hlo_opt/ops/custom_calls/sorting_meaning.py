@@ -8,7 +8,7 @@ from hlo_opt.ir import Attribute, Called, Instruction, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.call_config import is_true, option
 from hlo_opt.ops.control.meaning import zeros
-from hlo_opt.ops.ordering.meaning import sort, total_order_key
+from hlo_opt.ops.ordering.meaning import first_of, sort, total_order_key
 from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.values import Value, parts
 
@@ -25,10 +25,9 @@ def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         descends = is_true(instruction, "largest", True)
     else:
         descends = comparator.root.word("direction") in ("GT", "GE")
-    value = np.asarray(values[0])
-    key = total_order_key(value, instruction.operands[0].shape.type)
-    order = np.argsort(~key if descends else key, axis=-1, kind="stable")[..., : value_shape.dimensions[-1]]
-    return np.take_along_axis(value, order, axis=-1), order.astype(position_shape.type.dtype)
+    value, t = np.asarray(values[0]), instruction.operands[0].shape.type
+    found, order = first_of(value, t, value_shape.dimensions[-1], largest=descends)
+    return found, order.astype(position_shape.type.dtype)
 
 
 def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:

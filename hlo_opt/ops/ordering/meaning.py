@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.values import Array
+from hlo_opt.library.order import order_by
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.reduction.accumulation import is_wide, running_types
 from hlo_opt.ops.reduction.folding import combine_at
@@ -27,30 +28,12 @@ def total_order_key(value: Array, element_type: ElementType) -> Array:
     return np.where(bits < 0, np.iinfo(signed).min - bits - 1, bits)
 
 
-def _key(evaluator: Evaluator, comparator: Computation, values: list[Array], axis: int) -> Array | None:
+def _keys(evaluator: Evaluator, comparator: Computation, values: list[Array]) -> list[Array]:
     """What to sort by where the comparator compares an elementwise function of the two elements of every operand, or several such one after another where
-    those before are equal; else None."""
-    compares = comparisons(comparator)
-    if not compares:
-        return None
-    keys = [_one_key(evaluator, compare, values) for compare in compares]
+    those before are equal; else nothing."""
+    keys = [_one_key(evaluator, compare, values) for compare in comparisons(comparator)]
     found = [key for key in keys if key is not None]
-    if len(found) < len(keys):
-        return None
-    return found[0] if len(found) == 1 else _ranks(found, axis)
-
-
-def _ranks(keys: list[Array], axis: int) -> Array:
-    """One integer for several keys, the first of which counts most: its place among the different ones of its line."""
-    lines = [_rows(key, axis) for key in keys]
-    order = np.lexsort(lines[::-1], axis=-1)
-    fresh = np.zeros(lines[0].shape, dtype=np.bool_)
-    for line in lines:
-        ordered = np.take_along_axis(line, order, axis=-1)
-        fresh[:, 1:] |= ordered[:, 1:] != ordered[:, :-1]
-    ranks = np.empty(fresh.shape, dtype=np.int64)
-    np.put_along_axis(ranks, order, np.cumsum(fresh, axis=-1), axis=-1)
-    return _back(ranks, keys[0], axis)
+    return found if len(found) == len(keys) else []
 
 
 def comparisons(comparator: Computation) -> list[Instruction]:
@@ -195,9 +178,9 @@ def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     arrays = [np.asarray(v) for v in values]
     if not arrays[0].size:
         return packed(instruction, arrays)
-    key = _key(evaluator, comparator, values, axis)
-    if key is not None:
-        order = np.argsort(key, axis=axis, kind="stable")
+    keys = _keys(evaluator, comparator, values)
+    if keys:
+        order = order_by(np, keys, axis)
     else:
         order = _back(_merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays]), arrays[0], axis)
     made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
@@ -256,10 +239,14 @@ def _less(evaluator: Evaluator, comparator: Computation, left: list[Array], righ
 
 def topk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """In XLA's total order, so NaN is the largest; equal values keep the lower index first."""
-    value = np.asarray(values[0])
-    key = total_order_key(value, instruction.operands[0].shape.type)
-    order = np.argsort(~key if flag(instruction, "largest", True) else key, axis=-1, kind="stable")
-    order = order[..., : integer(instruction, "k")]
+    value, t = np.asarray(values[0]), instruction.operands[0].shape.type
+    return first_of(value, t, integer(instruction, "k"), largest=flag(instruction, "largest", True))
+
+
+def first_of(value: Array, element_type: ElementType, count: int, *, largest: bool) -> tuple[Array, Array]:
+    """The largest or smallest elements of the last dimension in the total order, and their positions; of equal ones the first come first."""
+    key = total_order_key(value, element_type)
+    order = np.argsort(~key if largest else key, axis=-1, kind="stable")[..., :count]
     return np.take_along_axis(value, order, axis=-1), order.astype(np.int32)
 
 

@@ -97,10 +97,12 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
     as arguments."""
     launches: dict[Instruction, dict[str, Any]] = {}
     library = []
+    lines: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
     prices = FusionState(schedule.module, schedule.target)
     for routine, op in schedule.ops():
         name = op.instruction.name
         if isinstance(op, Launch):
+            lines[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
             if op.instruction in launches:
                 launches[op.instruction].setdefault("further_symbols", []).append(op.kernel.symbol)
                 continue
@@ -114,10 +116,6 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
             }
         elif isinstance(op, Call) and does_work(op.instruction):
             library.append({"instruction": name, "call": op.call})
-    lines: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
-    for _, op in schedule.ops():
-        if isinstance(op, Launch):
-            lines[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
     kernels = [
         {
             "symbol": k.symbol,
@@ -130,10 +128,10 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
         }
         for k in schedule.kernels
     ]
-    constants = [literal for _, op in schedule.ops() if isinstance(op, Constant) for literal in op.literals]
     elided = [
         {"name": literal.origin, "type": literal.shape.type.name, "dimensions": list(literal.shape.dimensions)}
-        for literal in constants
+        for _, op in schedule.ops()
+        for literal in (op.literals if isinstance(op, Constant) else ())
         if not literal.is_known
     ]
     return {

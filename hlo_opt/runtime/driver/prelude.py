@@ -15,11 +15,11 @@ arrays (`OUTPUTS`). Types that NumPy lacks, such as bf16, are raw bits: `uint16`
 """
 
 # HLO module: {module}
-
+{imports}
 import hashlib
 import os
 import pathlib
-{imports}
+
 import cupy
 import numpy
 
@@ -156,26 +156,7 @@ PACKED = {
 }
 """What `upload` and `download` have to do where no, and where some elements share bytes."""
 
-RESERVED = frozenset(
-    {
-        *(
-            "hashlib",
-            "os",
-            "pathlib",
-            "cupy",
-            "numpy",
-            "FOLDER",
-            "OPTIONS",
-            "Kernel",
-            "loaded",
-            "constant",
-            "UPLOADED",
-            "upload",
-            "download",
-            "run",
-        ),
-        *("KERNELS", "CONSTANTS", "ELIDED", "INPUTS", "OUTPUTS", "COMMUNICATOR", "PACKED", "state", "Any"),
-        *FUNCTIONS,
-    }
-)
+_OWN = """hashlib os pathlib annotations cupy numpy FOLDER OPTIONS Kernel loaded constant UPLOADED upload download run state
+KERNELS CONSTANTS ELIDED INPUTS OUTPUTS COMMUNICATOR PACKED"""
+RESERVED = frozenset({*_OWN.split(), *FUNCTIONS})
 """Names that the driver uses itself."""

@@ -124,7 +124,9 @@ class _Writer:
         parts = [
             PRELUDE.format(
                 module=ascii(self.schedule.module.name),
-                imports="from typing import Any\n" if library else "",
+                imports="\nfrom __future__ import annotations\n"
+                if library
+                else "",  # what is read as types is not there
                 **(PACKED if bits else PLAIN),
             ),
             f"PACKED = {bits!r}  # bits of an element, for types of which several share a byte of a buffer"

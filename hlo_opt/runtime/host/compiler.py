@@ -74,14 +74,7 @@ def processor(command: tuple[str, ...]) -> Processor:
     Vectors of 32 bytes: wider ones gain little for kernels that wait for memory, and make some processors clock down.
     """
     for flags in (("-march=native", "-mprefer-vector-width=256"), ("-march=native",), ("-mcpu=native",)):
-        try:
-            done = subprocess.run(
-                [*command, *flags, "-x", "c++", "-dM", "-E", "-"], input="", capture_output=True, text=True, check=False
-            )
-        except OSError as fault:
-            raise BackendError(
-                f"the C++ compiler {command[0]} does not start: {fault.strerror}", code="HLO510"
-            ) from fault
+        done = asked(command, *flags, "-x", "c++", "-dM", "-E", "-")
         if done.returncode == 0:
             return Processor(flags, done.stdout)
     return Processor((), "")
@@ -90,17 +83,22 @@ def processor(command: tuple[str, ...]) -> Processor:
 @cache
 def takes(flag: str) -> bool:
     """Whether the compiler knows a flag. Raises BackendError as `find_compiler`."""
-    command = [*find_compiler(), flag, "-x", "c++", "-E", "-"]
-    return subprocess.run(command, input="", capture_output=True, text=True, check=False).returncode == 0
+    return asked(find_compiler(), flag, "-x", "c++", "-E", "-").returncode == 0
 
 
 @cache
 def _version(command: tuple[str, ...]) -> str:
+    return asked(command, "--version").stdout
+
+
+def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What the compiler answers, given an empty file. Raises BackendError (HLO510) where it does not start."""
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
+        return subprocess.run(
+            [*command, *arguments], input="", capture_output=True, text=True, errors="replace", check=False
+        )
     except OSError as fault:
         raise BackendError(f"the C++ compiler {command[0]} does not start: {fault.strerror}", code="HLO510") from fault
-    return done.stdout
 
 
 def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:

@@ -26,7 +26,7 @@ from hlo_opt.codegen.host_plain import plain_unit, watched_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError, EvaluationError
 from hlo_opt.ir import Instruction, Module, Shape
-from hlo_opt.runtime.host.compiler import CALLS, built, find_compiler, takes
+from hlo_opt.runtime.host.compiler import CALLS, asked, built, find_compiler, takes
 from hlo_opt.runtime.host.device import HostDevice
 from hlo_opt.runtime.host.library import HostLibrary, flags_of, units
 from hlo_opt.runtime.memory import Array
@@ -143,7 +143,7 @@ def _runtime_libraries() -> str:
     command = find_compiler()
     found = []
     for name in ("libasan.so", "libubsan.so"):
-        done = subprocess.run([*command, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+        done = asked(command, f"-print-file-name={name}")
         path = done.stdout.strip()
         if done.returncode or not os.path.isabs(path):
             raise BackendError(
