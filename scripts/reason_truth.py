@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hlo_opt import parse
-from hlo_opt.analysis.properties import is_boundary_fusion, launches
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import launches
 from hlo_opt.passes import preset_names
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.passes.run import SIMPLIFY_MODES, Outcome, run

@@ -43,6 +43,7 @@ SUB_ROOMS = {
         "wishes",
         "bounds",
         "lowering",
+        "emission",
         "guards",
         "spreading",
         "ways",

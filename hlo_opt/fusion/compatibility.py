@@ -12,7 +12,7 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters, side_b
 from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.memory.transposes import moves_data, tiled_transpose
-from hlo_opt.analysis.properties import is_elementwise, is_generic_triton
+from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
@@ -35,6 +35,7 @@ from hlo_opt.fusion.legality import (
 )
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Shape, SliceDimension
+from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.plans.limits import DEEPEST
 from hlo_opt.plans.sketch import Sketch, as_fusion
 
@@ -237,7 +238,7 @@ def hero_for(state: FusionState, instruction: Instruction) -> Node:
     """The hero that constrains the kernel's form most: a reduction or a tiled transpose, else the first root (GetRealHeroForMultiOutputFusion)."""
     cluster = state.cluster(instruction)
     for root in cluster.roots:
-        hero = hero_of(root, cluster.opcodes)
+        hero = hero_of(root, cluster.emitters)
         if not hero.is_input and (is_real_reduction(root, hero) or tiled_transpose(hero.instruction) is not None):
             return hero
     return cluster.roots[0]

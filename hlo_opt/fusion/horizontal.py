@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hlo_opt.analysis.properties import launches
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import Beside, structure, without_plan
 from hlo_opt.fusion.engine import Engine
@@ -17,6 +16,7 @@ from hlo_opt.fusion.order import Order
 from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
+from hlo_opt.ops.sets import launches
 
 POINTER_BYTES = 8
 

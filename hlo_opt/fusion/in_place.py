@@ -7,10 +7,10 @@ Source: xla/service/instruction_fusion.cc, ShouldFuseInPlaceOp; xla/service/gpu/
 from __future__ import annotations
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
-from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Instruction, SliceDimension
+from hlo_opt.ops.sets import is_elementwise
 
 _UPDATES = ("dynamic-update-slice", "scatter")
 _SLICES = ("slice", "dynamic-slice")

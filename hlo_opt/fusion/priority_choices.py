@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.reductions import fast_form
-from hlo_opt.analysis.properties import fusion_backend_kind, is_boundary_fusion, is_elementwise, is_generic_triton
+from hlo_opt.analysis.properties import fusion_backend_kind, is_boundary_fusion, is_generic_triton
 from hlo_opt.analysis.xla.heroes import emitter_of, merged_view
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
 from hlo_opt.fusion.tiled import operation_conflict, tiled_kernel_conflict
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.sets import is_elementwise
 
 _FUSIBLE = frozenset(
     {

@@ -11,9 +11,9 @@ from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, 
 from hlo_opt.analysis.graph.signature import signature
 from hlo_opt.analysis.graph.structure import Members, places_of, shared_operands
 from hlo_opt.analysis.memory.reductions import fast_form
-from hlo_opt.analysis.properties import is_generic_triton, reuses_elements
+from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.heroes import Emitter, emitter_of, shared_memory
+from hlo_opt.analysis.xla.heroes import emitter_of, shared_memory
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate, makes_reads_jump
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling
 from hlo_opt.analysis.xla.timing import KernelEstimate
@@ -23,6 +23,8 @@ from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.launches import Launches
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
+from hlo_opt.ops.emission import Emitter
+from hlo_opt.ops.sets import reuses_elements
 from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.limits import is_direct
 from hlo_opt.plans.sketch import Sketch, sketch_of

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.memory.traffic import module_bytes
-from hlo_opt.analysis.properties import launches
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
+from hlo_opt.ops.sets import launches
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from hlo_opt.analysis.graph.signature import edge_signature, signature
-from hlo_opt.analysis.properties import is_free
 from hlo_opt.analysis.xla.cost import estimate_fusion
 from hlo_opt.analysis.xla.performance import Priced, joint_estimate
 from hlo_opt.fusion.decision import CostEstimate
@@ -13,6 +12,7 @@ from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.sets import is_free
 
 HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
 """Opcodes that hand their first operand's value on, or an element of it, without a kernel."""

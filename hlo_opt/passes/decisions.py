@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Container, Iterator
 
 from hlo_opt.analysis.graph.crossings import Crossings
-from hlo_opt.analysis.properties import is_boundary_fusion, launches
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.decision import FusionDecision
@@ -15,6 +15,7 @@ from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
 from hlo_opt.fusion.outline import original_name
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import launches
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.boundaries import edges_across, member_named
 from hlo_opt.passes.costs import HANDS_ON, MemberCosts, edge_cost, joint_cost

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.properties import is_elementwise, is_generic_triton
+from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import (
@@ -26,6 +26,7 @@ from hlo_opt.fusion.horizontal import (
     size_of,
 )
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.passes.fusion_pass import FusionPass, Refusal
 
 

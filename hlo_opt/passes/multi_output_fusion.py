@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scalar, launches
+from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scalar
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.compatibility import Beside, Kept, Pair
@@ -21,6 +21,7 @@ from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
 from hlo_opt.fusion.order import Group, Order
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
+from hlo_opt.ops.sets import launches
 from hlo_opt.passes.fusion_pass import FusionPass, Refusal
 
 

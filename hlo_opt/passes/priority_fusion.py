@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.properties import is_generic_triton, launches
+from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.cost import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
@@ -19,6 +19,7 @@ from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is
 from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
 from hlo_opt.fusion.tiled import retile
 from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops.sets import launches
 from hlo_opt.passes.fusion_pass import FusionPass
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.emission import HEROES, NOTABLE, Emitter, emitters_of
+from hlo_opt.ops.sets import fused, is_view, results_of
 
 
 class Node:
@@ -40,6 +42,16 @@ class Node:
     def shape(self) -> Shape:
         return self.instruction.shape
 
+    @property
+    def emitter(self) -> Emitter | None:
+        """The emitter that it may be the hero of."""
+        return HEROES.get(self.instruction.opcode)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is its operand's memory under another shape."""
+        return is_view(self.instruction.opcode)
+
     def __repr__(self) -> str:
         return f"<{'input' if self.is_input else 'node'} {self.instruction.name}>"
 
@@ -59,24 +71,6 @@ class Follower(Protocol):
 
 
 F = TypeVar("F", bound=Follower)
-
-NOTABLE = frozenset(
-    {
-        "concatenate",
-        "convolution",
-        "copy",
-        "dot",
-        "dynamic-update-slice",
-        "pad",
-        "reduce",
-        "reduce-window",
-        "scatter",
-        "sort",
-        "transpose",
-    }
-)
-"""Operations that may decide how a kernel that holds them is launched."""
-
 
 ADOPTED = 4
 """Producers of so many members are taken over with what is known about them; smaller ones are gone through again."""
@@ -135,6 +129,11 @@ class Cluster:
         if self._opcodes is None:
             self._opcodes = frozenset([n.instruction.opcode for n in self._users_first])
         return self._opcodes
+
+    @property
+    def emitters(self) -> frozenset[Emitter]:
+        """Those that members may be the heroes of."""
+        return emitters_of(self.opcodes)
 
     @property
     def notable(self) -> list[Node]:
@@ -246,27 +245,26 @@ def cluster_of(instruction: Instruction) -> Cluster:
         if operand not in inputs:
             inputs[operand] = Node(operand, (), is_input=True)
             nodes.append(inputs[operand])
-    if instruction.opcode != "fusion":
+    body = fused(instruction)
+    if body is None:
         node = Node(instruction, tuple(inputs[o] for o in instruction.operands))
         return Cluster([*nodes, node], [node])
-    body = instruction.called_by("calls")
     made: dict[Instruction, Node] = {}
-    for member in operands_first(body.root):
+    results = results_of(body)
+    for member in operands_first(*results):
         if member.parameter_number is not None:
             made[member] = inputs[instruction.operands[member.parameter_number]]
-        elif member is body.root and member.opcode == "tuple":
-            return Cluster(nodes, [made[o] for o in member.operands])
         else:
             made[member] = Node(member, tuple(made[o] for o in member.operands))
             nodes.append(made[member])
-    return Cluster(nodes, [made[body.root]])
+    return Cluster(nodes, [made[r] for r in results])
 
 
-def operands_first(root: Instruction) -> list[Instruction]:
-    """The instructions that a root needs, operands first, whatever order its computation is in."""
+def operands_first(*roots: Instruction) -> list[Instruction]:
+    """The instructions that roots need, operands first, whatever order their computation is in."""
     seen: set[Instruction] = set()
     found: dict[Instruction, None] = {}
-    stack = [root]
+    stack = list(reversed(roots))
     while stack:
         instruction = stack[-1]
         if instruction in seen:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hlo_opt.analysis.properties import is_identity, launches
 from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
+from hlo_opt.ops.sets import body_of, held, keeps_bytes, launches, looped, taken_element
 
 INTO, BETWEEN, OUT = "into the first round", "from one round to the next", "out of the last round"
 
@@ -69,27 +69,26 @@ class Crossings:
 
     def _before(self, value: Instruction, path: tuple[int, ...]) -> Iterator[_Place]:
         """Where an element of a value comes from."""
-        opcode = value.opcode
-        if opcode == "get-tuple-element":
-            yield value.operands[0], (value.attribute("index", int), *path), None, ""
-        elif opcode == "tuple":
-            operands = [value.operands[path[0]]] if path else value.operands
-            for operand in operands:
+        number, parts = taken_element(value), held(value)
+        if number is not None:
+            yield value.operands[0], (number, *path), None, ""
+        elif parts is not None:
+            for operand in [parts[path[0]]] if path else parts:
                 yield operand, path[1:], None, ""
-        elif is_identity(opcode) or opcode == "bitcast":
+        elif keeps_bytes(value.opcode):
             yield value.operands[0], path, None, ""
-        elif opcode == "while":
-            yield value.called_by("body").root, path, value, OUT
-        elif opcode in CONTROL_FLOW:
+        elif (body := looped(value)) is not None:
+            yield body.root, path, value, OUT
+        elif value.opcode in CONTROL_FLOW:
             for called in value.called():
                 yield called.root, path, value, ""
         elif value.parameter_number is not None:
             for caller in self._callers.get(value.computation, ()):
-                if caller.opcode == "while":
+                if (body := looped(caller)) is not None:
                     yield caller.operands[0], path, caller, INTO
-                    yield caller.called_by("body").root, path, caller, BETWEEN
-                elif caller.opcode == "call":
-                    yield caller.operands[value.parameter_number or 0], path, caller, ""
+                    yield body.root, path, caller, BETWEEN
+                elif body_of(caller) is not None:
+                    yield caller.operands[value.parameter_number], path, caller, ""
                 else:
                     for number, called in enumerate(caller.called()):
                         if called is value.computation:

@@ -10,7 +10,8 @@ from hlo_opt.analysis.properties import effectful_computations, elsewhere, is_bo
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import body_of
+from hlo_opt.ops.sets import body_of, fused, is_view
+from hlo_opt.text.chains import link
 
 GROWTH_LIMIT = 200_000
 """Instructions that inlining may add to a module before it stops: calls nested n deep, each twice, grow as 2^n."""
@@ -18,14 +19,15 @@ GROWTH_LIMIT = 200_000
 
 def is_plain_call(instruction: Instruction) -> bool:
     """A call that means its body and nothing more."""
-    if instruction.opcode != "call" or instruction.control_predecessors or elsewhere(_body(instruction)):
+    body = body_of(instruction)
+    if body is None or fused(instruction) is not None or instruction.control_predecessors or elsewhere(body):
         return False
     return _may_take_operands(instruction)
 
 
 def is_plain_fusion(instruction: Instruction) -> bool:
     """A fusion that a generator of kernels made; one that stands for a library call is not plain."""
-    if instruction.opcode != "fusion" or instruction.control_predecessors:
+    if fused(instruction) is None or instruction.control_predecessors:
         return False
     if "output_to_operand_aliasing" in instruction.attributes:
         return False
@@ -52,7 +54,7 @@ def _reads_elements(user: Instruction) -> bool:
     """Whether the user reads elements by their index only, wherever they lie, and hands no operand on."""
     spec = find(user.opcode)
     by_index = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.REDUCTION, OpKind.CONTRACTION, OpKind.INDEXING)
-    return spec is not None and spec.kind in by_index and not spec.side_effects and user.opcode != "bitcast"
+    return spec is not None and spec.kind in by_index and not spec.side_effects and not is_view(user.opcode)
 
 
 def _always() -> bool:
@@ -157,7 +159,7 @@ def _start_own(instruction: Instruction, started: dict[Computation, Computation]
     todo = [instruction]
     while todo:
         part = todo.pop()
-        if part.opcode not in ("async-start", "async-update", "async-done"):
+        if link(part.opcode) is None or find(part.opcode) is None:
             continue
         for name, value in list(part.attributes.items()):
             if not isinstance(value, Called):

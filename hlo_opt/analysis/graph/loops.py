@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.analysis.properties import is_identity
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops.call_config import field
-from hlo_opt.ops.sets import body_of
-
-_SAME_SCALAR = frozenset({"bitcast", "reshape"})
+from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, taken_element
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +39,9 @@ def derived_trip_count(loop: Instruction) -> int | None:
     """The count of a loop whose counter starts at a constant, grows by a constant and is compared with a constant."""
     condition = loop.called_by("condition")
     test = trace(Traced(condition.root))
-    if test.instruction.opcode != "compare":
-        return None
     direction = test.instruction.word("direction")
+    if not direction:
+        return None
     left, right = _operands(test)
     counter, limit = _loop_element(left, condition), _integer(right, loop, condition)
     if counter is None:
@@ -78,11 +75,11 @@ def trace(value: Traced) -> Traced:
         if i.parameter_number is not None and arguments is not None:
             argument = arguments[i.parameter_number]
             value = Traced(argument.instruction, argument.arguments, argument.elements + elements)
-        elif i.opcode == "get-tuple-element":
-            value = Traced(i.operands[0], arguments, (*elements, i.attribute("index", int)))
-        elif i.opcode == "tuple" and elements:
-            value = Traced(i.operands[elements[-1]], arguments, elements[:-1])
-        elif i.opcode == "copy" or is_identity(i.opcode) or (i.opcode in _SAME_SCALAR and i.shape.element_count == 1):
+        elif (number := taken_element(i)) is not None:
+            value = Traced(i.operands[0], arguments, (*elements, number))
+        elif elements and (parts := held(i)) is not None:
+            value = Traced(parts[elements[-1]], arguments, elements[:-1])
+        elif i.opcode in COPIES or keeps_bytes(i.opcode):
             value = Traced(i.operands[0], arguments, elements)
         elif (body := body_of(i)) is not None:
             value = Traced(body.root, tuple(Traced(o, arguments) for o in i.operands), elements)
@@ -122,14 +119,12 @@ def _integer(value: Traced, loop: Instruction | None = None, computation: Comput
 def _step(body: Computation, counter: tuple[int, ...]) -> int | None:
     """By how much one run of the body changes the counter."""
     made = trace(Traced(body.root, None, counter))
-    if made.elements or made.instruction.opcode not in ("add", "subtract"):
+    sign = SIGNS.get(made.instruction.opcode)
+    if made.elements or sign is None:
         return None
     left, right = _operands(made)
-    if made.instruction.opcode == "subtract":
-        step = _integer(right)
-        return -step if step is not None and _loop_element(left, body) == counter else None
-    for state, other in ((left, right), (right, left)):
+    for state, other in ((left, right), (right, left))[: 2 if sign > 0 else 1]:
         step = _integer(other)
         if step is not None and _loop_element(state, body) == counter:
-            return step
+            return sign * step
     return None

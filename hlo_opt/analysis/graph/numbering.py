@@ -17,11 +17,11 @@ from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from hlo_opt.analysis.graph.occurrences import Budget, Matching, Part, match
-from hlo_opt.analysis.properties import elsewhere, has_side_effect, names_library
+from hlo_opt.analysis.properties import elsewhere, fusion_backend_kind, has_side_effect, is_boundary_fusion
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, Shape
-from hlo_opt.ops import find
-from hlo_opt.ops.sets import APPLIED
+from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.sets import APPLIED, fused, held, is_view, taken_element
 
 Value = int | tuple["Value", ...]
 """The number of an array (or token), or the numbers of a tuple's elements."""
@@ -64,16 +64,14 @@ class _Role(Enum):
     """The value is made elsewhere: it is looked through."""
 
 
-_ELSEWHERE = frozenset({"parameter", "tuple", "get-tuple-element", "concatenate"})
-
-
 def _role(instruction: Instruction) -> _Role:
     opcode = instruction.opcode
-    if opcode in _ELSEWHERE:
+    is_part = held(instruction) is not None or taken_element(instruction) is not None
+    if is_part or instruction.parameter_number is not None or opcode == "concatenate":
         return _Role.ELSEWHERE
     if instruction.literal is not None:
         return _Role.CONSTANT
-    if opcode == "bitcast":
+    if is_view(opcode):
         return _Role.BITCAST
     if _is_opaque(opcode) or has_side_effect(instruction):
         return _Role.OPAQUE
@@ -82,7 +80,8 @@ def _role(instruction: Instruction) -> _Role:
 
 def _is_opaque(opcode: str) -> bool:
     """Whether nobody knows what an operation reads: a custom call, and what the op table does not have, `custom-call-start` and its like among it."""
-    return opcode == "custom-call" or find(opcode) is None
+    spec = find(opcode)
+    return spec is None or spec.kind is OpKind.OPAQUE
 
 
 T = TypeVar("T")
@@ -241,7 +240,7 @@ def attribute_key(instruction: Instruction) -> tuple[tuple[str, str], ...]:
         ignored = _IGNORED_OF_CALLS
     elif has_side_effect(instruction):
         ignored = _IGNORED_OF_EFFECTS
-    elif instruction.opcode == "fusion":
+    elif fused(instruction) is not None:
         ignored = _IGNORED_OF_FUSIONS
     attributes = instruction.attributes.items()
     return tuple(sorted([(name, v.text) for name, v in attributes if name not in ignored and isinstance(v, Attribute)]))
@@ -377,12 +376,13 @@ class Numbering:
             if body.occurrences:
                 walk.happens(i, body.occurrences, body.acts)
             return body.root
-        if opcode == "tuple":
+        if held(i) is not None:
             return operands
-        if opcode == "get-tuple-element":
+        element = taken_element(i)
+        if element is not None:
             (given,) = operands
             assert isinstance(given, tuple)
-            return given[i.attribute("index", int)]
+            return given[element]
         if opcode == "concatenate":
             return self._concatenate(i, operands)
         # what only waits inside does nothing outside: where nobody asks for the result, it may go
@@ -461,9 +461,10 @@ class Numbering:
 
 def is_looked_through(instruction: Instruction) -> bool:
     """Whether a call or a fusion means what its computation does and nothing more: it runs on the same thread, names no library's kernel and shares no memory."""
-    if instruction.opcode == "call":
-        return not elsewhere(instruction.called_by("to_apply"))
-    return not names_library(instruction) and "output_to_operand_aliasing" not in instruction.attributes
+    if fused(instruction) is None:
+        return not any(map(elsewhere, instruction.called()))
+    names_library = is_boundary_fusion(instruction) and fusion_backend_kind(instruction)
+    return not names_library and "output_to_operand_aliasing" not in instruction.attributes
 
 
 _OCCURRENCE = object()

@@ -9,17 +9,16 @@ from collections.abc import Hashable
 
 from hlo_opt.analysis.graph.numbering import attribute_key
 from hlo_opt.ir import Called, Instruction
-
-_ITS_OWN = frozenset({"constant", "parameter", "fusion", "custom-call"})
+from hlo_opt.ops import OpKind, find
 
 
 def signature(instruction: Instruction) -> Hashable:
     """Opcode, shape, attributes, operands' opcodes and shapes; the instruction itself where more counts (what it holds or calls)."""
-    if instruction.opcode in _ITS_OWN:
+    spec = find(instruction.opcode)
+    is_opaque = spec is not None and spec.kind is OpKind.OPAQUE
+    is_leaf = instruction.literal is not None or instruction.parameter_number is not None
+    if is_opaque or is_leaf or any(isinstance(value, Called) for value in instruction.attributes.values()):
         return instruction
-    for value in instruction.attributes.values():
-        if isinstance(value, Called):
-            return instruction
     return (
         instruction.opcode,
         instruction.shape,

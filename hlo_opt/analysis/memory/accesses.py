@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from hlo_opt.analysis.memory.flops import flops_per_element, result_type
 from hlo_opt.analysis.memory.transposes import moves_data
-from hlo_opt.analysis.properties import is_elementwise, is_free
 from hlo_opt.ir import Computation, Instruction, Shape, WindowDimension
+from hlo_opt.ops.sets import is_elementwise, is_free
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.transposes import moves_data
-from hlo_opt.analysis.properties import is_boundary_fusion, is_free, launches
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
 from hlo_opt.ops import find
-from hlo_opt.ops.sets import results_of
+from hlo_opt.ops.sets import is_free, launches, results_of
 
 POINTER = 8
 """Bytes of an element in a tuple's index table, as XLA's cost analysis counts them (HandleTuple)."""

@@ -7,25 +7,21 @@ CanEmitFusedDynamicUpdateSliceInPlace), xla/service/gpu/hlo_fusion_analysis.cc, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, merge_clusters
 from hlo_opt.analysis.memory.reductions import WARP, fast_form
 from hlo_opt.analysis.memory.transposes import TiledTranspose, moves_data, tiled_transpose
-from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.ir import Instruction, Shape
-
-Emitter = Literal["loop", "reduction", "transpose", "concatenate", "scatter", "in-place", "library"]
+from hlo_opt.ops.emission import HEROES, ORDERS, Emitter
+from hlo_opt.ops.sets import RESHAPES, is_elementwise
 
 CONCATENATE_OPERANDS = 4
 SEARCH_OPERANDS = 3
 """The search for a transpose or a concatenate climbs through operations of up to so many operands."""
-_HEROES = frozenset({"transpose", "concatenate", "reduce"})
-
-
-def _is_row_major(shape: Shape) -> bool:
-    return tuple(shape.minor_to_major) == tuple(range(shape.rank - 1, -1, -1))
+_SOUGHT = (Emitter.TRANSPOSE, Emitter.CONCATENATE)
+"""Whose heroes the search climbs to, the first kind first."""
+_DECIDES = frozenset({*_SOUGHT, Emitter.REDUCTION})
 
 
 def _is_intermediate(node: Node, operand_limit: int) -> bool:
@@ -33,24 +29,30 @@ def _is_intermediate(node: Node, operand_limit: int) -> bool:
     if node.is_input or not 1 <= len(node.operands) <= operand_limit:
         return False
     instruction = node.instruction
-    match instruction.opcode:
-        case "bitcast":
-            return True
-        case "copy" | "transpose":
-            return not moves_data(instruction)
-        case "reshape":
-            return _is_row_major(instruction.shape) and _is_row_major(instruction.operands[0].shape)
-        case _:
-            return is_elementwise(instruction)
+    if node.is_view:
+        return True
+    if instruction.opcode in ORDERS:
+        return not moves_data(instruction)
+    if instruction.opcode in RESHAPES:
+        return instruction.shape.is_row_major and instruction.operands[0].shape.is_row_major
+    return is_elementwise(instruction)
 
 
-def _climb(root: Node, wanted: Callable[[Instruction], bool]) -> Node | None:
+def _sought(instruction: Instruction) -> Emitter | None:
+    """Of which emitter an instruction is a hero that the search climbs to: a tiled transpose, a concatenate."""
+    found = HEROES.get(instruction.opcode)
+    if found is Emitter.TRANSPOSE and tiled_transpose(instruction) is None:
+        return None
+    return found if found in _SOUGHT else None
+
+
+def _climb(root: Node, wanted: Emitter) -> Node | None:
     """The one wanted node above the root through intermediates, with nothing else between it and any result; None when there is no such node."""
     found: Node | None = None
     todo, seen = [root], {root}
     while todo:
         node = todo.pop()
-        if wanted(node.instruction):
+        if _sought(node.instruction) is wanted:
             if found is not None:
                 return None
             found = node
@@ -74,30 +76,28 @@ def _climb(root: Node, wanted: Callable[[Instruction], bool]) -> Node | None:
     return found
 
 
-def _is_tiled_transpose(instruction: Instruction) -> bool:
-    return tiled_transpose(instruction) is not None
+def _end_of(node: Node) -> Node:
+    """Where the intermediates of one operand end that start at a node."""
+    while _is_intermediate(node, 1) and not node.operands[0].is_input:
+        node = node.operands[0]
+    return node
 
 
-def _is_concatenate(instruction: Instruction) -> bool:
-    return instruction.opcode == "concatenate"
-
-
-def hero_of(root: Node, opcodes: frozenset[str] = _HEROES) -> Node:
-    """The non-trivial hero of a root: a tiled transpose, a concatenate or a reduce above it; the root itself when there is none. `opcodes`: those
-    of all members."""
-    if _HEROES.isdisjoint(opcodes) or root.is_input:
+def hero_of(root: Node, emitters: frozenset[Emitter] = _DECIDES) -> Node:
+    """The non-trivial hero of a root: a tiled transpose, a concatenate or a reduce above it; the root itself when there is none. `emitters`: those
+    that members may be the heroes of."""
+    if _DECIDES.isdisjoint(emitters) or root.is_input:
         return root
-    hero = root
-    while _is_intermediate(hero, 1) and not hero.operands[0].is_input:
-        hero = hero.operands[0]
-    found = None
-    if "transpose" in opcodes:
-        found = _climb(hero, _is_tiled_transpose)
-    if found is None and "concatenate" in opcodes:
-        found = _climb(hero, _is_concatenate)
-    if found is not None:
-        return found
-    return hero if hero.opcode == "reduce" else root
+    end = _end_of(root)
+    for wanted in _SOUGHT:
+        if wanted in emitters and (found := _climb(end, wanted)) is not None:
+            return found
+    return _folding(end, root)
+
+
+def _folding(end: Node, root: Node) -> Node:
+    """A reduce at the end of the intermediates; else the root."""
+    return end if end.emitter is Emitter.REDUCTION else root
 
 
 class Climb:
@@ -110,9 +110,8 @@ class Climb:
         """Whether only intermediates lie on some way from the root to a node."""
         self.clear: dict[Node, bool] = {root: True}
         """Whether only intermediates lie on all of them."""
-        self.transposes: list[Node] = []
-        self.concatenates: list[Node] = []
-        """Reached ones."""
+        self.found: dict[Emitter, list[Node]] = {wanted: [] for wanted in _SOUGHT}
+        """Reached heroes."""
         self.end = root
         """Where the intermediates of one operand end that start at the root."""
 
@@ -120,11 +119,9 @@ class Climb:
         reached, clear = self.reached, self.clear
         for node in nodes:
             here = reached.get(node, False)  # False where the node is used by other roots only
-            if here:
-                if _is_tiled_transpose(node.instruction):
-                    self.transposes.append(node)
-                if _is_concatenate(node.instruction):
-                    self.concatenates.append(node)
+            sought = _sought(node.instruction) if here else None
+            if sought is not None:
+                self.found[sought].append(node)
             passes = _is_intermediate(node, SEARCH_OPERANDS)
             climbs, is_clear = passes and here, passes and clear.get(node, True)
             for operand in node.operands:
@@ -132,7 +129,7 @@ class Climb:
                     reached[operand] = climbs
                 if not is_clear or operand not in clear:
                     clear[operand] = is_clear
-        self._climb()
+        self.end = _end_of(self.end)
 
     def fits(self, above: Follower, place: Node) -> bool:
         return True
@@ -141,21 +138,18 @@ class Climb:
         assert isinstance(above, Climb)
         reached, clear = self.reached.get(place, False), self.clear.get(place, True)
         if reached:
-            for mine, found in ((self.transposes, above.transposes), (self.concatenates, above.concatenates)):
+            for wanted, found in above.found.items():
                 for node in found:
-                    mine.append(place if node is root else node)
-                    self.clear[mine[-1]] = clear and above.clear[node]
+                    mine = place if node is root else node
+                    self.found[wanted].append(mine)
+                    self.clear[mine] = clear and above.clear[node]
         for old, new in inputs.items():
             if old in above.reached:
                 self.reached[new] = self.reached.get(new, False) or (reached and above.reached[old])
                 self.clear[new] = self.clear.get(new, True) and clear and above.clear[old]
         if self.end.operands == (place,) and _is_intermediate(self.end, 1):
             self.end = place if above.end is root else above.end
-        self._climb()
-
-    def _climb(self) -> None:
-        while _is_intermediate(self.end, 1) and not self.end.operands[0].is_input:
-            self.end = self.end.operands[0]
+        self.end = _end_of(self.end)
 
 
 def climb_of(cluster: Cluster) -> Climb:
@@ -204,35 +198,31 @@ class Merged(Cluster):
         above, below = climb_of(self._above), climb_of(self._below)
         place = self._below.inputs[self._producer]
         reached, clear = below.reached.get(place, False), below.clear.get(place, True)
-        for opcode in ("transpose", "concatenate"):
-            if opcode not in self.opcodes:
+        for wanted in _SOUGHT:
+            here = below.found[wanted]
+            there = above.found[wanted] if reached else []
+            if len(here) + len(there) != 1:
                 continue
-            here = below.transposes if opcode == "transpose" else below.concatenates
-            there = above.transposes if opcode == "transpose" else above.concatenates
-            if len(here) + (len(there) if reached else 0) != 1:
-                continue
-            found = (here or there)[0]
+            (found,) = here or there
             if below.clear[found] if here else above.clear[found] and clear:
                 return found
         end = below.end
         if _is_intermediate(end, 1) and end.operands[0] is place:
             end = above.end
-        return end if end.opcode == "reduce" else self.roots[0]
+        return _folding(end, self.roots[0])
 
     @property
     def updated(self) -> Node | None:
         """As `updates_in_place`."""
         below = self._below
         for node in below.notable:
-            if node.opcode == "dynamic-update-slice":
-                buffer = node.operands[0]
-                if not buffer.is_input and buffer.opcode == "bitcast":
-                    buffer = buffer.operands[0]
+            if node.emitter is Emitter.IN_PLACE:
+                buffer = _updated(node)
                 if buffer.is_input and (
                     buffer.instruction is self._producer or buffer.instruction in self._above.inputs
                 ):
                     return updates_in_place(self.made)
-        if "dynamic-update-slice" in self._above.opcodes:
+        if Emitter.IN_PLACE in self._above.emitters:
             return updates_in_place(self.made)
         return updates_in_place(below)
 
@@ -248,16 +238,16 @@ def heroes_of(cluster: Cluster) -> list[Node]:
     """The hero of each root."""
     roots = cluster.roots
     if len(roots) > 1 or roots[0].is_input:
-        return [hero_of(root, cluster.opcodes) for root in roots]
+        return [hero_of(root, cluster.emitters) for root in roots]
     if isinstance(cluster, Merged):
         return [cluster.hero]
-    if _HEROES.isdisjoint(cluster.opcodes) or cluster.size == 1:
+    if _DECIDES.isdisjoint(cluster.emitters) or cluster.size == 1:
         return [roots[0]]
     climb = climb_of(cluster)
-    for opcode, found in (("transpose", climb.transposes), ("concatenate", climb.concatenates)):
-        if opcode in cluster.opcodes and len(found) == 1 and climb.clear[found[0]]:
+    for found in climb.found.values():
+        if len(found) == 1 and climb.clear[found[0]]:
             return found
-    return [climb.end if climb.end.opcode == "reduce" else roots[0]]
+    return [_folding(climb.end, roots[0])]
 
 
 def is_real_reduction(root: Node, hero: Node) -> bool:
@@ -270,34 +260,34 @@ def is_real_reduction(root: Node, hero: Node) -> bool:
 
 def writes_reduction(cluster: Cluster) -> bool:
     """Whether a root is taken by the reduction emitter (IsInputFusibleReduction)."""
-    if "reduce" not in cluster.opcodes:
+    if Emitter.REDUCTION not in cluster.emitters:
         return False
     return any(map(is_real_reduction, cluster.roots, heroes_of(cluster)))
 
 
 def emitter_of(cluster: Cluster) -> tuple[Emitter, Node]:
     """Which emitter XLA would choose, and the hero that decides it."""
-    roots, opcodes = cluster.roots, cluster.opcodes
+    roots, emitters = cluster.roots, cluster.emitters
     heroes = heroes_of(cluster)
     for root, hero in zip(roots, heroes, strict=True):
         if is_real_reduction(root, hero):
             if _reductions_agree(roots, heroes, hero):
-                return "reduction", hero
+                return Emitter.REDUCTION, hero
             break
-    if "transpose" in opcodes:
+    if Emitter.TRANSPOSE in emitters:
         transpose = _common_transpose(roots, heroes)
         if transpose is not None:
-            return "transpose", transpose
-    if "dynamic-update-slice" in opcodes:
+            return Emitter.TRANSPOSE, transpose
+    if Emitter.IN_PLACE in emitters:
         updated = cluster.updated if isinstance(cluster, Merged) else updates_in_place(cluster)
         if updated is not None:
-            return "in-place", updated
+            return Emitter.IN_PLACE, updated
     if len(roots) == 1 and not roots[0].is_input:
-        if roots[0].opcode == "scatter":
-            return "scatter", roots[0]
-        if heroes[0].opcode == "concatenate" and len(heroes[0].operands) <= CONCATENATE_OPERANDS:
-            return "concatenate", heroes[0]
-    return "loop", roots[0]
+        if roots[0].emitter is Emitter.SCATTER:
+            return Emitter.SCATTER, roots[0]
+        if heroes[0].emitter is Emitter.CONCATENATE and len(heroes[0].operands) <= CONCATENATE_OPERANDS:
+            return Emitter.CONCATENATE, heroes[0]
+    return Emitter.LOOP, roots[0]
 
 
 def _reductions_agree(roots: list[Node], heroes: list[Node], first: Node) -> bool:
@@ -341,9 +331,9 @@ def updates_in_place(cluster: Cluster) -> Node | None:
     updates: list[Node] = []
     for root in cluster.roots:
         node = root
-        while node.opcode == "bitcast" and not node.is_input:
+        while node.is_view and not node.is_input:
             node = node.operands[0]
-        if node.is_input or node.opcode != "dynamic-update-slice":
+        if node.is_input or node.emitter is not Emitter.IN_PLACE:
             return None
         updates.append(node)
     window = updates[0].operands[1].shape
@@ -359,17 +349,21 @@ def _ends_kernel(update: Node) -> bool:
     """Whether nothing but one chain of bitcasts follows."""
     users = update.users
     while users:
-        if len(users) > 1 or users[0].opcode != "bitcast":
+        if len(users) > 1 or not users[0].is_view:
             return False
         users = users[0].users
     return True
 
 
+def _updated(update: Node) -> Node:
+    """What is updated, below a bitcast."""
+    buffer = update.operands[0]
+    return buffer.operands[0] if buffer.is_view and not buffer.is_input else buffer
+
+
 def _reads_own_window(update: Node, window: Shape) -> bool:
     """Whether the updated buffer comes from outside and is read only where it is written (no race between threads)."""
-    buffer = update.operands[0]
-    if not buffer.is_input and buffer.opcode == "bitcast":
-        buffer = buffer.operands[0]
+    buffer = _updated(update)
     if not buffer.is_input:
         return False
     todo, seen = [buffer], {buffer, update}
@@ -381,7 +375,7 @@ def _reads_own_window(update: Node, window: Shape) -> bool:
             if user.opcode == "dynamic-slice" and user.operands[0] is update.operands[0] and user.shape == window:
                 if window.element_count != 1 and user.operands[1:] != update.operands[2:]:
                     return False
-            elif user.opcode != "bitcast" and not is_elementwise(user.instruction):
+            elif not user.is_view and not is_elementwise(user.instruction):
                 return False
             if user not in seen:
                 seen.add(user)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 
-from hlo_opt.analysis.graph.cluster import NOTABLE, Cluster, Node
+from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
 from hlo_opt.analysis.memory.reductions import WARP, fast_form
 from hlo_opt.analysis.memory.transposes import TILE, normalized, physical_permutation, tiled_transpose
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.heroes import Emitter, emitter_of, heroes_of
+from hlo_opt.analysis.xla.heroes import emitter_of, heroes_of
 from hlo_opt.analysis.xla.launch_reduction import reduction_dimensions
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.emission import Emitter, is_slower_unrolled
 
 LOOP_BLOCK = 128
 LOOP_UNROLL = 4
@@ -40,19 +41,21 @@ def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimension
 def emitter_launch(emitter: Emitter, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
     """The launch when the emitter and the hero that decides it are known."""
     most = _most_unrolled(emitter, cluster, target)
-    if emitter == "reduction":
-        form = fast_form(hero.instruction)
-        assert form is not None
-        return reduction_dimensions(form, hero, cluster, target)
-    if emitter == "transpose":
-        return _transpose(hero, cluster, target)
-    if emitter == "scatter":
-        return _scatter(hero, target, most=most)
-    if emitter == "in-place":
-        return loop_dimensions(hero.operands[1].shape, target, most=most)
-    if emitter == "concatenate":
-        return _concatenate(hero, target, most=most)
-    return _loops([root.shape for root in cluster.roots], target, most=most)
+    match emitter:
+        case Emitter.REDUCTION:
+            form = fast_form(hero.instruction)
+            assert form is not None
+            return reduction_dimensions(form, hero, cluster, target)
+        case Emitter.TRANSPOSE:
+            return _transpose(hero, cluster, target)
+        case Emitter.SCATTER:
+            return _scatter(hero, target, most=most)
+        case Emitter.IN_PLACE:
+            return loop_dimensions(hero.operands[1].shape, target, most=most)
+        case Emitter.CONCATENATE:
+            return _concatenate(hero, target, most=most)
+        case Emitter.LOOP:
+            return _loops([root.shape for root in cluster.roots], target, most=most)
 
 
 def _loops(shapes: list[Shape], target: DeviceTarget, *, most: int) -> LaunchDimensions:
@@ -90,16 +93,16 @@ def loop_dimensions(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNRO
 def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> int:
     """How many elements a thread may compute: 1 where more would slow it down, wide vectors of narrow results on Blackwell, else 4
     (MaxUnrollFactor)."""
-    if _slower_unrolled(cluster):
+    if any(is_slower_unrolled(node.instruction) for node in cluster.notable):
         return 1
-    if target.compute_capability // 10 != BLACKWELL or emitter not in ("loop", "in-place", "transpose", "concatenate"):
+    if target.compute_capability // 10 != BLACKWELL or emitter in (Emitter.REDUCTION, Emitter.SCATTER):
         return LOOP_UNROLL
     written = smallest_bits(r.shape for r in cluster.roots)
     if (
         written is None
         or written >= VECTOR_BITS // LOOP_UNROLL
         or len(cluster.roots) > 1
-        or "reduce" in cluster.opcodes
+        or Emitter.REDUCTION in cluster.emitters
     ):
         return LOOP_UNROLL
     shapes = [*(n.shape for n in cluster.inputs.values()), *(r.shape for r in cluster.roots)]
@@ -107,7 +110,7 @@ def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> 
     most = min(MAX_UNROLL, 1 << ((VECTOR_BITS // widest).bit_length() - 1))
     if "pad" in cluster.opcodes:
         most = min(most, 8)
-    while most > LOOP_UNROLL and any(n.opcode == "transpose" and _minor_size(n) < most for n in cluster.notable):
+    while most > LOOP_UNROLL and any(n.emitter is Emitter.TRANSPOSE and _minor_size(n) < most for n in cluster.notable):
         most //= 2
     return max(most, 8)
 
@@ -118,24 +121,6 @@ def _minor_size(transpose: Node) -> int:
     assert found is not None
     sizes, _ = normalized(*found)
     return sizes[-1] if sizes else 1
-
-
-def _slower_unrolled(cluster: Cluster) -> bool:
-    """MayCausePerformanceDropIfUnrolled."""
-    if NOTABLE.isdisjoint(cluster.opcodes):
-        return False
-    for node in cluster.notable:
-        if node.opcode in ("sort", "dot"):
-            return True
-        if node.opcode == "concatenate" and len(node.operands) > 10:
-            return True
-        if node.opcode == "reduce" and node.shape.is_tuple:
-            return True
-        if node.opcode == "reduce-window":
-            sizes = [d.size for d in getattr(node.instruction.value("window", ""), "dimensions", ())]
-            if math.prod(sizes) > 8:
-                return True
-    return False
 
 
 def _concatenate(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:

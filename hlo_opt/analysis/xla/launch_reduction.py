@@ -95,7 +95,7 @@ def disjoint_groups(cluster: Cluster) -> int:
     roots = list(dict.fromkeys(cluster.roots))
     if len(roots) == 1:
         return 1
-    real = [is_real_reduction(r, hero_of(r, cluster.opcodes)) for r in roots]
+    real = [is_real_reduction(r, hero_of(r, cluster.emitters)) for r in roots]
     group = list(range(len(roots)))
 
     def find(number: int) -> int:

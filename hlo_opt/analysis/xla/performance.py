@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from hlo_opt.analysis.graph.cluster import NOTABLE, Cluster, Follower, Node, cluster_of, merge_clusters
+from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.geometry import LaunchDimensions
 from hlo_opt.analysis.memory.transposes import moves_minor
-from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.heroes import emitter_of, merged_view, writes_reduction
 from hlo_opt.analysis.xla.launch import emitter_launch
@@ -25,6 +24,8 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiled_kernel, confi
 from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, write_ns
 from hlo_opt.analysis.xla.utilization import ClusterUsage, Usage, Use, plain_usage
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.emission import NOTABLE
+from hlo_opt.ops.sets import is_elementwise
 
 _SHAPES_KERNELS = NOTABLE - {"pad"}
 """Operations that may decide how a kernel that holds them is launched, or whether it reads memory in order."""

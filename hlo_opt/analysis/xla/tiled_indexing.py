@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Node
-from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.ir import Instruction, Shape, SliceDimension
+from hlo_opt.ops.sets import is_elementwise
 
 RANGE = -1
 """The source of a digit that runs over a reduced dimension."""

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.accesses import byte_size, per_element, reducer_flops
-from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind, is_elementwise
+from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
 from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, read_ns, write_ns
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.call_config import field
+from hlo_opt.ops.sets import is_elementwise
 
 REGISTER_SHARE = 0.4
 """The share of a block's registers that a tile may fill."""

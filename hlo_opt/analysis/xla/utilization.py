@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node
 from hlo_opt.analysis.memory.accesses import Accesses, accesses, byte_size
 from hlo_opt.analysis.memory.reductions import fast_form
-from hlo_opt.analysis.properties import is_elementwise
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.sets import is_elementwise
 
 IMMEDIATE_ELEMENTS = 8
 """Constants of at most so many elements are part of the code and cost no read."""

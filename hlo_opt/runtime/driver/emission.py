@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.analysis.properties import launches as does_work
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, Shape
+from hlo_opt.ops.sets import launches as does_work
 from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.ops import Call, Constant, Launch

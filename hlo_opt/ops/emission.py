@@ -1,0 +1,72 @@
+"""How XLA:GPU emits kernels, as far as single operations decide it: the emitters, which operation each of them is made for, and what counts for a launch.
+
+Source: xla/service/gpu/ir_emission_utils.cc, hlo_fusion_analysis.cc, gpu_fusible.cc (MayCausePerformanceDropIfUnrolled).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from enum import StrEnum, auto
+
+from hlo_opt.ir import Instruction
+
+UNROLLED_OPERANDS = 10
+"""A kernel with a concatenate of more operands than this is slower unrolled."""
+UNROLLED_WINDOW = 8
+"""One with a reduce-window of more elements than this is, too."""
+
+
+class Emitter(StrEnum):
+    """What makes a kernel."""
+
+    LOOP = auto()
+    REDUCTION = auto()
+    TRANSPOSE = auto()
+    CONCATENATE = auto()
+    SCATTER = auto()
+    IN_PLACE = "in-place"
+
+
+HEROES = {
+    "concatenate": Emitter.CONCATENATE,
+    "dynamic-update-slice": Emitter.IN_PLACE,
+    "reduce": Emitter.REDUCTION,
+    "scatter": Emitter.SCATTER,
+    "transpose": Emitter.TRANSPOSE,
+}
+"""Operations that may decide which emitter makes a kernel, and which one that is."""
+
+
+@functools.lru_cache(maxsize=4096)
+def emitters_of(opcodes: frozenset[str]) -> frozenset[Emitter]:
+    """Those that some of the operations are made for."""
+    return frozenset(HEROES[opcode] for opcode in opcodes if opcode in HEROES)
+
+
+ORDERS: dict[str, Callable[[Instruction], tuple[int, ...]]] = {
+    "copy": lambda instruction: tuple(range(instruction.shape.rank)),
+    "transpose": lambda instruction: instruction.ints("dimensions"),
+}
+"""Operations that may write the elements of their operand to memory in another order: for each dimension of the result, which one of the operand it is."""
+
+_SLOWER_UNROLLED: dict[str, Callable[[Instruction], bool]] = {
+    "concatenate": lambda instruction: len(instruction.operands) > UNROLLED_OPERANDS,
+    "dot": lambda instruction: True,
+    "reduce": lambda instruction: instruction.shape.is_tuple,
+    "reduce-window": lambda instruction: (
+        math.prod(d.size for d in getattr(instruction.value("window", ""), "dimensions", ())) > UNROLLED_WINDOW
+    ),
+    "sort": lambda instruction: True,
+}
+
+
+def is_slower_unrolled(instruction: Instruction) -> bool:
+    """Whether threads of a kernel that holds it had better compute one element each."""
+    rule = _SLOWER_UNROLLED.get(instruction.opcode)
+    return rule is not None and rule(instruction)
+
+
+NOTABLE = frozenset({*HEROES, *ORDERS, *_SLOWER_UNROLLED, "convolution", "pad"})
+"""Operations that may decide how a kernel that holds them is launched."""
