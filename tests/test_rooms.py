@@ -54,6 +54,7 @@ SUB_ROOMS = {
         "dynamic",
         "numeric",
         "shapes",
+        "accesses",
         "started",
         "spread",
         "intervals",

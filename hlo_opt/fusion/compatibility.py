@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters, side_by_side
-from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.memory.transposes import moves_data, tiled_transpose
 from hlo_opt.analysis.properties import is_generic_triton
@@ -329,7 +328,7 @@ def slices_overlap(pair: Pair) -> Reason | None:
     if not isinstance(pair, Beside) or pair.parent is None:
         return None
     parent = pair.parent
-    if not parent.shape.is_array or byte_size(parent.shape) < SMALL_PARENT:
+    if not parent.shape.is_array or parent.shape.byte_size < SMALL_PARENT:
         return None
     first, second = (_only_slice(pair, i, parent) for i in (pair.producer, pair.consumer))
     if first is None or second is None:

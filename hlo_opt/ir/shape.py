@@ -90,12 +90,12 @@ class Shape:
 
     @property
     def byte_size(self) -> int:
-        """Bytes of all array leaves, sub-byte types counted in whole bytes per element."""
+        """Bytes of all array leaves, sub-byte types counted in whole bytes per element. A dimension without a bound counts nothing, nor do a tuple's pointers."""
         if self._bytes < 0:
             if self.elements is not None:
                 size = sum(e.byte_size for e in self.elements)
             else:
-                size = self.element_count * self.type.bytes
+                size = max(0, self.element_count) * self.type.bytes
             object.__setattr__(self, "_bytes", size)
         return self._bytes
 

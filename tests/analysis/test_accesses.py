@@ -1,5 +1,6 @@
 import hlo_opt
-from hlo_opt.analysis.memory.accesses import Accesses, accesses
+from hlo_opt.analysis.memory.accesses import accesses
+from hlo_opt.ops.accesses import Accesses
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 

@@ -51,15 +51,10 @@ _KNOWN = (80, 86, 90, 100)
 _SAME_AS = {103: 100}
 
 
-def flops_per_element(opcode: str, element_type: str, capability: int) -> int:
-    """The count for one element of the result. A device without a profile of its own is counted as sm_86, as XLA does."""
+def per_element(instruction: Instruction, capability: int) -> int:
+    """Operations for one element of an elementwise result, by its type. A device without a profile of its own is counted as sm_86, as XLA does."""
     capability = _SAME_AS.get(capability, capability)
     if capability not in _KNOWN:
         capability = FALLBACK_CAPABILITY
-    return _TABLE.get((capability, element_type, opcode), DEFAULT)
-
-
-def result_type(instruction: Instruction) -> str:
-    """The element type that the profile is looked up by: the result's."""
     shape = instruction.shape
-    return shape.type.name if shape.is_array else ""
+    return _TABLE.get((capability, shape.type.name if shape.is_array else "", instruction.opcode), DEFAULT)

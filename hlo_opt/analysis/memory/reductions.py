@@ -9,6 +9,7 @@ import functools
 from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.emission import HEROES, Emitter
 
 WARP = 32
 ROW_RACE_FREE_MINOR = 1024 * 16
@@ -88,7 +89,7 @@ def _form(
 
 def fast_form(instruction: Instruction) -> ReductionForm | None:
     """The normal form when the instruction is a reduce that a reduction emitter would take, else None."""
-    if instruction.opcode != "reduce" or not instruction.operands[0].shape.element_count:
+    if HEROES.get(instruction.opcode) is not Emitter.REDUCTION or not instruction.operands[0].shape.element_count:
         return None
     form = reduction_form(instruction)
     return form if form is not None and form.is_fast else None

@@ -5,114 +5,82 @@ Source: xla/service/hlo_cost_analysis.cc. A custom call counts with its operands
 
 from __future__ import annotations
 
-from hlo_opt.analysis.memory.accesses import byte_size
-from hlo_opt.analysis.memory.transposes import moves_data
+from hlo_opt.analysis.memory.transposes import only_renames
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.ir import Computation, Instruction, Module
-from hlo_opt.ir.walk import CONTROL_FLOW
+from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
 from hlo_opt.ops import find
-from hlo_opt.ops.sets import is_free, launches, results_of
+from hlo_opt.ops.accesses import PARTIAL, SLICES, SPREADS, whole
+from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.sets import body_of, fused, held, is_free, launches, looped, results_of
+from hlo_opt.ops.shapes import called_flops
 
 POINTER = 8
 """Bytes of an element in a tuple's index table, as XLA's cost analysis counts them (HandleTuple)."""
-_NO_MOVE = frozenset({"get-tuple-element", "bitcast", "tuple"})
 
 
 def bytes_accessed(instruction: Instruction) -> float:
     """Bytes read and written by one execution."""
-    if instruction.opcode == "fusion" and not is_boundary_fusion(instruction):
-        return _of_fusion(instruction)
-    if is_free(instruction.opcode) or (instruction.opcode == "transpose" and not moves_data(instruction)):
-        return 0.0  # a transpose that only renames dimensions moves nothing
-    return sum(_read(instruction, n) for n in range(len(instruction.operands))) + _written(instruction)
-
-
-def _read(instruction: Instruction, number: int) -> float:
-    """Bytes read of one operand by a plain instruction."""
-    operand = instruction.operands[number].shape
-    opcode = instruction.opcode
-    spec = find(opcode)
-    if number == 0 and spec is not None and spec.reads_part:
-        return float(byte_size(instruction.shape))
-    if number == 0 and opcode == "dynamic-update-slice":
+    body = fused(instruction)
+    if body is not None and not is_boundary_fusion(instruction):
+        return _of_fusion(body)
+    if is_free(instruction.opcode) or only_renames(instruction):
         return 0.0
-    if spec is not None and spec.first_index is not None and number > spec.first_index:
-        return 0.0  # of the start indices XLA counts the first
-    if opcode == "scatter" and number < len(instruction.operands) // 2:
-        return float(byte_size(instruction.operands[-1].shape))
-    return float(byte_size(operand))
+    spec, rule = find(instruction.opcode), PARTIAL.get(instruction.opcode)
+    found = whole(instruction) if rule is None else rule(instruction, called_flops)
+    if spec is None or spec.first_index is None:
+        return found.bytes
+    return sum(found.read[: spec.first_index + 1]) + found.written  # of the start indices XLA counts the first
 
 
-def _written(instruction: Instruction) -> float:
-    if instruction.opcode == "dynamic-update-slice":
-        return float(byte_size(instruction.operands[1].shape))
-    if instruction.opcode == "scatter":
-        return float(byte_size(instruction.operands[-1].shape))
-    return float(byte_size(instruction.shape))
-
-
-def _of_fusion(fusion: Instruction) -> float:
+def _of_fusion(body: Computation) -> float:
     """A parameter counts with its slices, whole for each broadcast or reshape of it, and whole once where anything else reads it; a root that updates in place counts with its update
     (FusionParameterReadBytes)."""
-    body = fusion.called_by("calls")
     total = 0.0
     for parameter in body.parameters:
-        whole = False
+        size = parameter.shape.byte_size
+        is_whole = False
         for user in parameter.users:
             first = user.operands[0] is parameter
-            if first and user.opcode in ("slice", "dynamic-slice"):
-                total += byte_size(user.shape)
-            elif first and user.opcode == "dynamic-update-slice":
-                continue
-            elif user.opcode in ("broadcast", "reshape"):
-                total += byte_size(parameter.shape)
-            else:
-                whole = True
-        total += byte_size(parameter.shape) if whole else 0
-    return total + sum(_written_root(r) for r in results_of(body))
+            if first and user.opcode in SLICES:
+                total += user.shape.byte_size
+            elif user.opcode in SPREADS:
+                total += size
+            elif not (first and HEROES.get(user.opcode) is Emitter.IN_PLACE):
+                is_whole = True
+        total += size if is_whole else 0
+    return total + sum(map(_written_root, results_of(body)))
 
 
 def _written_root(root: Instruction) -> float:
-    while root.opcode in _NO_MOVE and root.operands:
+    while is_free(root.opcode) and root.operands:
         root = root.operands[0]
-    return (
-        float(byte_size(root.operands[1].shape))
-        if root.opcode == "dynamic-update-slice"
-        else float(byte_size(root.shape))
-    )
+    return written_by_root(root)
+
+
+def written_by_root(root: Instruction) -> float:
+    """Bytes that a root of a fusion writes: an update in place writes its update only."""
+    written = root.operands[1] if HEROES.get(root.opcode) is Emitter.IN_PLACE else root
+    return float(written.shape.byte_size)
 
 
 def module_bytes(module: Module) -> float:
     """Bytes of one run of the entry: bodies of loops once, of the branches of a conditional the dearest, called computations at each call."""
     totals: dict[Computation, float] = {}
-    for computation in callees_first(module):
+    executed = set(executed_computations(module))
+    for computation in module.computations:
+        if computation not in executed:
+            continue
         total = 0.0
         for instruction in computation.instructions:
-            if instruction.opcode == "conditional":
-                total += max((totals[c] for c in instruction.called()), default=0.0)
+            parts = held(instruction)
+            if parts is not None:
+                total += POINTER * len(parts)
             elif instruction.opcode in CONTROL_FLOW:
-                total += sum(totals[c] for c in instruction.called())
-            elif instruction.opcode == "tuple":
-                total += POINTER * len(instruction.operands)
-            else:
-                total += bytes_accessed(instruction) if launches(instruction) else 0.0
+                runs_all = looped(instruction) is not None or body_of(instruction) is not None
+                called = [totals[c] for c in instruction.called()]
+                total += sum(called) if runs_all else max(called, default=0.0)
+            elif launches(instruction):
+                total += bytes_accessed(instruction)
         totals[computation] = total
     return totals[module.entry]
-
-
-def callees_first(module: Module) -> list[Computation]:
-    """The computations that control flow reaches from the entry, callees before callers."""
-    found: list[Computation] = []
-    done: set[Computation] = set()
-    stack: list[tuple[Computation, bool]] = [(module.entry, False)]
-    while stack:
-        computation, ready = stack.pop()
-        if ready:
-            found.append(computation)
-        elif computation not in done:
-            done.add(computation)
-            stack.append((computation, True))
-            for instruction in computation.instructions:
-                if instruction.opcode in CONTROL_FLOW:
-                    stack.extend((c, False) for c in instruction.called())
-    return found

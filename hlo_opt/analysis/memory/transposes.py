@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hlo_opt.analysis.memory.geometry import bits_of
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.emission import HEROES, ORDERS, Emitter
 
 MINIMUM = 16
 SMALL_MINIMUM = 8
 SMALL_PRODUCT = 8192
 TILE = 32
-
-
 BANK_BITS = 32
 
 
@@ -53,64 +53,62 @@ def normalized(sizes: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[tu
     return tuple(math.prod(sizes[p] for p in g) for g in groups), tuple(order[g[0]] for g in groups)
 
 
-def physical_permutation(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Operand sizes and permutation as they lie in memory, for a transpose or a copy that changes the layout; else None."""
-    if instruction.opcode not in ("transpose", "copy") or not instruction.shape.is_array:
+def memory_order(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The result's sizes and the permutation as they lie in memory, normalised, for a transpose or a copy of an array; else None."""
+    order = ORDERS.get(instruction.opcode)
+    if order is None or not instruction.shape.is_array:
         return None
-    given, made = instruction.operands[0].shape, instruction.shape
-    logical = instruction.ints("dimensions") if instruction.opcode == "transpose" else tuple(range(given.rank))
+    given, logical = instruction.operands[0].shape, order(instruction)
     from_major = list(reversed(given.minor_to_major))
     position = {d: n for n, d in enumerate(from_major)}
     sizes = tuple(given.dimensions[d] for d in from_major)
-    permutation = tuple(position[logical[d]] for d in reversed(made.minor_to_major))
-    return sizes, permutation
+    return normalized(sizes, tuple(position[logical[d]] for d in reversed(instruction.shape.minor_to_major)))
 
 
 def moves_data(instruction: Instruction) -> bool:
     """Whether it is a transpose (or a copy to another layout) that changes the order in memory."""
-    found = physical_permutation(instruction)
-    if found is None:
-        return False
-    _, permutation = normalized(*found)
+    found = memory_order(instruction)
+    return found is not None and _moves(found[1])
+
+
+def _moves(permutation: tuple[int, ...]) -> bool:
     return permutation != tuple(range(len(permutation)))
 
 
 def moves_minor(instruction: Instruction) -> bool:
     """Whether the fastest varying dimension becomes another one, so that reading along the output jumps through the operand."""
-    found = physical_permutation(instruction)
-    if found is None:
-        return False
-    _, permutation = normalized(*found)
-    return bool(permutation) and permutation[-1] != len(permutation) - 1
+    found = memory_order(instruction)
+    return found is not None and bool(found[1]) and found[1][-1] != len(found[1]) - 1
+
+
+def _transposes(instruction: Instruction) -> bool:
+    return HEROES.get(instruction.opcode) is Emitter.TRANSPOSE
+
+
+def only_renames(instruction: Instruction) -> bool:
+    """Whether it is a transpose that leaves everything where it lies in memory: it touches nothing."""
+    return _transposes(instruction) and not moves_data(instruction)
 
 
 def tiled_transpose(instruction: Instruction) -> TiledTranspose | None:
     """The description of a transpose that the transpose emitter takes; None for one that a loop does better."""
-    if instruction.opcode != "transpose":
-        return None
-    found = physical_permutation(instruction)
-    assert found is not None
-    sizes, permutation = normalized(*found)
-    rank = len(permutation)
-    if rank < 2 or permutation == tuple(range(rank)):
-        return None
-    bits = 8 if instruction.shape.type.name == "pred" else instruction.shape.type.bits
-    packed = _packed(sizes, permutation, bits)
-    if packed is not None:
-        return TiledTranspose(sizes, permutation, BANK_BITS // 8 * TILE * TILE * (BANK_BITS // bits), *packed)
-    shared_bytes = _tile_bytes(sizes, permutation, bits)
-    return None if shared_bytes is None else TiledTranspose(sizes, permutation, shared_bytes)
+    return _tiled(instruction, packs=True) if _transposes(instruction) else None
 
 
 def tiled_move(instruction: Instruction) -> TiledTranspose | None:
     """The description of a transpose, or of a copy to another layout, that our kernels move tile by tile, element by element."""
-    found = physical_permutation(instruction)
-    if found is None:
+    return _tiled(instruction, packs=False)
+
+
+def _tiled(instruction: Instruction, *, packs: bool) -> TiledTranspose | None:
+    found = memory_order(instruction)
+    if found is None or not _moves(found[1]):
         return None
-    sizes, permutation = normalized(*found)
-    if len(permutation) < 2 or permutation == tuple(range(len(permutation))):
-        return None
-    bits = 8 if instruction.shape.type.name == "pred" else instruction.shape.type.bits
+    sizes, permutation = found
+    bits = bits_of(instruction.shape)
+    packed = _packed(sizes, permutation, bits) if packs else None
+    if packed is not None:
+        return TiledTranspose(sizes, permutation, BANK_BITS // 8 * TILE * TILE * (BANK_BITS // bits), *packed)
     shared_bytes = _tile_bytes(sizes, permutation, bits)
     return None if shared_bytes is None else TiledTranspose(sizes, permutation, shared_bytes)
 

@@ -11,7 +11,7 @@ import math
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.geometry import LaunchDimensions, bits_of, round_up, smallest_bits
 from hlo_opt.analysis.memory.reductions import WARP, fast_form
-from hlo_opt.analysis.memory.transposes import TILE, normalized, physical_permutation, tiled_transpose
+from hlo_opt.analysis.memory.transposes import TILE, memory_order, tiled_transpose
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.heroes import emitter_of, heroes_of
 from hlo_opt.analysis.xla.launch_reduction import reduction_dimensions
@@ -117,10 +117,9 @@ def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> 
 
 def _minor_size(transpose: Node) -> int:
     """Elements of the result of a transpose that lie together."""
-    found = physical_permutation(transpose.instruction)
+    found = memory_order(transpose.instruction)
     assert found is not None
-    sizes, _ = normalized(*found)
-    return sizes[-1] if sizes else 1
+    return found[0][-1] if found[0] else 1
 
 
 def _concatenate(hero: Node, target: DeviceTarget, *, most: int) -> LaunchDimensions:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Protocol
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
-from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.memory.geometry import LaunchDimensions
 from hlo_opt.analysis.memory.transposes import moves_minor
 from hlo_opt.analysis.targets import DeviceTarget
@@ -342,7 +341,7 @@ def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: 
         often = 1
         by_consumer = times.bytes.get(operand)
         if by_consumer is not None:
-            wanted += by_consumer - round(_common(producer, consumer, operand) * byte_size(operand.shape))
+            wanted += by_consumer - round(_common(producer, consumer, operand) * operand.shape.byte_size)
             if wanted == by_consumer:
                 continue
             often = 1 if named is None else named[operand]

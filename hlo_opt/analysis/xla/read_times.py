@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hlo_opt.analysis.memory.accesses import byte_size
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.timing import read_ns
 from hlo_opt.ir import Instruction
@@ -49,7 +48,7 @@ class ReadTimes:
         key = (shape.byte_size, size, width)
         found = self._known.get(key)
         if found is None:
-            net = min(byte_size(shape), size)
+            net = min(shape.byte_size, size)
             share = width / self._target.dram_transaction_bytes if width else 1.0
             found = self._known[key] = int(4 * read_ns(net, size, share, self._blocks, self._target))
         return found

@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.xla.tiled_indexing import RANGE, Index, Indices, operand_indices, root_indices
+from hlo_opt.ops.sets import RESHAPES
 
 MAX_TILE_ELEMENTS = 1048576
 """Triton's limit on the elements of a tensor."""
@@ -86,7 +87,7 @@ def tile_cluster(cluster: Cluster) -> TiledCluster | None:
         index = numbers.setdefault(indices, len(numbers))
         if index == len(found.indices):
             found.indices.append(indices)
-        if not node.is_input and node.opcode in ("bitcast", "reshape"):
+        if not node.is_input and node.opcode in RESHAPES:
             reshape = operand_indices(node, 0, root_indices(node.shape))
             if reshape is None or not all(i.is_tileable for i in reshape):
                 return None

@@ -173,15 +173,11 @@ def _sliced(instruction: Instruction, indices: Indices) -> Indices | None:
     return _plain(found)
 
 
-def _is_row_major(shape: Shape) -> bool:
-    return tuple(shape.minor_to_major) == tuple(range(shape.rank - 1, -1, -1))
-
-
 def _reshaped(made: Shape, given: Shape, indices: Indices) -> list[Index] | None:
     """The indices before a reshape: dimensions of equal extent go together, the others are cut and joined digit by digit."""
     if made.element_count != given.element_count or not made.element_count:
         return None
-    if not (_is_row_major(made) and _is_row_major(given)):
+    if not (made.is_row_major and given.is_row_major):
         return None
     found: list[Index] = []
     left, right = 0, 0

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
-from hlo_opt.analysis.memory.accesses import byte_size, per_element, reducer_flops
+from hlo_opt.analysis.memory.accesses import reducer_flops
+from hlo_opt.analysis.memory.flops import per_element
 from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
@@ -19,6 +20,7 @@ from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.call_config import field
+from hlo_opt.ops.emission import HEROES, Emitter
 from hlo_opt.ops.sets import is_elementwise
 
 REGISTER_SHARE = 0.4
@@ -101,7 +103,7 @@ def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
         for name in ("dimensions", "slice"):
             if name in instruction.attributes:
                 found.append(instruction.attributes[name].text)
-        if node.opcode == "reduce":
+        if node.emitter is Emitter.REDUCTION:
             found.append(reducer_flops(instruction.called_by("to_apply"), capability))
     return tuple(found)
 
@@ -163,7 +165,7 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
         return 0.0
     if is_elementwise(instruction):
         return float(per_element(instruction, capability))
-    if instruction.opcode == "reduce":
+    if HEROES.get(instruction.opcode) is Emitter.REDUCTION:
         given = instruction.operands[0].shape.element_count
         made = next(instruction.shape.leaves()).element_count
         reducer = reducer_flops(instruction.called_by("to_apply"), capability)
@@ -204,10 +206,10 @@ def _price(tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int) 
     time_read = 0.0
     total = 0
     for operand, (taken, used) in reads.items():
-        time_read += read_ns(min(byte_size(operand.shape), taken), taken, used, blocks, target)
+        time_read += read_ns(min(operand.shape.byte_size, taken), taken, used, blocks, target)
         total += taken
     root = tiled.root.shape
-    written = byte_size(root)
+    written = root.byte_size
     used = _transaction_use(root, tiles.sizes, tiles.strides(tiled.nodes[-1].index), target)
     memory = time_read + write_ns(written, target, used)
     compute = compute_ns(flops, blocks, warps * target.threads_per_warp, target)
@@ -222,9 +224,9 @@ def _member_flops(tiled: TiledCluster, capability: int) -> list[int]:
     """Operations for one element of each node's tile, or KEPT."""
     return [
         KEPT
-        if tiled_node.node.is_input or tiled_node.node.opcode == "iota"
-        else int(flops_per_tile_element(tiled_node.node.instruction, capability))
-        for tiled_node in tiled.nodes
+        if node.is_input or not (node.operands or node.instruction.literal)
+        else int(flops_per_tile_element(node.instruction, capability))
+        for node in [tiled_node.node for tiled_node in tiled.nodes]
     ]
 
 

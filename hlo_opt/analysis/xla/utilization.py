@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node
-from hlo_opt.analysis.memory.accesses import Accesses, accesses, byte_size
+from hlo_opt.analysis.memory.accesses import accesses
 from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.memory.traffic import written_by_root
 from hlo_opt.ir import Instruction
-from hlo_opt.ops.sets import is_elementwise
+from hlo_opt.ops.accesses import Accesses
+from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.sets import held, is_elementwise, is_view, taken_element
 
 IMMEDIATE_ELEMENTS = 8
 """Constants of at most so many elements are part of the code and cost no read."""
@@ -69,7 +72,7 @@ class Usage:
     def read_of(self, cluster: Cluster, operand: Instruction) -> float:
         """Bytes read of an operand; 0 for what is no input."""
         node = cluster.inputs.get(operand)
-        return 0.0 if node is None else byte_size(operand.shape) * self.utilization.get(node, 0.0)
+        return 0.0 if node is None else operand.shape.byte_size * self.utilization.get(node, 0.0)
 
     def common_elementwise(self, left: Node, right: Node) -> float:
         """The share of the uses of `left` that go elementwise to where `right` is used too (CommonElementwiseUtilization)."""
@@ -108,7 +111,9 @@ class ClusterUsage(Usage):
         self._emitted[whole] = 1
         for root in cluster.roots:
             self.use_roots[root] = {whole: None}
-        self.written = sum(_written(root) for root in cluster.roots)
+        self.written = sum(
+            float(r.shape.byte_size) if r.is_input else written_by_root(r.instruction) for r in cluster.roots
+        )
 
     def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
         """Go over members that are new, users first, and over inputs that are (`Follower`)."""
@@ -171,7 +176,7 @@ class ClusterUsage(Usage):
             and self.utilization[place] == 1.0
             and self.emitted[place] == 1
             and above.root is not None
-            and above.root.opcode != "dynamic-update-slice"
+            and above.root.emitter is not Emitter.IN_PLACE
         )
 
     def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
@@ -250,16 +255,14 @@ class Use:
 
 
 def use_of(instruction: Instruction, capability: int) -> Use:
-    opcode = instruction.opcode
-    form = fast_form(instruction) if opcode == "reduce" else None
     is_large = instruction.literal is not None and instruction.shape.element_count > IMMEDIATE_ELEMENTS
     return Use(
         accesses(instruction, capability),
         _passes_on(instruction),
-        form is not None,
-        opcode == "dynamic-update-slice",
-        byte_size(instruction.shape) if is_large else 0,
-        opcode == "broadcast" and _repeats_neighbours(instruction),
+        fast_form(instruction) is not None,
+        HEROES.get(instruction.opcode) is Emitter.IN_PLACE,
+        instruction.shape.byte_size if is_large else 0,
+        instruction.opcode == "broadcast" and _repeats_neighbours(instruction),
     )
 
 
@@ -272,17 +275,10 @@ def _repeats_neighbours(broadcast: Instruction) -> bool:
 
 def _passes_on(instruction: Instruction) -> bool:
     """Whether operands are read at the places where the instruction itself is read."""
-    if instruction.opcode == "bitcast":
+    if is_view(instruction.opcode):
         given, made = instruction.operands[0].shape, instruction.shape
         return given.dimensions == made.dimensions and given.minor_to_major == made.minor_to_major
-    return is_elementwise(instruction) or instruction.opcode in ("tuple", "get-tuple-element")
-
-
-def _written(root: Node) -> float:
-    """Bytes that a root of a fusion writes: a dynamic-update-slice in place writes its update only."""
-    if not root.is_input and root.opcode == "dynamic-update-slice":
-        return float(byte_size(root.operands[1].shape))
-    return float(byte_size(root.shape))
+    return is_elementwise(instruction) or held(instruction) is not None or taken_element(instruction) is not None
 
 
 def plain_usage(cluster: Cluster, capability: int, known: dict[Instruction, Use]) -> Usage:
