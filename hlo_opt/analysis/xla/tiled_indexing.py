@@ -8,11 +8,14 @@ Source: xla/hlo/analysis/indexing_analysis.cc (the maps), xla/codegen/tiling/siz
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Node
-from hlo_opt.ir import Instruction, Shape, SliceDimension
-from hlo_opt.ops.sets import is_elementwise
+from hlo_opt.ir import Shape
+from hlo_opt.ir.index_map import Constant, Expression, Product, Sum, Variable
+from hlo_opt.ops import find
+from hlo_opt.ops.sets import RESHAPES, is_elementwise
 
 RANGE = -1
 """The source of a digit that runs over a reduced dimension."""
@@ -131,46 +134,43 @@ def operand_indices(node: Node, number: int, indices: Indices) -> Indices | None
     """The indices of an operand, given those of the node; None where tiles do not carry over (gathers, windows, padding, concatenation)."""
     instruction = node.instruction
     shape = node.operands[number].shape
-    if not shape.is_array:
+    spec = find(instruction.opcode)
+    if not shape.is_array or spec is None:
         return None
     if is_elementwise(instruction):
         return _plain(list(indices)) if shape.rank == len(indices) else ()
-    match instruction.opcode:
-        case "broadcast":
-            return _plain([indices[d] for d in instruction.ints("dimensions")])
-        case "transpose":
-            order = instruction.ints("dimensions")
-            return _plain([indices[order.index(d)] for d in range(shape.rank)])
-        case "reduce" if len(instruction.operands) == 2:
-            if number == 1:
-                return ()
-            reduced = set(instruction.ints("dimensions"))
-            kept = iter(indices)
-            return _plain(
-                [
-                    Index((Digit(RANGE, size, 1, size, 1),)) if d in reduced else next(kept)
-                    for d, size in enumerate(shape.dimensions)
-                ]
-            )
-        case "slice":
-            return _sliced(instruction, indices)
-        case "bitcast" | "reshape":
-            found = _reshaped(instruction.shape, shape, indices)
-            return None if found is None else _plain(found)
+    if instruction.opcode in RESHAPES:
+        found = _reshaped(instruction.shape, shape, indices)
+        return None if found is None else _plain(found)
+    mapped = spec.index(instruction, number) if spec.index is not None else None
+    if mapped is None or mapped.conditions or mapped.runtime or not (spec.moves_data or node.emitter):
+        return None
+    values: dict[str, Index] = {f"d{n}": index for n, index in enumerate(indices)}
+    values |= {f"s{n}": Index((Digit(RANGE, size, 1, size, 1),)) for n, size in enumerate(mapped.symbols)}
+    results = [_composed(expression, values) for expression in mapped.results]
+    return _plain([index for index in results if index is not None]) if None not in results else None
+
+
+def _composed(expression: Expression, values: Mapping[str, Index]) -> Index | None:
+    """An index of an operand where the variables of its map are indices; None for one that is not a variable, scaled and shifted."""
+    match expression:
+        case Constant():
+            return Index((), expression.value)
+        case Variable():
+            return values[expression.name]
+        case Product() if expression.factor > 0:
+            index = _composed(expression.left, values)
+            return None if index is None else _scaled(index, expression.factor)
+        case Sum(right=Constant()):
+            index = _composed(expression.left, values)
+            return None if index is None else Index(index.digits, index.offset + expression.right.value)
         case _:
             return None
 
 
-def _sliced(instruction: Instruction, indices: Indices) -> Indices | None:
-    value = instruction.value("slice", ())
-    bounds = [v for v in value if isinstance(v, SliceDimension)] if isinstance(value, tuple) else []
-    if len(bounds) != len(indices):
-        return None
-    found: list[Index] = []
-    for bound, index in zip(bounds, indices, strict=True):
-        digits = [Digit(d.source, d.extent, d.divisor, d.size, d.stride * bound.stride) for d in index.digits]
-        found.append(Index(tuple(digits), index.offset * bound.stride + bound.start))
-    return _plain(found)
+def _scaled(index: Index, factor: int) -> Index:
+    digits = [Digit(d.source, d.extent, d.divisor, d.size, d.stride * factor) for d in index.digits]
+    return Index(tuple(digits), index.offset * factor)
 
 
 def _reshaped(made: Shape, given: Shape, indices: Indices) -> list[Index] | None:
