@@ -1,1 +1,1 @@
-"""What can be known about a module without changing it: costs, loops, reachability, equal values; and inlining, which the proof and CSE share."""
+"""What can be known about a module without changing it: costs, loops, equal values; and inlining, which the proof and CSE share."""

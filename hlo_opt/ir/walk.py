@@ -1,4 +1,4 @@
-"""Orders and reachability over the graph."""
+"""Orders of a graph."""
 
 from __future__ import annotations
 
@@ -49,15 +49,3 @@ def executed_computations(module: Module) -> Iterator[Computation]:
         for instruction in computation.instructions:
             if instruction.opcode in CONTROL_FLOW:
                 todo.extend(instruction.called())
-
-
-def reachable(start: Instruction) -> set[Instruction]:
-    """Everything that uses the start, directly or not; the start itself is in it."""
-    seen = {start}
-    todo = [start]
-    while todo:
-        for user in todo.pop().users:
-            if user not in seen:
-                seen.add(user)
-                todo.append(user)
-    return seen

@@ -108,7 +108,8 @@ class Arity:
 class OpSpec:
     """One opcode.
 
-    attributes  names that the opcode takes, True when required; the shared ones (metadata, sharding, ...) are in `SHARED_ATTRIBUTES`
+    attributes  names that the opcode takes, in the order in which XLA prints them, True when required; the shared ones (metadata, sharding, ...) are in
+                `SHARED_ATTRIBUTES`
     accepts     kinds or names of the element types that it works on: those of its operands (of the choices of a select, the data of a gather), or of
                 its result where it has no such operand; empty for one that handles no arrays
     infer       result shape from operands and attributes (layouts not set); raises ShapeError. Gets the instruction (with its declared shape, for

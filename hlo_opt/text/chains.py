@@ -8,11 +8,14 @@ Source: xla/hlo/parser/hlo_parser.cc, ParseOpcode and the cases of kAsyncStart, 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from hlo_opt.ir import Called, Computation, Instruction
 from hlo_opt.ops import find
 
 _SUGAR = re.compile(r"(.+)-(start|update|done)")
+_THREAD, _ALIASING = "async_execution_thread", "output_to_operand_aliasing"
+"""What the links of a chain in its short form (`add-start`) may carry besides the shared attributes: each a thread; a start aliases, and what its operation takes, too."""
 _MAIN = "main"
 """The thread of instructions that name none (HloInstruction::kMainExecutionThread)."""
 
@@ -40,14 +43,22 @@ def link(opcode: str) -> str | None:
     return found[2] if found is not None and (found[1] == "async" or base_opcode(opcode) is not None) else None
 
 
+def attributes_of(opcode: str) -> Mapping[str, bool]:
+    """The attributes that an opcode takes, besides the shared ones, in XLA's order: True when required. Empty for an unknown one."""
+    base = base_opcode(opcode)
+    spec = find(opcode if base is None else base)
+    taken: Mapping[str, bool] = {} if spec is None else spec.attributes
+    if base is None:
+        return taken
+    return {_THREAD: False, **taken, _ALIASING: False} if link(opcode) == "start" else {_THREAD: False}
+
+
 def wrapped(start: Instruction) -> Instruction | None:
     """The operation that a start in its short form runs, as an instruction of its own; None where the shape does not say what it gives."""
     base, elements = base_opcode(start.opcode), start.shape.elements
     if base is None or link(start.opcode) != "start" or not elements or len(elements) < 2:
         return None
-    attributes = {
-        n: v for n, v in start.attributes.items() if n not in ("async_execution_thread", "output_to_operand_aliasing")
-    }
+    attributes = {n: v for n, v in start.attributes.items() if n not in (_THREAD, _ALIASING)}
     made = Instruction(start.name, base, elements[1], start.operands, attributes, offset=start.offset, end=start.end)
     made.parent = start.parent
     return made
@@ -72,10 +83,10 @@ def check_link(instruction: Instruction) -> None:
     base, runs = base_opcode(instruction.opcode), _runs(start)
     if base is not None and runs is not None and base != runs:
         raise ChainError(f"{start.name} runs {runs}, {instruction.name} goes on with {base}")
-    if "async_execution_thread" in instruction.attributes:
+    if _THREAD in instruction.attributes:
         ours, theirs = _thread(instruction), _thread(start)
         if ours != theirs:
-            raise ChainError(f"{start.name} runs on thread {theirs}, not {ours}", "async_execution_thread")
+            raise ChainError(f"{start.name} runs on thread {theirs}, not {ours}", _THREAD)
     named, called = instruction.attributes.get("calls"), _calls(start)
     if isinstance(named, Called) and called is not None and named.computations[0] is not called:
         raise ChainError(f"{start.name} calls {called.name}, not {named.computations[0].name}", "calls")
@@ -98,4 +109,4 @@ def _calls(start: Instruction) -> Computation | None:
 
 
 def _thread(instruction: Instruction) -> str:
-    return instruction.word("async_execution_thread", _MAIN)
+    return instruction.word(_THREAD, _MAIN)

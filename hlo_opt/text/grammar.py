@@ -28,45 +28,6 @@ MAXIMUM_DEPTH = 64
 EXPLAINED = 200_000
 """Characters of a malformed piece up to which the LALR parser looks for the fault; it reads about 300,000 a second."""
 
-_STARTS = (
-    "start",
-    "header",
-    "computation_head",
-    "instruction",
-    "single",
-    "operands",
-    "operand",
-    "parameter_number",
-    "attribute",
-    "inline_computation",
-    "inline_instructions",
-    "shape",
-    "array",
-    "literal",
-    "value",
-    "called",
-    "names",
-    "window",
-    "metadata",
-    "slices",
-    "padding",
-    "typed_literal",
-    "shapes",
-    "entry_layout",
-    "aliases",
-    "operand_aliases",
-    "donors",
-    "accuracy",
-    "precisions",
-    "statistics",
-    "frontend",
-    "sharding",
-    "device_list",
-    "domain",
-    "origin",
-    "recovery",
-    "tables",
-)
 _GROUP_REPETITION = re.compile(r"\)([*+])(?![+?])")
 _NAMES = {
     "ARRAY": "a shape",
@@ -113,7 +74,9 @@ class Grammar:
         self.depth = depth
         self._parsers: dict[str, Lark] = {}
         self._grammar, _ = load_grammar(grammar_text(), "hlo.lark", [], False)  # type: ignore[no-untyped-call]
-        terminals, self._rules, self._ignored = self._grammar.compile(list(_STARTS), "*")
+        terminals, self._rules, self._ignored = self._grammar.compile(
+            [name for name, *_ in self._grammar.rule_defs], "*"
+        )
         bodies = {t.name: t.pattern.to_regexp() for t in terminals}
         self._recursive = {b: _widen(name, b, depth) for name, b in bodies.items() if f"(?#{name})" in b}
         self._terminals = {t.name: self._finish(t).pattern.to_regexp() for t in terminals}

@@ -7,44 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from hlo_opt.diag import ParseError, Span, VerifyError, nearest
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
-from hlo_opt.ops import OpSpec, ShapeError, find, table
+from hlo_opt.ops import ShapeError, find, table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
 from hlo_opt.text.aliases import alias_fault
-from hlo_opt.text.chains import ChainError, base_opcode, check_link, link, wrapped
+from hlo_opt.text.canonical import HEADER_ORDER
+from hlo_opt.text.chains import ChainError, attributes_of, base_opcode, check_link, link, wrapped
 from hlo_opt.text.forms import check_form
 from hlo_opt.text.groups import group_fault
 from hlo_opt.text.rules import instruction_fault
 from hlo_opt.text.shapes import compatible, read_entry_layout
 
-HEADER_ATTRIBUTES = frozenset(
-    {
-        "alias_passthrough_params",
-        "allow_spmd_sharding_propagation_to_output",
-        "allow_spmd_sharding_propagation_to_parameters",
-        "buffer_donor",
-        "entry_computation_layout",
-        "frontend_attributes",
-        "input_output_alias",
-        "is_scheduled",
-        "num_partitions",
-        "origin_recovery_table",
-        "replica_count",
-    }
-)
-"""What may follow the module's name (xla/hlo/parser/hlo_parser.cc, ParseHloModule)."""
-
-_COMPUTATION_ATTRIBUTES = frozenset({"execution_thread"})
-_LINK_ATTRIBUTES = {
-    "start": frozenset({"async_execution_thread", "output_to_operand_aliasing"}),
-    "update": frozenset({"async_execution_thread"}),
-    "done": frozenset({"async_execution_thread"}),
-}
-"""What the links of an asynchronous chain in its short form (`add-start`) may carry besides the shared attributes and, a start, its operation's."""
+_COMPUTATION_ATTRIBUTES = ("execution_thread",)
 
 
 def verify(module: Module, allow_unknown: bool = False, max_errors: int = 1) -> None:
@@ -122,7 +100,7 @@ class _Verifier:
     def module_faults(self) -> None:
         module = self.module
         with self.collecting():
-            self.free_attributes(module, module.attributes, HEADER_ATTRIBUTES, "HloModule")
+            self.free_attributes(module, module.attributes, HEADER_ORDER, "HloModule")
             self.devices = self.count("replica_count"), self.count("num_partitions")
         with self.collecting():
             self.computations()
@@ -154,7 +132,7 @@ class _Verifier:
         self,
         place: Module | Computation,
         attributes: Mapping[str, Attribute | Called],
-        known: frozenset[str],
+        known: Collection[str],
         what: str,
     ) -> None:
         """Attributes of the header or of a computation."""
@@ -260,7 +238,7 @@ class _Verifier:
             self.fail(instruction, f"unknown opcode {opcode}", f"did you mean {close}?" if close else None)
         if spec is not None and not spec.arity.accepts(len(instruction.operands)):
             self.fail(instruction, f"{opcode} takes {spec.arity} operands, but has {len(instruction.operands)}")
-        self.attributes(instruction, spec, base)
+        self.attributes(instruction, base)
         self.layout(instruction)
         self.literal(instruction)
         if link(opcode) is not None:
@@ -274,16 +252,10 @@ class _Verifier:
             self.shape(whole)
             self.groups(instruction, whole)
 
-    def attributes(self, instruction: Instruction, spec: OpSpec | None, base: str | None) -> None:
+    def attributes(self, instruction: Instruction, base: str | None) -> None:
         """Names against what the opcode takes, values against their forms."""
         opcode = instruction.opcode
-        known: Mapping[str, bool] = spec.attributes if spec is not None else {}
-        if base is not None:
-            inner = find(base)
-            kind = link(opcode) or ""
-            known = dict.fromkeys(_LINK_ATTRIBUTES[kind], False)
-            if kind == "start" and inner is not None:
-                known = {**inner.attributes, **known}
+        known = attributes_of(opcode)
         for name, value in instruction.attributes.items():
             if name not in known and name not in SHARED_ATTRIBUTES and not self.allow_unknown:
                 allowed = sorted({*known, *SHARED_ATTRIBUTES})
@@ -381,19 +353,14 @@ class _Verifier:
         for callee, arguments, result in found:
             self.callee(instruction, callee, arguments, result)
 
-    def callee_count(self, instruction: Instruction, callee: Computation, count: int) -> NoReturn:
-        self.fail(
-            instruction,
-            f"{callee.name} has {len(callee.parameters)} parameters, but {instruction.opcode} {instruction.name} gives it {count} operands",
-        )
-
     def callee(
         self, instruction: Instruction, callee: Computation, arguments: Sequence[Shape | None], result: Shape | None
     ) -> None:
         """Parameters against arguments, and the root against the result where one is given."""
         parameters = callee.parameters
         if len(parameters) != len(arguments):
-            self.callee_count(instruction, callee, len(arguments))
+            what = f"{instruction.opcode} {instruction.name} gives it {len(arguments)} operands"
+            self.fail(instruction, f"{callee.name} has {len(parameters)} parameters, but {what}")
         for parameter, argument in zip(parameters, arguments, strict=True):
             if argument is not None and not compatible(parameter.shape, argument):
                 self.fail(

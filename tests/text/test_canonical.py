@@ -38,7 +38,7 @@ def test_the_order_is_xlas():
 
 
 def test_unlisted_attributes_stand_before_the_shared_ones():
-    assert ordered("negate", ["metadata", "widget", "sharding", "dimensions"]) == [
+    assert ordered("reverse", ["metadata", "widget", "sharding", "dimensions"]) == [
         "dimensions",
         "widget",
         "sharding",

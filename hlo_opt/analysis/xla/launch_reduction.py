@@ -12,7 +12,6 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
 
 BLOCK = 128
-TARGET_THREADS = 256
 
 
 def reduction_dimensions(form: ReductionForm, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:

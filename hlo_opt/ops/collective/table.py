@@ -108,20 +108,22 @@ def infer_ragged_all_to_all(instruction: Instruction) -> Shape:
     return instruction.operands[1].shape.without_layout()
 
 
-_GROUPS = {"replica_groups": False, "channel_id": False}
-_GATHER = {**_GROUPS, "dimensions": True, "constrain_layout": False, "use_global_device_ids": False}
-_REDUCE = {**_GROUPS, "to_apply": True, "constrain_layout": False, "use_global_device_ids": False, "mode": False}
-_PERMUTE = {"source_target_pairs": True, "channel_id": False, "slice_sizes": False}
+_GROUPS = {"channel_id": False, "replica_groups": False}
+_GATHER = {**_GROUPS, "constrain_layout": False, "dimensions": True, "use_global_device_ids": False}
+_FLAGS = {**_GROUPS, "constrain_layout": False, "use_global_device_ids": False}
+_FOLD = {"to_apply": True, "mode": False}
+_REDUCE = {**_FLAGS, **_FOLD}
+_PERMUTE = {"channel_id": False, "source_target_pairs": True, "slice_sizes": False}
 _ANY, _ONE = Arity(1, None), Arity(1, 1)
 _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
     "all-reduce": (_ANY, _REDUCE, infer_all_reduce),
     "all-reduce-start": (_ANY, _REDUCE, infer_all_reduce),
     "all-reduce-done": (_ONE, {}, infer_same),
-    "reduce-scatter": (_ANY, {**_REDUCE, "dimensions": True}, infer_reduce_scatter),
+    "reduce-scatter": (_ANY, {**_FLAGS, "dimensions": True, **_FOLD}, infer_reduce_scatter),
     "all-gather": (_ANY, _GATHER, infer_all_gather),
     "all-gather-start": (_ANY, _GATHER, infer_all_gather_start),
     "all-gather-done": (_ONE, {}, infer_second),
-    "all-to-all": (_ANY, {**_GROUPS, "dimensions": False, "constrain_layout": False}, infer_all_to_all),
+    "all-to-all": (_ANY, {**_GROUPS, "constrain_layout": False, "dimensions": False}, infer_all_to_all),
     "ragged-all-to-all": (Arity(6, 6), {**_GROUPS, "dimensions": False}, infer_ragged_all_to_all),
     "collective-permute": (_ANY, _PERMUTE, infer_permute),
     "collective-permute-start": (_ANY, _PERMUTE, infer_permute_start),

@@ -135,10 +135,10 @@ def infer_declared(instruction: Instruction) -> Shape:
 MATMUL = "numpy.matmul"
 """What NumPy computes products with, by the library that it multiplies matrices with."""
 _DOT = {
-    "lhs_contracting_dims": False,
-    "rhs_contracting_dims": False,
     "lhs_batch_dims": False,
+    "lhs_contracting_dims": False,
     "rhs_batch_dims": False,
+    "rhs_contracting_dims": False,
     "operand_precision": False,
 }
 register(
@@ -195,12 +195,12 @@ register(
         OpKind.CONTRACTION,
         Arity(2, None),
         {
-            "dim_labels": True,
             "window": False,
+            "dim_labels": True,
             "feature_group_count": False,
             "batch_group_count": False,
-            "operand_precision": False,
             "convolution_kind": False,
+            "operand_precision": False,
             "sparsity_config": False,
         },
         infer=infer_convolution,

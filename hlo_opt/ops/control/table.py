@@ -176,7 +176,7 @@ def lower_zero(builder: KernelBuilder, instruction: Instruction, index: Index) -
     return atom("0u")
 
 
-_ASYNC = {"calls": False, "async_execution_thread": False}
+_ASYNC = {"async_execution_thread": False, "calls": False}
 _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
     "parameter": (Arity(0, 0), {}, infer_as_declared),
     "constant": (Arity(0, 0), {}, infer_constant),
@@ -185,7 +185,7 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     "while": (Arity(1, 1), {"condition": True, "body": True}, infer_while),
     "conditional": (
         Arity(2, None),
-        {"branch_computations": False, "true_computation": False, "false_computation": False},
+        {"true_computation": False, "false_computation": False, "branch_computations": False},
         infer_conditional,
     ),
     "call": (
@@ -193,14 +193,14 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
         {"to_apply": True, "is_composite": False},
         infer_call,
     ),
-    "fusion": (Arity(0, None), {"kind": True, "calls": True, "output_to_operand_aliasing": False}, infer_fusion),
+    "fusion": (Arity(0, None), {"kind": True, "output_to_operand_aliasing": False, "calls": True}, infer_fusion),
     "after-all": (Arity(0, None), {}, infer_after_all),
     "add-dependency": (Arity(2, 2), {}, infer_operand),
     "opt-barrier": (Arity(1, 1), {}, infer_operand),
     "domain": (Arity(1, 1), {"domain": True}, infer_operand),
     "async-start": (
         Arity(0, None),
-        {"calls": True, "async_execution_thread": False, "output_to_operand_aliasing": False},
+        {"async_execution_thread": False, "output_to_operand_aliasing": False, "calls": True},
         infer_async_start,
     ),
     "async-update": (Arity(1, 1), _ASYNC, infer_operand),

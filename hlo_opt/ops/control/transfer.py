@@ -65,7 +65,7 @@ def infer_recv_done(instruction: Instruction) -> Shape:
 _CHANNEL = {"channel_id": False, "is_host_transfer": False}
 _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
     "infeed": (Arity(1, 1), {"infeed_config": False}, infer_infeed),
-    "outfeed": (Arity(2, 2), {"outfeed_config": False, "outfeed_shape": False}, infer_outfeed),
+    "outfeed": (Arity(2, 2), {"outfeed_shape": False, "outfeed_config": False}, infer_outfeed),
     "recv": (Arity(1, 1), _CHANNEL, infer_recv),
     "recv-done": (Arity(1, 1), _CHANNEL, infer_recv_done),
     "send": (Arity(2, 2), _CHANNEL, infer_send),

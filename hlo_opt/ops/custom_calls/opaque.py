@@ -12,21 +12,21 @@ from hlo_opt.ops.spec import Arity, Evaluator, LibraryCall, OpKind, OpSpec, Shap
 _LONGEST = 200  # characters of a target that a message repeats
 
 ATTRIBUTES = {
-    "custom_call_target": True,
-    "api_version": False,
-    "batch_group_count": False,
-    "called_computations": False,
-    "custom_call_has_side_effect": False,
+    "window": False,
     "dim_labels": False,
     "feature_group_count": False,
-    "literal": False,
-    "operand_layout_constraints": False,
+    "batch_group_count": False,
     "operand_precision": False,
-    "output_to_operand_aliasing": False,
-    "padding_type": False,
+    "custom_call_target": True,
+    "operand_layout_constraints": False,
+    "custom_call_has_side_effect": False,
+    "literal": False,
     "schedule": False,
+    "output_to_operand_aliasing": False,
+    "api_version": False,
     "to_apply": False,
-    "window": False,
+    "called_computations": False,
+    "padding_type": False,
 }
 """Source: xla/hlo/parser/hlo_parser.cc, the case of kCustomCall."""
 

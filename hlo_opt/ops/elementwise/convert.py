@@ -310,7 +310,7 @@ register(
         "map",
         OpKind.ELEMENTWISE,
         Arity(1, None),
-        {"to_apply": True, "dimensions": False},
+        {"dimensions": False, "to_apply": True},
         infer=_infer_map,
         evaluate=_evaluate_map,
         index=elementwise_index,

@@ -338,20 +338,20 @@ def _register() -> None:
 
 
 _register()
-_INDEX_ATTRIBUTES = {"index_vector_dim": True, "indices_are_sorted": False}
 register(
     OpSpec(
         "gather",
         OpKind.INDEXING,
         Arity(2, 2),
         {
-            **_INDEX_ATTRIBUTES,
             "offset_dims": True,
             "collapsed_slice_dims": True,
             "start_index_map": True,
-            "slice_sizes": True,
             "operand_batching_dims": False,
             "start_indices_batching_dims": False,
+            "index_vector_dim": True,
+            "slice_sizes": True,
+            "indices_are_sorted": False,
         },
         infer=infer_gather,
         evaluate=lazy("indexing.meaning", "gather"),
@@ -373,14 +373,15 @@ register(
         OpKind.INDEXING,
         Arity(3, None),
         {
-            **_INDEX_ATTRIBUTES,
             "update_window_dims": True,
             "inserted_window_dims": True,
             "scatter_dims_to_operand_dims": True,
-            "to_apply": True,
-            "unique_indices": False,
             "input_batching_dims": False,
             "scatter_indices_batching_dims": False,
+            "index_vector_dim": True,
+            "indices_are_sorted": False,
+            "unique_indices": False,
+            "to_apply": True,
         },
         infer=infer_scatter,
         evaluate=lazy("indexing.meaning", "scatter"),

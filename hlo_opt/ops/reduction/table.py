@@ -250,9 +250,9 @@ register(
         {
             "dimensions": True,
             "num_carries": True,
-            "to_apply": True,
-            "is_associative": False,
             "is_reverse": False,
+            "is_associative": False,
+            "to_apply": True,
         },
         infer=infer_scan,
         evaluate=lazy("reduction.meaning", "scan"),
