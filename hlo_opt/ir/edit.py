@@ -9,6 +9,7 @@ from hlo_opt.ir.attribute import Attribute, Called
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.module import Computation, Instruction, Module
 from hlo_opt.ir.shape import Shape
+from hlo_opt.ir.walk import needed_first
 
 
 def add_computation(module: Module, computation: Computation, *, entry: bool = False) -> Computation:
@@ -197,27 +198,7 @@ def splice(inner: Computation, computation: Computation, arguments: list[Instruc
 def sort(computation: Computation) -> None:
     """Put operands (and control predecessors) before users again, otherwise keeping the order that there is. Raises AssertionError for an instruction that
     needs itself: what was edited wrongly must not run on for ever."""
-    done: set[Instruction] = set()
-    entered: set[Instruction] = set()
-    order: list[Instruction] = []
-    for start in list(computation._instructions):
-        stack = [(start, False)]
-        while stack:
-            instruction, ready = stack.pop()
-            if ready:
-                if instruction not in done:
-                    done.add(instruction)
-                    order.append(instruction)
-                continue
-            if instruction in done:
-                continue
-            if instruction in entered:
-                raise AssertionError(f"{instruction.name} needs its own result")
-            entered.add(instruction)
-            stack.append((instruction, True))
-            for needed in (*reversed(instruction.control_predecessors), *reversed(instruction.operands)):
-                if needed not in done:
-                    stack.append((needed, False))
+    order = needed_first(computation._instructions, lambda i: (*i.operands, *i.control_predecessors))
     computation._instructions = dict.fromkeys(order)
 
 
@@ -228,23 +209,7 @@ def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
 
 def sort_computations(module: Module) -> None:
     """Put callees before callers, otherwise keeping the order that there is."""
-    done: set[Computation] = set()
-    order: list[Computation] = []
-
-    for start in list(module._computations):
-        stack = [(start, False)]
-        while stack:
-            computation, ready = stack.pop()
-            if ready:
-                if computation not in done:
-                    done.add(computation)
-                    order.append(computation)
-                continue
-            if computation in done:
-                continue
-            stack.append((computation, True))
-            stack.extend((c, False) for c in reversed(computation.called) if c not in done)
-    module._computations = dict.fromkeys(order)
+    module._computations = dict.fromkeys(needed_first(module._computations, lambda c: c.called))
 
 
 def restore_names(module: Module) -> None:

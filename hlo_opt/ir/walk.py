@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from hlo_opt.ir.module import Computation, Instruction, Module
+
+N = TypeVar("N", bound=Hashable)
+
+
+def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list[N]:
+    """The starts and all that they need, directly or not, each once and after what it needs, otherwise in order. Raises AssertionError for one that needs
+    itself."""
+    entered: set[N] = set()
+    found: dict[N, None] = {}
+    stack = list(starts)[::-1]
+    while stack:
+        node = stack[-1]
+        if node in entered:
+            found[stack.pop()] = None
+            continue
+        entered.add(node)
+        for needed in reversed(needs(node)):
+            if needed not in found:
+                assert needed not in entered, f"{needed} needs itself"
+                stack.append(needed)
+    return list(found)
 
 
 def post_order(computation: Computation) -> list[Instruction]:
     """Operands before users, deterministic, as XLA's MakeInstructionPostOrder: depth first from the instructions without users."""
-    done: set[Instruction] = set()
-    order: list[Instruction] = []
-    for start in computation.instructions:
-        if start.users and not start.is_root:
-            continue
-        stack: list[tuple[Instruction, bool]] = [(start, False)]
-        while stack:
-            instruction, ready = stack.pop()
-            if instruction in done:
-                continue
-            if ready:
-                done.add(instruction)
-                order.append(instruction)
-                continue
-            stack.append((instruction, True))
-            stack.extend((p, False) for p in reversed(instruction.control_predecessors) if p not in done)
-            stack.extend((o, False) for o in reversed(instruction.operands) if o not in done)
-    return order
+    ends = [i for i in computation.instructions if i.is_root or not i.users]
+    return needed_first(ends, lambda i: (*i.operands, *i.control_predecessors))
 
 
 CONTROL_FLOW = frozenset({"while", "conditional", "call"})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.emission import HEROES, NOTABLE, Emitter, emitters_of
 from hlo_opt.ops.sets import fused, is_view, results_of
 
@@ -262,23 +263,7 @@ def cluster_of(instruction: Instruction) -> Cluster:
 
 def operands_first(*roots: Instruction) -> list[Instruction]:
     """The instructions that roots need, operands first, whatever order their computation is in."""
-    seen: set[Instruction] = set()
-    found: dict[Instruction, None] = {}
-    stack = list(reversed(roots))
-    while stack:
-        instruction = stack[-1]
-        if instruction in seen:
-            found[instruction] = None
-            stack.pop()
-            continue
-        seen.add(instruction)
-        operands = instruction.operands
-        if len(operands) == 1:
-            if operands[0] not in seen:
-                stack.append(operands[0])
-        else:
-            stack.extend([o for o in reversed(operands) if o not in seen])
-    return list(found)
+    return needed_first(roots, lambda i: i.operands)
 
 
 def merge(producer: Instruction, consumer: Instruction, *, keep_producer: bool = False) -> Cluster:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hlo_opt.analysis.properties import effectful_computations, elsewhere, is_boundary_fusion
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import body_of, fused, is_view
 from hlo_opt.text.chains import link
@@ -185,14 +186,7 @@ def _inherit_source(copy: Instruction, call: Instruction) -> None:
 
 def remove_uncalled(module: Module) -> bool:
     """Drop computations that nothing reaches from the entry."""
-    needed: set[Computation] = set()
-    todo = [module.entry]
-    while todo:
-        computation = todo.pop()
-        if computation in needed:
-            continue
-        needed.add(computation)
-        todo.extend(computation.called)
+    needed = set(needed_first([module.entry], lambda c: c.called))
     dead = [c for c in module.computations if c not in needed]
     for computation in dead:
         edit.remove_computation(computation)

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from hlo_opt.analysis.graph.cluster import Cluster, Node, operands_first
 from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
 from hlo_opt.ir import Called, Computation, Instruction
+from hlo_opt.ir.walk import needed_first
 
 
 class Structures:
@@ -47,7 +48,8 @@ class Members:
         """Opcode, shape, attributes, literal, and what the called computations hold."""
         found = self._known.get(instruction)
         if found is None:
-            self._know_called(instruction)
+            for body in needed_first(self._new(instruction.called()), lambda c: self._new(c.called)):
+                self._called[body] = self.of_body(body)
             found = self._known[instruction] = self._structures.number(self._key(instruction))
         return found
 
@@ -66,17 +68,8 @@ class Members:
             literal_key(instruction) if instruction.literal is not None else None,
         )
 
-    def _know_called(self, instruction: Instruction) -> None:
-        """Computations that an instruction calls, and those that they call, innermost first."""
-        stack = [c for c in instruction.called() if c not in self._called]
-        while stack:
-            body = stack[-1]
-            deeper = [c for c in body.called if c not in self._called]
-            if deeper:
-                stack.extend(deeper)
-                continue
-            stack.pop()
-            self._called[body] = self.of_body(body)
+    def _new(self, called: Iterable[Computation]) -> list[Computation]:
+        return [c for c in called if c not in self._called]
 
     def of_body(self, body: Computation) -> bytes:
         """A digest of everything about a computation but names, in whatever order it is. It may have grown since it was asked about last."""

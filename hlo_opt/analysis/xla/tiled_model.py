@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from hlo_opt.analysis.graph.cluster import Cluster, Node
+from hlo_opt.analysis.graph.cluster import Cluster
 from hlo_opt.analysis.memory.accesses import reducer_flops
 from hlo_opt.analysis.memory.flops import per_element
 from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind
@@ -18,6 +18,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
 from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, read_ns, write_ns
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.call_config import field
 from hlo_opt.ops.emission import HEROES, Emitter
@@ -91,7 +92,7 @@ def best_tiling(cluster: Cluster, target: DeviceTarget) -> Best:
 
 def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
     """What an estimate depends on: operations, shapes, and how they are joined; not names, and not which values are read."""
-    nodes = _from_roots(cluster)
+    nodes = needed_first(cluster.roots, lambda node: node.operands)  # however the cluster came about
     position = {node: n for n, node in enumerate(nodes)}
     found: list[object] = [position[root] for root in cluster.roots]
     for node in nodes:
@@ -106,22 +107,6 @@ def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
         if node.emitter is Emitter.REDUCTION:
             found.append(reducer_flops(instruction.called_by("to_apply"), capability))
     return tuple(found)
-
-
-def _from_roots(cluster: Cluster) -> list[Node]:
-    """What the roots need, operands first, in an order that does not depend on how the cluster came about."""
-    found: dict[Node, None] = {}
-    stack = [(root, False) for root in reversed(cluster.roots)]
-    while stack:
-        node, ready = stack.pop()
-        if node in found:
-            continue
-        if ready or node.is_input:
-            found[node] = None
-            continue
-        stack.append((node, True))
-        stack.extend([(o, False) for o in reversed(node.operands) if o not in found])
-    return list(found)
 
 
 def _search(cluster: Cluster, target: DeviceTarget) -> Best:
