@@ -9,9 +9,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hlo_opt.analysis.graph.cluster import merge_clusters
 from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.properties import fusion_backend_kind, is_boundary_fusion, is_generic_triton
-from hlo_opt.analysis.xla.heroes import emitter_of, merged_view
+from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
@@ -137,7 +138,7 @@ def reduction_becomes_loop(edge: Edge) -> Reason | None:
     if emitter != "reduction":
         return None
     state = edge.state
-    merged = merged_view(state.cluster(edge.producer), state.cluster(edge.consumer), edge.producer)
+    merged = merge_clusters(state.cluster(edge.producer), state.cluster(edge.consumer), edge.producer)
     if emitter_of(merged)[0] != "loop":
         return None
     form = fast_form(hero.instruction)

@@ -7,9 +7,8 @@ CanEmitFusedDynamicUpdateSliceInPlace), xla/service/gpu/hlo_fusion_analysis.cc, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 
-from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, merge_clusters
+from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.reductions import WARP, fast_form
 from hlo_opt.analysis.memory.transposes import TiledTranspose, moves_data, tiled_transpose
 from hlo_opt.ir import Instruction, Shape
@@ -100,154 +99,9 @@ def _folding(end: Node, root: Node) -> Node:
     return end if end.emitter is Emitter.REDUCTION else root
 
 
-class Climb:
-    """What the search for a hero from the one root of a cluster comes to, kept up while the cluster grows. Of a cluster with several roots, which may
-    take it over from a producer, it follows the first; nobody asks for it there."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        root = cluster.roots[0]
-        self.reached: dict[Node, bool] = {root: True}
-        """Whether only intermediates lie on some way from the root to a node."""
-        self.clear: dict[Node, bool] = {root: True}
-        """Whether only intermediates lie on all of them."""
-        self.found: dict[Emitter, list[Node]] = {wanted: [] for wanted in _SOUGHT}
-        """Reached heroes."""
-        self.end = root
-        """Where the intermediates of one operand end that start at the root."""
-
-    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
-        reached, clear = self.reached, self.clear
-        for node in nodes:
-            here = reached.get(node, False)  # False where the node is used by other roots only
-            sought = _sought(node.instruction) if here else None
-            if sought is not None:
-                self.found[sought].append(node)
-            passes = _is_intermediate(node, SEARCH_OPERANDS)
-            climbs, is_clear = passes and here, passes and clear.get(node, True)
-            for operand in node.operands:
-                if climbs or operand not in reached:
-                    reached[operand] = climbs
-                if not is_clear or operand not in clear:
-                    clear[operand] = is_clear
-        self.end = _end_of(self.end)
-
-    def fits(self, above: Follower, place: Node) -> bool:
-        return True
-
-    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
-        assert isinstance(above, Climb)
-        reached, clear = self.reached.get(place, False), self.clear.get(place, True)
-        if reached:
-            for wanted, found in above.found.items():
-                for node in found:
-                    mine = place if node is root else node
-                    self.found[wanted].append(mine)
-                    self.clear[mine] = clear and above.clear[node]
-        for old, new in inputs.items():
-            if old in above.reached:
-                self.reached[new] = self.reached.get(new, False) or (reached and above.reached[old])
-                self.clear[new] = self.clear.get(new, True) and clear and above.clear[old]
-        if self.end.operands == (place,) and _is_intermediate(self.end, 1):
-            self.end = place if above.end is root else above.end
-        self.end = _end_of(self.end)
-
-
-def climb_of(cluster: Cluster) -> Climb:
-    """The climb from the cluster's one root."""
-    return cluster.following("climb", Climb)
-
-
-class Merged(Cluster):
-    """A producer in the kernel of a consumer with one root, as far as emitter and launch depend on it. Its nodes are made only when they are looked at."""
-
-    __slots__ = ("_above", "_below", "_made", "_producer")
-
-    def __init__(self, above: Cluster, below: Cluster, producer: Instruction) -> None:
-        super().__init__((), below.roots)
-        self._above, self._below, self._producer = above, below, producer
-        self._made: Cluster | None = None
-        self.inputs = above.inputs | {i: n for i, n in below.inputs.items() if i is not producer}
-        self._opcodes = above.opcodes | below.opcodes
-        self._notable = [*below.notable, *above.notable]
-
-    @property
-    def made(self) -> Cluster:
-        if self._made is None:
-            self._made = merge_clusters(self._above, self._below, self._producer)
-        return self._made
-
-    @property
-    def nodes(self) -> list[Node]:
-        return self.made.nodes
-
-    @property
-    def members(self) -> Iterable[Node]:
-        return self.made.members
-
-    @property
-    def users_first(self) -> list[Node]:
-        return self.made.users_first
-
-    @property
-    def size(self) -> int:
-        return self._above.size + self._below.size
-
-    @property
-    def hero(self) -> Node:
-        """As `hero_of` the root."""
-        above, below = climb_of(self._above), climb_of(self._below)
-        place = self._below.inputs[self._producer]
-        reached, clear = below.reached.get(place, False), below.clear.get(place, True)
-        for wanted in _SOUGHT:
-            here = below.found[wanted]
-            there = above.found[wanted] if reached else []
-            if len(here) + len(there) != 1:
-                continue
-            (found,) = here or there
-            if below.clear[found] if here else above.clear[found] and clear:
-                return found
-        end = below.end
-        if _is_intermediate(end, 1) and end.operands[0] is place:
-            end = above.end
-        return _folding(end, self.roots[0])
-
-    @property
-    def updated(self) -> Node | None:
-        """As `updates_in_place`."""
-        below = self._below
-        for node in below.notable:
-            if node.emitter is Emitter.IN_PLACE:
-                buffer = _updated(node)
-                if buffer.is_input and (
-                    buffer.instruction is self._producer or buffer.instruction in self._above.inputs
-                ):
-                    return updates_in_place(self.made)
-        if Emitter.IN_PLACE in self._above.emitters:
-            return updates_in_place(self.made)
-        return updates_in_place(below)
-
-
-def merged_view(above: Cluster, below: Cluster, producer: Instruction) -> Cluster:
-    """As `merge_clusters`, for whoever asks for emitter and launch: made only as far as they need it."""
-    if len(below.roots) > 1 or below.roots[0].is_input or len(above.roots) > 1 or above.roots[0].is_input:
-        return merge_clusters(above, below, producer)
-    return Merged(above, below, producer)
-
-
 def heroes_of(cluster: Cluster) -> list[Node]:
     """The hero of each root."""
-    roots = cluster.roots
-    if len(roots) > 1 or roots[0].is_input:
-        return [hero_of(root, cluster.emitters) for root in roots]
-    if isinstance(cluster, Merged):
-        return [cluster.hero]
-    if _DECIDES.isdisjoint(cluster.emitters) or cluster.size == 1:
-        return [roots[0]]
-    climb = climb_of(cluster)
-    for found in climb.found.values():
-        if len(found) == 1 and climb.clear[found[0]]:
-            return found
-    return [_folding(climb.end, roots[0])]
+    return [hero_of(root, cluster.emitters) for root in cluster.roots]
 
 
 def is_real_reduction(root: Node, hero: Node) -> bool:
@@ -279,7 +133,7 @@ def emitter_of(cluster: Cluster) -> tuple[Emitter, Node]:
         if transpose is not None:
             return Emitter.TRANSPOSE, transpose
     if Emitter.IN_PLACE in emitters:
-        updated = cluster.updated if isinstance(cluster, Merged) else updates_in_place(cluster)
+        updated = updates_in_place(cluster)
         if updated is not None:
             return Emitter.IN_PLACE, updated
     if len(roots) == 1 and not roots[0].is_input:

@@ -16,7 +16,7 @@ from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, 
 from hlo_opt.analysis.memory.geometry import LaunchDimensions
 from hlo_opt.analysis.memory.transposes import moves_minor
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.heroes import emitter_of, merged_view, writes_reduction
+from hlo_opt.analysis.xla.heroes import emitter_of, writes_reduction
 from hlo_opt.analysis.xla.launch import emitter_launch
 from hlo_opt.analysis.xla.read_times import ReadTimes, ReadTotal
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiled_kernel, configured_tiles, tiled_kernel
@@ -287,10 +287,7 @@ def _form_of_both(producer: Priced, consumer: Priced, keep: bool) -> LaunchForm:
             return found
     if producer.is_plain and not keep and not _depends_on_inputs(consumer):
         return consumer.form
-    if keep:
-        cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=True)
-    else:
-        cluster = merged_view(producer.cluster, consumer.cluster, producer.instruction)
+    cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep)
     reductions = producer.writes_reduction + consumer.writes_reduction
     return launch_form(cluster, producer.target, movers=producer.moves or consumer.moves, reductions=reductions)
 

@@ -161,9 +161,9 @@ def _composed(expression: Expression, values: Mapping[str, Index]) -> Index | No
         case Product() if expression.factor > 0:
             index = _composed(expression.left, values)
             return None if index is None else _scaled(index, expression.factor)
-        case Sum(right=Constant()):
+        case Sum(right=Constant(value=shift)):
             index = _composed(expression.left, values)
-            return None if index is None else Index(index.digits, index.offset + expression.right.value)
+            return None if index is None else Index(index.digits, index.offset + shift)
         case _:
             return None
 
