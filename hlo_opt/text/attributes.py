@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import fields, replace
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Metadata, PaddingDimension, Quoted, Raw, SliceDimension, Value, Window, WindowDimension
@@ -124,6 +125,10 @@ def decode_padding(text: str) -> tuple[PaddingDimension, ...]:
     return tuple(PaddingDimension(*map(int, token.split("_"))) for _, token in _tokens("padding", text))
 
 
+_WINDOW = {"size": "1", "stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1", "rhs_reversal": "0"}
+"""The fields of a window, with what a dimension has where the text leaves one out."""
+
+
 def decode_window(text: str) -> Window:
     """`{size=3x3 stride=2x2 pad=0_1x0_1}`. Raises ParseError for anything else, or when the fields differ in rank."""
     given: dict[str, list[str]] = {}
@@ -136,56 +141,39 @@ def decode_window(text: str) -> Window:
     if any(len(values) != rank and not (key == "rhs_reversal" and len(values) > rank) for key, values in given.items()):
         raise ParseError("the fields of the window differ in their number of dimensions")
 
-    def numbers(key: str, default: int) -> list[int]:
-        return [int(v) for v in given[key]][:rank] if key in given else [default] * rank
+    def column(key: str, default: str) -> list[str]:
+        return given.get(key, [default] * rank)[:rank]
 
-    pads = [tuple(map(int, p.split("_"))) for p in given["pad"]] if "pad" in given else [(0, 0)] * rank
     return Window(
         tuple(
-            WindowDimension(size, stride, pad[0], pad[1], lhs, rhs, bool(reversal))
-            for size, stride, pad, lhs, rhs, reversal in zip(
-                numbers("size", 1),
-                numbers("stride", 1),
-                pads,
-                numbers("lhs_dilate", 1),
-                numbers("rhs_dilate", 1),
-                numbers("rhs_reversal", 0),
-                strict=True,
-            )
+            WindowDimension(int(size), int(stride), int(low), int(high), int(lhs), int(rhs), bool(int(reversal)))
+            for size, stride, pad, lhs, rhs, reversal in zip(*(column(*c) for c in _WINDOW.items()), strict=True)
+            for low, high in [pad.split("_")]
         )
     )
 
 
+_METADATA = frozenset(f.name for f in fields(Metadata))
 _PROFILE_TYPES = range(5)
 """The values of ProfileType in xla/xla_data.proto."""
 
 
 def decode_metadata(text: str) -> Metadata:
     """`{op_name="jit(f)/add" source_line=7}`. Keys that `Metadata` does not have are passed over. Raises ParseError."""
-    strings: dict[str, str] = {}
-    numbers: dict[str, int] = {}
+    given: dict[str, str | int] = {}
     for kind, token in _tokens("metadata", text):
         key, _, value = token.partition("=")
-        if key in strings or key in numbers:
+        if key in given:
             raise ParseError(f"metadata gives {key} twice")
         if kind == "METADATA_STRING":
-            strings[key] = unquote(_terminal("STRING").search(value)[0])  # type: ignore[index]
+            given[key] = unquote(_terminal("STRING").search(value)[0])  # type: ignore[index]
         elif kind == "METADATA_NUMBER":
-            numbers[key] = int(_items(f"({value})")[0])
-            if not -(1 << 31) <= numbers[key] < 1 << 31:
+            number = given[key] = int(_items(f"({value})")[0])
+            if not -(1 << 31) <= number < 1 << 31:
                 raise ParseError(f"{key}={value.strip()} is out of range")
         elif any(number not in _PROFILE_TYPES for number in _integers(value.strip())):
             raise ParseError(f"unknown {token}")
-    return Metadata(
-        op_type=strings.get("op_type", ""),
-        op_name=strings.get("op_name", ""),
-        source_file=strings.get("source_file", ""),
-        source_line=numbers.get("source_line", 0),
-        source_end_line=numbers.get("source_end_line", 0),
-        source_column=numbers.get("source_column", 0),
-        source_end_column=numbers.get("source_end_column", 0),
-        stack_frame_id=numbers.get("stack_frame_id", 0),
-    )
+    return replace(Metadata(), **{name: value for name, value in given.items() if name in _METADATA})  # type: ignore[arg-type]
 
 
 DECODERS: dict[str, Callable[[str], Value]] = {

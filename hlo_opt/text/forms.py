@@ -170,125 +170,92 @@ def _check_literal(text: str) -> None:
 
 
 INTEGER = Form("an integer", ("INTEGER",))
-INTEGER32 = Form("an integer", ("INTEGER",), test=_check_int32)
 BOOLEAN = Form("true or false", ("BOOLEAN",))
 INTEGERS = Form("integers such as {0,1}", ("INTEGERS",))
 INTEGER_LISTS = Form("lists of integers such as {{0,1},{2}}", ("INTEGER_LISTS",))
 STRING = Form("a string in quotes", ("STRING",), test=unquote)
 BOOLEANS = Form("true, false or a list of them", ("BOOLEAN", "BOOLEANS"))
 NUMBER = Form("a number", ("NUMBER",), test=_check_float)
-DEVICES = Form("groups of devices such as {{0,1},{2,3}} or [2,2]<=[4]", rule="device_list", test=_check_devices)
-LABELS = Form("dimension labels such as bf01_oi01->bf01", ("DIMENSION_LABELS",), test=_check_labels)
-PRECISIONS = Form("precisions such as {default,highest}", rule="precisions")
-OPERAND_ALIASES = Form("aliases such as {{0}: (1, {})}", rule="operand_aliases")
+
+
+def _same(form: Form, names: str) -> dict[str, Form]:
+    """One form for several attributes."""
+    return dict.fromkeys(names.split(), form)
+
 
 FORMS: dict[str, Form] = {
+    **_same(
+        BOOLEAN,
+        "alias_passthrough_params constrain_layout custom_call_has_side_effect indices_are_sorted "
+        "is_associative is_composite is_host_transfer is_reverse is_scheduled is_stable largest left_side "
+        "lower unique_indices unit_diagonal use_global_device_ids",
+    ),
+    **_same(BOOLEANS, "allow_spmd_sharding_propagation_to_output allow_spmd_sharding_propagation_to_parameters"),
+    **_same(STRING, "async_execution_thread custom_call_target execution_thread infeed_config outfeed_config"),
+    **_same(
+        INTEGER,
+        "batch_group_count channel_id delta exponent_bits feature_group_count feature_index index "
+        "index_vector_dim inferred_dimension iota_dimension k mantissa_bits num_carries num_partitions "
+        "replica_count",
+    ),
+    **_same(
+        INTEGERS,
+        "collapsed_slice_dims dimensions dynamic_slice_sizes fft_length input_batching_dims "
+        "inserted_window_dims lhs_batch_dims lhs_contracting_dims lhs_ragged_dims offset_dims "
+        "operand_batching_dims rhs_batch_dims rhs_contracting_dims rhs_group_dims "
+        "scatter_dims_to_operand_dims scatter_indices_batching_dims slice_sizes start_index_map "
+        "start_indices_batching_dims update_window_dims",
+    ),
     "algorithm": _words(
         "an algorithm",
         "unset dot_any_f8_any_f8_f32 dot_any_f8_any_f8_f32_fast_accum dot_f16_f16_f16 dot_f16_f16_f32 dot_bf16_bf16_bf16 dot_bf16_bf16_f32 "
         "dot_bf16_bf16_f32_x3 dot_bf16_bf16_f32_x6 dot_bf16_bf16_f32_x9 dot_tf32_tf32_f32 dot_tf32_tf32_f32_x3 dot_f32_f32_f32 dot_f64_f64_f64",
         any_case=True,
     ),
-    "alias_passthrough_params": BOOLEAN,
-    "allow_spmd_sharding_propagation_to_output": BOOLEANS,
-    "allow_spmd_sharding_propagation_to_parameters": BOOLEANS,
     "api_version": _words(
         "an API version",
         "api_version_original api_version_status_returning api_version_status_returning_unified api_version_typed_ffi",
         any_case=True,
     ),
-    "async_execution_thread": STRING,
     "backend_config": Form("a string or text in braces", ("STRING", "RAW"), test=_check_config),
-    "batch_group_count": INTEGER,
     "buffer_donor": Form("donated parameters such as {(0, {}), (1, {0})}", rule="donors"),
-    "channel_id": INTEGER,
-    "collapsed_slice_dims": INTEGERS,
-    "constrain_layout": BOOLEAN,
     "convolution_kind": _words("a kind of convolution", "fprop wgrad dgrad unset"),
-    "cross_program_prefetch_index": INTEGER32,
-    "custom_call_has_side_effect": BOOLEAN,
-    "custom_call_target": STRING,
-    "delta": INTEGER,
-    "dim_labels": LABELS,
-    "dimensions": INTEGERS,
+    "cross_program_prefetch_index": Form("an integer", ("INTEGER",), test=_check_int32),
+    "dim_labels": Form("dimension labels such as bf01_oi01->bf01", ("DIMENSION_LABELS",), test=_check_labels),
     "direction": _words("a direction", "EQ NE GE GT LE LT"),
     "distribution": _words("a distribution", "rng_uniform rng_normal", any_case=True),
     "domain": Form("a domain", rule="domain", test=_check_domain),
-    "dynamic_slice_sizes": INTEGERS,
     "entry_computation_layout": Form(
         "shapes such as {(f32[2]{0})->f32[2]{0}}", rule="entry_layout", test=read_entry_layout
     ),
     "epsilon": NUMBER,
-    "execution_thread": STRING,
-    "exponent_bits": INTEGER,
-    "feature_group_count": INTEGER,
-    "feature_index": INTEGER,
-    "fft_length": INTEGERS,
     "fft_type": _words("a type of FFT", "FFT IFFT RFFT IRFFT"),
     "frontend_attributes": Form('attributes such as {a="b"}', rule="frontend"),
-    "index": INTEGER,
-    "index_vector_dim": INTEGER,
-    "indices_are_sorted": BOOLEAN,
-    "infeed_config": STRING,
-    "inferred_dimension": INTEGER,
-    "input_batching_dims": INTEGERS,
     "input_output_alias": Form("aliases such as {{0}: (1, {}, may-alias)}", rule="aliases"),
-    "inserted_window_dims": INTEGERS,
-    "iota_dimension": INTEGER,
-    "is_associative": BOOLEAN,
-    "is_composite": BOOLEAN,
-    "is_host_transfer": BOOLEAN,
-    "is_reverse": BOOLEAN,
-    "is_scheduled": BOOLEAN,
-    "is_stable": BOOLEAN,
-    "k": INTEGER,
     "kind": _words("a kind of fusion", "kLoop kInput kOutput kCustom"),
-    "largest": BOOLEAN,
-    "left_side": BOOLEAN,
-    "lhs_batch_dims": INTEGERS,
-    "lhs_contracting_dims": INTEGERS,
-    "lhs_ragged_dims": INTEGERS,
     "literal": Form("a literal with its shape, such as f32[] 1", rule="typed_literal", test=_check_literal),
-    "lower": BOOLEAN,
-    "mantissa_bits": INTEGER,
     "metadata": Form('metadata such as {op_name="a"}', rule="metadata", test=decode_metadata),
     "mode": _words("a mode", "cross_replica cross_partition cross_replica_and_partition flattened_id"),
-    "num_carries": INTEGER,
-    "num_partitions": INTEGER,
-    "offset_dims": INTEGERS,
-    "operand_batching_dims": INTEGERS,
     "operand_layout_constraints": Form("shapes such as {f32[2]{0}}", rule="shapes", test=read_shapes),
-    "operand_precision": PRECISIONS,
+    "operand_precision": Form("precisions such as {default,highest}", rule="precisions"),
     "origin": Form('an origin such as {{"add.1"}}', rule="origin"),
     "origin_recovery_table": Form('origins such as {{"a"}:{"b"},"HloModule.."}', rule="recovery"),
-    "outfeed_config": STRING,
     "outfeed_shape": Form("a shape", rule="shape", test=read_shape),
-    "output_to_operand_aliasing": OPERAND_ALIASES,
+    "output_to_operand_aliasing": Form("aliases such as {{0}: (1, {})}", rule="operand_aliases"),
     "padding": Form("padding such as 0_1x2_0_1", rule="padding", test=decode_padding),
     "padding_type": _words("a type of padding", "PADDING_INVALID PADDING_VALID PADDING_SAME"),
     "parameter_replication": Form("truth values such as {true,false}", ("BOOLEANS",)),
-    "replica_count": INTEGER,
-    "replica_groups": DEVICES,
+    "replica_groups": Form(
+        "groups of devices such as {{0,1},{2,3}} or [2,2]<=[4]", rule="device_list", test=_check_devices
+    ),
     "result_accuracy": Form("an accuracy such as {mode=highest}", rule="accuracy"),
-    "rhs_batch_dims": INTEGERS,
-    "rhs_contracting_dims": INTEGERS,
-    "rhs_group_dims": INTEGERS,
-    "scatter_dims_to_operand_dims": INTEGERS,
-    "scatter_indices_batching_dims": INTEGERS,
     "schedule": _words("a schedule", "schedule_none schedule_latest schedule_earliest", any_case=True),
     "sharding": Form("a sharding", rule="sharding", test=_check_sharding),
     "slice": Form("ranges such as {[0:2], [1:9:2]}", rule="slices", test=decode_slices),
-    "slice_sizes": INTEGERS,
     "source_target_pairs": Form("pairs such as {{0,1},{1,0}}", ("INTEGER_LISTS",), test=_check_pairs),
-    "start_index_map": INTEGERS,
-    "start_indices_batching_dims": INTEGERS,
     "statistics": Form("statistics such as {visualizing_index=0,stat-0=1}", rule="statistics"),
     "transpose_a": _words("a transposition", "NO_TRANSPOSE TRANSPOSE ADJOINT"),
     "type": _words("a type of comparison", "FLOAT TOTALORDER SIGNED UNSIGNED"),
-    "unique_indices": BOOLEAN,
-    "unit_diagonal": BOOLEAN,
-    "update_window_dims": INTEGERS,
-    "use_global_device_ids": BOOLEAN,
     "window": Form("a window such as {size=3x3 pad=0_1x0_1}", rule="window", test=decode_window),
 }
 """The form of each attribute, by its name."""
