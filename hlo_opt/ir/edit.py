@@ -73,18 +73,29 @@ def clone_into(
 ) -> Instruction:
     """Append a copy of an instruction with other operands. It remembers where the original stood in the text."""
     wish = name or instruction.name
-    made = create(
-        computation,
-        wish,
+    if computation.module is not None:
+        wish = computation.module.unique_name(wish)
+    return append(computation, copied(instruction, wish, operands))
+
+
+def copied(
+    instruction: Instruction,
+    name: str,
+    operands: Iterable[Instruction],
+    attributes: Mapping[str, Attribute | Called] | None = None,
+) -> Instruction:
+    """A copy of an instruction that is in no computation yet and waits for nothing."""
+    return Instruction(
+        name,
         instruction.opcode,
         instruction.shape,
-        operands,
-        instruction.attributes,
+        list(operands),
+        dict(instruction.attributes if attributes is None else attributes),
         literal=instruction.literal,
         parameter_number=instruction.parameter_number,
+        offset=instruction.offset,
+        end=instruction.end,
     )
-    made.offset, made.end = instruction.offset, instruction.end
-    return made
 
 
 def set_root(computation: Computation, root: Instruction) -> None:
@@ -259,17 +270,7 @@ def _copy_instructions(old: Computation, new: Computation, computations: Mapping
     made: dict[Instruction, Instruction] = {}
     for i in old._instructions:
         attributes = {n: _retarget(v, computations) for n, v in i.attributes.items()}
-        clone = Instruction(
-            i.name,
-            i.opcode,
-            i.shape,
-            [made[o] for o in i.operands],
-            attributes,
-            literal=i.literal,
-            parameter_number=i.parameter_number,
-            offset=i.offset,
-            end=i.end,
-        )
+        clone = copied(i, i.name, [made[o] for o in i.operands], attributes)
         clone.control_predecessors = [made[p] for p in i.control_predecessors]
         made[i] = append(new, clone, root=i is old._root)
 

@@ -71,7 +71,7 @@ def print_instruction(instruction: Instruction, options: PrintOptions | None = N
     """One instruction, without ROOT and indentation."""
     options = options or PrintOptions()
     sign = "%" if options.percent else ""
-    if instruction.opcode == "constant" and instruction.literal is not None:
+    if instruction.literal is not None:
         inner = format_literal(instruction.literal)
     elif instruction.parameter_number is not None:
         inner = str(instruction.parameter_number)

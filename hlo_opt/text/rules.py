@@ -6,11 +6,12 @@ Source: xla/hlo/parser/hlo_parser.cc, CreateInstruction; xla/service/hlo_verifie
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.text.aliases import operand_alias_fault
+from hlo_opt.text.chains import link
 from hlo_opt.text.shapes import compatible, read_shapes
 
 Fault = tuple[str, str]
@@ -24,10 +25,13 @@ def instruction_fault(instruction: Instruction) -> Fault | None:
         if fault is not None:
             return fault
     spec = find(instruction.opcode)
-    if spec is not None and spec.kind is OpKind.COLLECTIVE:
+    if spec is None:
+        return None
+    if spec.kind is OpKind.COLLECTIVE:
         return _collective(instruction, spec.attributes)
-    rule = _RULES.get(instruction.opcode)
-    return None if rule is None else rule(instruction)
+    if "branch_computations" in spec.attributes:
+        return _conditional(instruction)
+    return _operand_layouts(instruction) or (_aliasing(instruction) if link(instruction.opcode) is None else None)
 
 
 def _replication(instruction: Instruction) -> Fault | None:
@@ -81,7 +85,7 @@ def _conditional(instruction: Instruction) -> Fault | None:
     return None
 
 
-def _custom_call(instruction: Instruction) -> Fault | None:
+def _operand_layouts(instruction: Instruction) -> Fault | None:
     name = "operand_layout_constraints"
     if name in instruction.attributes:
         shapes = read_shapes(instruction.attributes[name].text)
@@ -91,7 +95,7 @@ def _custom_call(instruction: Instruction) -> Fault | None:
         for number, (shape, operand) in enumerate(zip(shapes, operands, strict=True)):
             if not compatible(shape, operand.shape):
                 return f"{name}: operand {number} is {operand.shape}, not {shape}", name
-    return _aliasing(instruction)
+    return None
 
 
 def _aliasing(instruction: Instruction) -> Fault | None:
@@ -107,10 +111,3 @@ def _channel(instruction: Instruction) -> Fault | None:
         return None
     ours, theirs = instruction.value("channel_id", -1), before.value("channel_id", -1)
     return None if ours == theirs else (f"its channel_id is not that of {before.name}", "channel_id")
-
-
-_RULES: dict[str, Callable[[Instruction], Fault | None]] = {
-    "conditional": _conditional,
-    "custom-call": _custom_call,
-    "fusion": _aliasing,
-}

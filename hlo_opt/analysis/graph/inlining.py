@@ -134,16 +134,8 @@ def _splice(
         if member.parameter_number is not None:
             copies[member] = instruction.operands[member.parameter_number]
             continue
-        copy = Instruction(
-            member.name if keep_names else module.unique_name(member.name),
-            member.opcode,
-            member.shape,
-            [copies[o] for o in member.operands],
-            dict(member.attributes),
-            literal=member.literal,
-            offset=member.offset,
-            end=member.end,
-        )
+        name = member.name if keep_names else module.unique_name(member.name)
+        copy = edit.copied(member, name, [copies[o] for o in member.operands])
         copy.control_predecessors = [copies[p] for p in member.control_predecessors]
         _inherit_source(copy, instruction)
         copies[member] = edit.append(computation, copy)

@@ -29,7 +29,7 @@ _CLOSING = {"{": "}", "<": ">"}
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number, a word or a text as it is written."""
+    """A number, a word or a text as it is written; while a file is read, any token."""
 
     kind: str
     written: str
@@ -90,30 +90,20 @@ class Message:
         return given[0] if given else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    span: Span
-
-
-def _tokens(source: Source) -> list[_Token]:
-    found: list[_Token] = []
+def _tokens(source: Source) -> list[Scalar]:
+    found: list[Scalar] = []
     at = 0
     while at < len(source.text):
         match = _TOKEN.match(source.text, at)
         if match is None:
-            what = (
-                "this text does not end on its line"
-                if source.text[at] in "\"'"
-                else "this character means nothing here"
-            )
+            is_text = source.text[at] in "\"'"
+            what = "this text does not end on its line" if is_text else "this character means nothing here"
             raise UsageError(what, span=Span(source, at, at + 1))
         kind = match.lastgroup or ""
         if kind != "space":
-            found.append(_Token(kind, match.group(), Span(source, at, match.end())))
+            found.append(Scalar(kind, match.group(), Span(source, at, match.end())))
         at = match.end()
-    found.append(_Token("end", "the end", Span(source, at, at)))
+    found.append(Scalar("end", "the end", Span(source, at, at)))
     return found
 
 
@@ -132,53 +122,51 @@ def parse(source: Source) -> Message:
             if closing:
                 raise UsageError(f"the message that begins here has no {closing}", span=message.span)
             return top
-        if token.text == closing:
+        if token.written == closing:
             open_messages.pop()
             at += 1
         elif token.kind in ("word", "extension"):
             at = _field(tokens, at, message, open_messages)
             continue
         else:
-            raise UsageError(f"the name of a field is wanted, not {token.text}", span=token.span)
+            raise UsageError(f"the name of a field is wanted, not {token.written}", span=token.span)
         at = _separator(tokens, at)
 
 
-def _separator(tokens: list[_Token], at: int) -> int:
-    return at + 1 if tokens[at].text in (",", ";") else at
+def _separator(tokens: list[Scalar], at: int) -> int:
+    return at + 1 if tokens[at].written in (",", ";") else at
 
 
-def _field(tokens: list[_Token], at: int, message: Message, open_messages: list[tuple[Message, str]]) -> int:
+def _field(tokens: list[Scalar], at: int, message: Message, open_messages: list[tuple[Message, str]]) -> int:
     """Read a field from its name on; a message is left open. Gives the place after what was read."""
-    name = tokens[at].text
+    name = tokens[at].written
     at += 1
-    colon = tokens[at].text == ":"
+    colon = tokens[at].written == ":"
     if colon:
         at += 1
     values = message.fields.setdefault(name, [])
     token = tokens[at]
-    if token.text in _CLOSING:
+    if token.written in _CLOSING:
         inner = Message(token.span)
         values.append(inner)
-        open_messages.append((inner, _CLOSING[token.text]))
+        open_messages.append((inner, _CLOSING[token.written]))
         return at + 1
     if not colon:
         raise UsageError(f"{name} wants a colon and a value, or a message in braces", span=token.span)
-    if token.text == "[" or token.kind == "extension":
+    if token.written == "[" or token.kind == "extension":
         raise UsageError(f"{name} is a list, which no device file needs", span=token.span)
     value, at = _scalar(tokens, at)
     values.append(value)
     return _separator(tokens, at)
 
 
-def _scalar(tokens: list[_Token], at: int) -> tuple[Scalar, int]:
+def _scalar(tokens: list[Scalar], at: int) -> tuple[Scalar, int]:
     token = tokens[at]
-    at += 1
-    if token.kind in ("number", "word"):
-        return Scalar(token.kind, token.text, token.span), at
-    if token.kind != "text":
-        raise UsageError(f"a value is wanted, not {token.text}", span=token.span)
-    written = token.text[1:-1]
-    while tokens[at].kind == "text":  # texts that follow each other are one
-        written += tokens[at].text[1:-1]
-        at += 1
-    return Scalar("text", f'"{written}"', token.span), at
+    if token.kind not in ("number", "word", "text"):
+        raise UsageError(f"a value is wanted, not {token.written}", span=token.span)
+    end = at + 1
+    while token.kind == "text" and tokens[end].kind == "text":  # texts that follow each other are one
+        end += 1
+    if end == at + 1:
+        return token, end
+    return Scalar("text", f'"{"".join(t.written[1:-1] for t in tokens[at:end])}"', token.span), end
