@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.graph.inlining import inline_calls, inline_fusions
+from hlo_opt.analysis.graph.inlining import inline, is_plain_call, is_plain_fusion
 from hlo_opt.fusion.separate import separate_bodies
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
@@ -21,7 +21,7 @@ class Inline(Pass):
     fusions: bool = False
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = inline_calls(module, context.step)
+        changed = inline(module, is_plain_call, context.step)
         if changed:
             separate_bodies(module)  # a fusion in a callee that was copied
-        return (inline_fusions(module, context.step) if self.fusions else False) or changed
+        return (inline(module, is_plain_fusion, context.step) if self.fusions else False) or changed

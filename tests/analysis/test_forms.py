@@ -2,7 +2,7 @@ import pytest
 
 import hlo_opt
 import hlo_opt.ir
-from hlo_opt.analysis.graph.cluster import cluster_of, merge
+from hlo_opt.analysis.graph.cluster import cluster_of, merge_clusters
 from hlo_opt.analysis.memory.reductions import fast_form, reduction_form
 from hlo_opt.analysis.memory.transposes import moves_data, moves_minor, normalized, tiled_transpose
 from hlo_opt.analysis.targets import target
@@ -91,5 +91,5 @@ def test_a_hero_is_found_through_elementwise_operations():
         "p = f32[512,512]{1,0} parameter(0)\n z = f32[] constant(0)\n r = f32[512]{0} reduce(p, z), dimensions={1}, to_apply=sum\n"
         " ROOT n = f32[512]{0} negate(r)"
     )
-    emitter, hero = emitter_of(merge(end.operands[0], end))
+    emitter, hero = emitter_of(merge_clusters(cluster_of(end.operands[0]), cluster_of(end), end.operands[0]))
     assert (emitter, hero.opcode) == ("reduction", "reduce")

@@ -1,7 +1,7 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge_clusters
 from hlo_opt.analysis.xla.heroes import emitter_of, hero_of, heroes_of, updates_in_place, writes_reduction
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
@@ -152,4 +152,5 @@ ENTRY e {{
 def merged(text: str) -> Cluster:
     """Of the entry's root, with its one operand inside."""
     consumer = hlo_opt.parse(text).entry.root
-    return merge(consumer.operands[0], consumer)
+    (producer,) = consumer.operands
+    return merge_clusters(cluster_of(producer), cluster_of(consumer), producer)

@@ -3,7 +3,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.graph import numbering
-from hlo_opt.analysis.graph.inlining import inline_calls
+from hlo_opt.analysis.graph.inlining import inline, is_plain_call
 from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, agree
 from hlo_opt.analysis.graph.occurrences import Budget
 from hlo_opt.diag import VerifyError
@@ -203,7 +203,7 @@ def test_exponential_calls_end(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(VerifyError, match="expand to more than"):
         Numbering(module, Table()).entry()
     monkeypatch.setattr("hlo_opt.analysis.graph.inlining.GROWTH_LIMIT", 10_000)
-    inline_calls(module)
+    inline(module, is_plain_call)
     assert sum(len(c.instructions) for c in module.computations) < 30_000
 
 

@@ -2,7 +2,7 @@ import itertools
 import math
 
 import hlo_opt
-from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge_clusters
 from hlo_opt.analysis.targets import target
 from hlo_opt.analysis.xla.performance import Priced
 from hlo_opt.analysis.xla.tiled_cluster import Tiles, padded, tile_cluster
@@ -124,7 +124,8 @@ ENTRY e {
 }
 """
     by_name = {i.name: i for i in hlo_opt.parse(text).entry.instructions}
-    one, two = (structure(merge(by_name["p"], by_name[n]), 90) for n in ("same", "other"))
+    above = cluster_of(by_name["p"])
+    one, two = (structure(merge_clusters(above, cluster_of(by_name[n]), by_name["p"]), 90) for n in ("same", "other"))
     assert one != two
 
 

@@ -2,7 +2,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.graph.cluster import Cluster, cluster_of
-from hlo_opt.analysis.xla.utilization import Usage, usage_of
+from hlo_opt.analysis.xla.utilization import ClusterUsage, Usage
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 
@@ -28,7 +28,7 @@ ENTRY e {{
 def usage(body: str, made: str = "f32[8,64]{1,0}") -> tuple[Usage, float]:
     """The usage, and how often x is read."""
     cluster = fusion(body, made)
-    found = usage_of(cluster, 90)
+    found = cluster.following("usage", lambda c: ClusterUsage(c, 90, row_local=False, known={}))
     return found, next(found.utilization[n] for n in cluster.inputs.values())
 
 

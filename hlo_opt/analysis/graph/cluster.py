@@ -266,13 +266,8 @@ def operands_first(*roots: Instruction) -> list[Instruction]:
     return needed_first(roots, lambda i: i.operands)
 
 
-def merge(producer: Instruction, consumer: Instruction, *, keep_producer: bool = False) -> Cluster:
-    """The cluster of a producer fused into a consumer that reads it; with `keep_producer` its roots are written too."""
-    return merge_clusters(cluster_of(producer), cluster_of(consumer), producer, keep_producer=keep_producer)
-
-
 def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, keep_producer: bool = False) -> Cluster:
-    """As `merge`, from the clusters of the producer and of the consumer."""
+    """The cluster of a producer fused into a consumer that reads it, from the clusters of both; with `keep_producer` its roots are written too."""
     nodes: list[Node] = []
     inputs: dict[Instruction, Node] = {}
     copies: dict[Node, Node] = {}

@@ -58,24 +58,10 @@ def _reads_elements(user: Instruction) -> bool:
     return spec is not None and spec.kind in by_index and not spec.side_effects and not is_view(user.opcode)
 
 
-def _always() -> bool:
-    return True
+def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable[[], bool] = lambda: True) -> bool:
+    """Inline the instructions that are wanted (`is_plain_call`, `is_plain_fusion`), callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more.
 
-
-def inline_calls(module: Module, step: Callable[[], bool] = _always) -> bool:
-    """Inline every plain call, nested ones too. True when anything changed."""
-    return inline(module, is_plain_call, step)
-
-
-def inline_fusions(module: Module, step: Callable[[], bool] = _always) -> bool:
-    """Inline every plain fusion. True when anything changed."""
-    return inline(module, is_plain_fusion, step)
-
-
-def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable[[], bool] = _always) -> bool:
-    """Inline the instructions that are wanted, callees first, until `GROWTH_LIMIT`; then drop computations that nothing calls any more.
-
-    `step` is asked before each of them; one that it is against stays.
+    `step` is asked before each of them; one that it is against stays. True when anything changed.
     """
     edit.sort_computations(module)
     waited_for = {p for c in module.computations for i in c.instructions for p in i.control_predecessors}

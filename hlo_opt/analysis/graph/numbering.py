@@ -122,7 +122,7 @@ class Table:
     """Shapes, alike when they hold the same kind of values."""
     laid_out: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.laid_out))
     """Shapes, alike when they lie in memory alike, too."""
-    literals: _Alike[Literal] = field(default_factory=lambda: _Alike(_literal_key))
+    literals: _Alike[Literal] = field(default_factory=lambda: _Alike(literal_key))
     budget: Budget = field(default_factory=Budget)
     _heads: dict[Hashable, int] = field(default_factory=dict)
     _bodies: dict[Hashable, list[Part]] = field(default_factory=dict)
@@ -219,13 +219,8 @@ def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
     return match(table, left, right, table.budget)
 
 
-def literal_key(instruction: Instruction) -> Hashable:
+def literal_key(literal: Literal) -> Hashable:
     """What two constants are compared by. Small ones by their bits; large ones by their text, which is quicker; elided ones equal only themselves."""
-    assert instruction.literal is not None
-    return _literal_key(instruction.literal)
-
-
-def _literal_key(literal: Literal) -> Hashable:
     if literal.is_elided:
         return literal  # equal only to itself, and kept, so that its identity is not handed on
     if literal.text is not None and literal.shape.element_count > _SMALL_LITERAL:

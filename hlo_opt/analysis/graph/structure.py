@@ -65,7 +65,7 @@ class Members:
             attribute_key(instruction),
             tuple(called),
             instruction.parameter_number,
-            literal_key(instruction) if instruction.literal is not None else None,
+            literal_key(instruction.literal) if instruction.literal is not None else None,
         )
 
     def _new(self, called: Iterable[Computation]) -> list[Computation]:

@@ -62,7 +62,7 @@ class Launcher(Protocol):
 
 class Priced:
     """An instruction with everything that its estimate needs, computed once. With a `launcher`, it is priced as our kernels run, which compute a row's result once, and `known` saves
-    work (see `usage_of`)."""
+    work (see `ClusterUsage`)."""
 
     def __init__(
         self,

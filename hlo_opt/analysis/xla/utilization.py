@@ -229,19 +229,6 @@ class ClusterUsage(Usage):
         return share, emitted
 
 
-def usage_of(
-    cluster: Cluster,
-    capability: int,
-    *,
-    row_local: bool = False,
-    known: dict[Instruction, Use] | None = None,
-) -> ClusterUsage:
-    """Walk from the roots up (see `ClusterUsage`)."""
-    usage = ClusterUsage(cluster, capability, row_local=row_local, known={} if known is None else known)
-    usage.spread(cluster.users_first, list(cluster.inputs.values()))
-    return usage
-
-
 @dataclass(frozen=True, slots=True)
 class Use:
     """What the walk needs to know of an instruction, wherever it stands. One that `passes_on` reads its operands where it is read itself."""
