@@ -137,12 +137,20 @@ class _Verifier:
     ) -> None:
         """Attributes of the header or of a computation."""
         for name, value in attributes.items():
-            if name not in known and not self.allow_unknown:
-                close = nearest(name, known)
-                hint = f"did you mean {close}?" if close else f"it takes {', '.join(sorted(known))}"
-                self.fail(place, f"{what} has no attribute {name}", hint, name)
+            if name not in known:
+                self.unknown_attribute(place, what, name, known)
             if isinstance(value, Attribute):
                 self.form(place, "", name, value)
+
+    def unknown_attribute(
+        self, place: Instruction | Computation | Module, what: str, name: str, known: Collection[str]
+    ) -> None:
+        """An attribute that is not among those that something takes."""
+        if not self.allow_unknown:
+            allowed = sorted(known)
+            close = nearest(name, allowed)
+            hint = f"did you mean {close}?" if close else f"it takes {', '.join(allowed)}"
+            self.fail(place, f"{what} has no attribute {name}", hint, name)
 
     def interface(self) -> None:
         """What the header says about parameters and result of the entry."""
@@ -257,11 +265,8 @@ class _Verifier:
         opcode = instruction.opcode
         known = attributes_of(opcode)
         for name, value in instruction.attributes.items():
-            if name not in known and name not in SHARED_ATTRIBUTES and not self.allow_unknown:
-                allowed = sorted({*known, *SHARED_ATTRIBUTES})
-                close = nearest(name, allowed)
-                hint = f"did you mean {close}?" if close else f"it takes {', '.join(allowed)}"
-                self.fail(instruction, f"{opcode} has no attribute {name}", hint, name)
+            if name not in known and name not in SHARED_ATTRIBUTES:
+                self.unknown_attribute(instruction, opcode, name, {*known, *SHARED_ATTRIBUTES})
             if isinstance(value, Attribute):
                 self.form(instruction, base or opcode, name, value)
         for name, is_required in known.items():
