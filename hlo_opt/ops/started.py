@@ -15,7 +15,8 @@ def started(instruction: Instruction) -> Instruction | None:
         return None
     if elements is None or len(elements) < 2:
         return None
-    made = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes)
+    place = {"offset": instruction.offset, "end": instruction.end}
+    made = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes, **place)
     made.parent = instruction.parent
     return made
 

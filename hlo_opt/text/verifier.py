@@ -14,9 +14,10 @@ from hlo_opt.diag import ParseError, Span, VerifyError, nearest
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
 from hlo_opt.ops import ShapeError, find, table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
+from hlo_opt.ops.started import started
 from hlo_opt.text.aliases import alias_fault
 from hlo_opt.text.canonical import HEADER_ORDER
-from hlo_opt.text.chains import ChainError, attributes_of, base_opcode, check_link, link, wrapped
+from hlo_opt.text.chains import ChainError, attributes_of, base_opcode, check_link, link
 from hlo_opt.text.forms import check_form
 from hlo_opt.text.groups import group_fault
 from hlo_opt.text.rules import instruction_fault
@@ -254,7 +255,7 @@ class _Verifier:
         fault = instruction_fault(instruction)
         if fault is not None:
             self.fail(instruction, f"{opcode} {instruction.name}: {fault[0]}", at=fault[1])
-        whole = instruction if spec is not None else wrapped(instruction)
+        whole = instruction if spec is not None else started(instruction)
         if whole is not None:
             self.callees(whole)
             self.shape(whole)
