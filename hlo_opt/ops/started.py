@@ -15,9 +15,8 @@ def started(instruction: Instruction) -> Instruction | None:
         return None
     if elements is None or len(elements) < 2:
         return None
-    place = {"offset": instruction.offset, "end": instruction.end}
-    made = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes, **place)
-    made.parent = instruction.parent
+    made = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes)
+    made.parent, made.offset, made.end = instruction.parent, instruction.offset, instruction.end
     return made
 
 

@@ -16,7 +16,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from hlo_opt.analysis.properties import is_boundary_fusion, is_identity
+from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import EvaluationError
@@ -28,6 +28,7 @@ from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
 from hlo_opt.ops.control.table import branches as branches_of
 from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.device import Device
+from hlo_opt.ops.sets import is_identity
 from hlo_opt.ops.started import at_once, goes_on
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.memory import Array
