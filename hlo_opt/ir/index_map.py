@@ -194,23 +194,17 @@ def _factor(term: Expression) -> int:
 
 def _split(expression: Expression, divisor: int) -> tuple[Expression, Expression]:
     """The part that the divisor divides, divided by it, and the rest: expression = first * divisor + rest."""
-    divided, rest = constant(0), constant(0)
-    whole: Expression = divided
-    left: Expression = rest
+    whole: Expression = constant(0)
+    rest: Expression = constant(0)
     for term in _terms(expression):
-        if _factor(term) % divisor == 0:
-            if isinstance(term, Product):
-                whole = add(whole, multiply(term.left, term.factor // divisor))
-            elif isinstance(term, Constant):
-                whole = add(whole, constant(term.value // divisor))
-            else:
-                left = add(left, term)
-        elif isinstance(term, Constant):
+        if isinstance(term, Constant):
             whole = add(whole, constant(term.value // divisor))
-            left = add(left, constant(term.value % divisor))
+            rest = add(rest, constant(term.value % divisor))
+        elif isinstance(term, Product) and term.factor % divisor == 0:
+            whole = add(whole, multiply(term.left, term.factor // divisor))
         else:
-            left = add(left, term)
-    return whole, left
+            rest = add(rest, term)
+    return whole, rest
 
 
 def _coarser(expression: Expression, divisor: int) -> tuple[Expression, Expression, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Computation, Instruction
-from hlo_opt.ops.spec import OpKind, OpSpec, find
+from hlo_opt.ops.spec import OpKind, find
 
 _BODIES = {"fusion": "calls", "call": "to_apply"}
 APPLIED = frozenset(_BODIES)
@@ -33,20 +33,21 @@ def is_free(opcode: str) -> bool:
     return spec is not None and spec.is_free
 
 
+def is_identity(opcode: str) -> bool:
+    """Whether operations of an opcode are their first operand as it is, such as a barrier."""
+    spec = find(opcode)
+    return spec is not None and spec.is_identity
+
+
 def keeps_bytes(opcode: str) -> bool:
     """Whether operations of an opcode are the memory of their first operand, under another shape at most: barriers, bitcasts."""
-    spec = find(opcode)
-    return spec is not None and (spec.is_identity or _is_view(spec))
+    return is_identity(opcode) or is_view(opcode)
 
 
 def is_view(opcode: str) -> bool:
     """Whether operations of an opcode are elements of an operand as they lie in memory, under another shape."""
     spec = find(opcode)
-    return spec is not None and _is_view(spec)
-
-
-def _is_view(spec: OpSpec) -> bool:
-    return spec.is_free and spec.moves_data
+    return spec is not None and spec.is_free and spec.moves_data
 
 
 def launches(instruction: Instruction) -> bool:

@@ -16,7 +16,7 @@ def started(instruction: Instruction) -> Instruction | None:
     if elements is None or len(elements) < 2:
         return None
     made = Instruction(instruction.name, opcode, elements[1], instruction.operands, instruction.attributes)
-    made.parent = instruction.parent
+    made.parent, made.offset, made.end = instruction.parent, instruction.offset, instruction.end
     return made
 
 

@@ -53,17 +53,6 @@ def attributes_of(opcode: str) -> Mapping[str, bool]:
     return {_THREAD: False, **taken, _ALIASING: False} if link(opcode) == "start" else {_THREAD: False}
 
 
-def wrapped(start: Instruction) -> Instruction | None:
-    """The operation that a start in its short form runs, as an instruction of its own; None where the shape does not say what it gives."""
-    base, elements = base_opcode(start.opcode), start.shape.elements
-    if base is None or link(start.opcode) != "start" or not elements or len(elements) < 2:
-        return None
-    attributes = {n: v for n, v in start.attributes.items() if n not in (_THREAD, _ALIASING)}
-    made = Instruction(start.name, base, elements[1], start.operands, attributes, offset=start.offset, end=start.end)
-    made.parent = start.parent
-    return made
-
-
 def check_link(instruction: Instruction) -> None:
     """Raises ChainError where an update or a done does not belong to the chain that it continues, or a start gives no chain."""
     kind = link(instruction.opcode)

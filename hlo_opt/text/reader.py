@@ -284,10 +284,8 @@ class Reader:
             if position < end and text[position] == ",":
                 position, finish = self.attributes(position, end, attributes, scope, made)
             made.end = finish
-            if shape_text is None:
-                made.shape = self.infer(made, found.start(4), found.end(4))
-            elif opcode in self.given:
-                made.shape = self.given[opcode](made)
+            if shape_text is None or opcode in self.given:
+                made.shape = self.implied_shape(made, shape_text, found.start(4), found.end(4))
             names[written] = names[name] = made
             made.parent = computation
             held[made] = None
@@ -318,7 +316,11 @@ class Reader:
         known = self.shapes.get(text)
         return read_shape(text, self.source, position) if known is None else known
 
-    def infer(self, instruction: Instruction, start: int, end: int) -> Shape:
+    def implied_shape(self, instruction: Instruction, written: str | None, start: int, end: int) -> Shape:
+        """The shape that the operands give, where the text leaves it out or does not count; else the one that is written. The opcode stands between the places."""
+        given = self.given.get(instruction.opcode)
+        if written is not None:
+            return instruction.shape if given is None else given(instruction)
         try:
             return inferred_shape(instruction)
         except ValueError as error:
@@ -421,10 +423,7 @@ class Reader:
             offset=found.start(),
             end=found.end(3),
         )
-        if shape_text is None:
-            made.shape = self.infer(made, found.start(2), found.end(2))
-        elif opcode in self.given:
-            made.shape = self.given[opcode](made)
+        made.shape = self.implied_shape(made, shape_text, found.start(2), found.end(2))
         scope.names[name] = made
         return edit.append(scope.computation, made)
 

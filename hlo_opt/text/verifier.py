@@ -14,9 +14,10 @@ from hlo_opt.diag import ParseError, Span, VerifyError, nearest
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
 from hlo_opt.ops import ShapeError, find, table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
+from hlo_opt.ops.started import started
 from hlo_opt.text.aliases import alias_fault
 from hlo_opt.text.canonical import HEADER_ORDER
-from hlo_opt.text.chains import ChainError, attributes_of, base_opcode, check_link, link, wrapped
+from hlo_opt.text.chains import ChainError, attributes_of, base_opcode, check_link, link
 from hlo_opt.text.forms import check_form
 from hlo_opt.text.groups import group_fault
 from hlo_opt.text.rules import instruction_fault
@@ -137,12 +138,20 @@ class _Verifier:
     ) -> None:
         """Attributes of the header or of a computation."""
         for name, value in attributes.items():
-            if name not in known and not self.allow_unknown:
-                close = nearest(name, known)
-                hint = f"did you mean {close}?" if close else f"it takes {', '.join(sorted(known))}"
-                self.fail(place, f"{what} has no attribute {name}", hint, name)
+            if name not in known:
+                self.unknown_attribute(place, what, name, known)
             if isinstance(value, Attribute):
                 self.form(place, "", name, value)
+
+    def unknown_attribute(
+        self, place: Instruction | Computation | Module, what: str, name: str, known: Collection[str]
+    ) -> None:
+        """An attribute that is not among those that something takes."""
+        if not self.allow_unknown:
+            allowed = sorted(known)
+            close = nearest(name, allowed)
+            hint = f"did you mean {close}?" if close else f"it takes {', '.join(allowed)}"
+            self.fail(place, f"{what} has no attribute {name}", hint, name)
 
     def interface(self) -> None:
         """What the header says about parameters and result of the entry."""
@@ -246,7 +255,7 @@ class _Verifier:
         fault = instruction_fault(instruction)
         if fault is not None:
             self.fail(instruction, f"{opcode} {instruction.name}: {fault[0]}", at=fault[1])
-        whole = instruction if spec is not None else wrapped(instruction)
+        whole = instruction if spec is not None else started(instruction)
         if whole is not None:
             self.callees(whole)
             self.shape(whole)
@@ -257,11 +266,8 @@ class _Verifier:
         opcode = instruction.opcode
         known = attributes_of(opcode)
         for name, value in instruction.attributes.items():
-            if name not in known and name not in SHARED_ATTRIBUTES and not self.allow_unknown:
-                allowed = sorted({*known, *SHARED_ATTRIBUTES})
-                close = nearest(name, allowed)
-                hint = f"did you mean {close}?" if close else f"it takes {', '.join(allowed)}"
-                self.fail(instruction, f"{opcode} has no attribute {name}", hint, name)
+            if name not in known and name not in SHARED_ATTRIBUTES:
+                self.unknown_attribute(instruction, opcode, name, {*known, *SHARED_ATTRIBUTES})
             if isinstance(value, Attribute):
                 self.form(instruction, base or opcode, name, value)
         for name, is_required in known.items():

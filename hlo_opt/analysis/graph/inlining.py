@@ -67,7 +67,7 @@ def inline(module: Module, wanted: Callable[[Instruction], bool], step: Callable
     waited_for = {p for c in module.computations for i in c.instructions for p in i.control_predecessors}
     budget = GROWTH_LIMIT
     changed = False
-    callers = _caller_counts(module)
+    callers = Counter(callee for c in module.computations for callee in c.called)
     effects = effectful_computations(list(module.computations))
     for computation in list(module.computations):
         found = [i for i in computation.instructions if wanted(i) and i not in waited_for]
@@ -100,10 +100,6 @@ def _body(instruction: Instruction) -> Computation:
     return body
 
 
-def _caller_counts(module: Module) -> Counter[Computation]:
-    return Counter(callee for c in module.computations for i in c.instructions for callee in i.called())
-
-
 def _splice(
     instruction: Instruction, body: Computation, *, keep_names: bool, callers: Counter[Computation]
 ) -> list[Instruction]:
@@ -127,7 +123,7 @@ def _splice(
         copies[member] = edit.append(computation, copy)
         if not keep_names:
             _start_own(copy, started)
-    callers.update(callee for made in started.values() for i in made.instructions for callee in i.called())
+    callers.update(callee for made in started.values() for callee in made.called)
     edit.redirect_users(instruction, copies[body.root])
     edit.remove(instruction)
     return [copies[member] for member in body.instructions if member.parameter_number is None]
