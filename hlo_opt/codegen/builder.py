@@ -147,7 +147,7 @@ class Builder(Indices):
         return needs
 
     def _compute(self, key: Key) -> None:
-        instruction, number, index = key
+        instruction, _, index = key
         self.name_after(instruction)
         if instruction.parameter_number is not None:
             made: Code | Sequence[Code] = self._load(instruction, index)
