@@ -84,7 +84,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
         builder.advise("unroll")
         with builder.loop(side * side * frame.width // (BLOCK * vector)) as step:
             row = add(multiply(step, BLOCK // TILE), line)
-            column, kept = multiply(lane, vector), constant(0)
+            column: Expression = multiply(lane, vector)
+            kept: Expression = constant(0)
             if frame.width > 1:
                 element = add(multiply(row, TILE), lane)
                 row = divide(element, TILE * frame.width)

@@ -60,4 +60,4 @@ def _pools() -> list[Any]:
     """The thread pools of the libraries that are loaded; finding them takes a millisecond, bounding them a few microseconds."""
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController().lib_controllers
+    return list(ThreadpoolController().lib_controllers)
