@@ -12,6 +12,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import as_loops, has_lanes, lanes_unit
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import (
+    Array,
     Assign,
     Barrier,
     Block,
@@ -27,7 +28,6 @@ from hlo_opt.codegen.tree import (
 )
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, Shuffle, cell, code, of
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
