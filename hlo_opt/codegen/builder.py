@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from hlo_opt.codegen.indices import Indices
 from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, stored, zero
-from hlo_opt.codegen.statements import Key, Scope
+from hlo_opt.codegen.statements import Key
 from hlo_opt.codegen.tree import Table
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
@@ -32,11 +33,11 @@ class Builder(Indices):
 
     def provide(self, instruction: Instruction, number: int | None, index: Index, name: Code) -> None:
         """Let a value that the kernel's frame has computed be found in this scope and those inside it."""
-        self._scopes[-1].values[self._key(instruction, number, index)] = name
+        self.keep(self._key(instruction, number, index), name)
 
     def known(self) -> dict[Key, Code]:
         """The values that were computed, or provided, since the innermost brace."""
-        return dict(self._scopes[-1].values)
+        return {key: self._values[key] for key, _ in self._scopes[-1].made}
 
     def loads(self) -> list[tuple[Instruction, Index]]:
         """The elements of parameters that were read since the innermost brace."""
@@ -61,18 +62,14 @@ class Builder(Indices):
             if computation not in self._widened:
                 self._widened[computation] = widened(computation)
             computation = self._widened[computation]
-        scope = Scope()
-        for parameter, argument in zip(computation.parameters, arguments, strict=True):
-            scope.values[self._key(parameter, None, index)] = argument
-        self._scopes.append(scope)
-        try:
+        with self.scope():
+            for parameter, argument in zip(computation.parameters, arguments, strict=True):
+                self.keep(self._key(parameter, None, index), argument)
             root = computation.root
             count = None if root.shape.elements is None else len(root.shape.elements)
             if count is None:
                 return [self.value(root, index)]
             return [self.element(root, number, index) for number in (range(count) if only is None else (only,))]
-        finally:
-            self._scopes.pop()
 
     def store(self, pointer: Name, shape: Shape, index: Index, value: Code) -> None:
         """Write one element of an output."""
@@ -99,28 +96,10 @@ class Builder(Indices):
         return Code((Part(shape.type.bits, pointer, at, self.address(shape, first), number),))
 
     def _key(self, instruction: Instruction, number: int | None, index: Index) -> Key:
-        """The instruction that makes the value, looking through tuples and their elements."""
-        path = [] if number is None else [number]
-        while True:
-            if instruction.opcode == "get-tuple-element" and not instruction.shape.is_tuple:
-                path.append(instruction.attribute("index", int))
-                instruction = instruction.operands[0]
-            elif instruction.opcode == "tuple" and path:
-                instruction = instruction.operands[path.pop()]
-            else:
-                break
-        settled = tuple([self._settled(e) for e in index])
-        return instruction, path[0] if path else None, settled
-
-    def _find(self, key: Key) -> Code | None:
-        for scope in reversed(self._scopes):
-            found = scope.values.get(key)
-            if found is not None:
-                return found
-        return None
+        return *_source(instruction, number), tuple([self._settled(e) for e in index])
 
     def _value(self, key: Key) -> Code:
-        found = self._find(key)
+        found = self._values.get(key)
         if found is not None:
             return found
         if self._depth > DEEPEST + 1:  # the outermost value itself, and what it calls
@@ -130,10 +109,10 @@ class Builder(Indices):
         stack: list[tuple[Key, bool]] = [(key, False)]
         while stack:
             top, ready = stack.pop()
-            if self._find(top) is not None:
+            if top in self._values:
                 continue
             if not ready:
-                needed = [k for k in self._needs(top) if self._find(k) is None]
+                needed = [k for k in self._needs(top) if k not in self._values]
                 if needed:
                     stack.append((top, True))
                     stack.extend((k, False) for k in reversed(needed))
@@ -141,9 +120,7 @@ class Builder(Indices):
             self._compute(top)
         self._depth -= 1
         self._naming = naming
-        found = self._find(key)
-        assert found is not None
-        return found
+        return self._values[key]
 
     def _needs(self, key: Key) -> list[Key]:
         """Operand values that are surely read at an index known already: those can be computed first."""
@@ -154,11 +131,10 @@ class Builder(Indices):
         spec = find(instruction.opcode)
         if spec is None:
             return []
+        if isinstance(spec.cuda, Elementwise):
+            return _alike(operands, index)
         needs = []
         for number, operand in enumerate(operands):
-            if isinstance(spec.cuda, Elementwise):
-                needs.append(self._key(operand, None, index if operand.shape.rank else ()))
-                continue
             if not operand.shape.is_array:
                 continue
             if not operand.shape.rank:
@@ -171,7 +147,7 @@ class Builder(Indices):
         return needs
 
     def _compute(self, key: Key) -> None:
-        instruction, number, index = key
+        instruction, _, index = key
         self.name_after(instruction)
         if instruction.parameter_number is not None:
             made: Code | Sequence[Code] = self._load(instruction, index)
@@ -179,11 +155,11 @@ class Builder(Indices):
             made = self._constant(instruction, index)
         else:
             made = self._lowered(instruction, index)
-        values = self._scopes[-1].values
         if isinstance(made, Code):
-            values[instruction, number, index] = made
+            self.keep(key, made)
         else:
-            values.update(((instruction, k, index), text) for k, text in enumerate(made))
+            for k, text in enumerate(made):
+                self.keep((instruction, k, index), text)
 
     def _lowered(self, instruction: Instruction, index: Index) -> Code | Sequence[Code]:
         spec = find(instruction.opcode)
@@ -191,8 +167,8 @@ class Builder(Indices):
         if isinstance(lowering, Elementwise):
             template = lowering.text_for(instruction)
             if template is not None:
-                operands = [self.value(o, index if o.shape.rank else ()) for o in instruction.operands]
-                return self.bind(instruction.shape.type, _filled(template, instruction.shape.type, operands))
+                operands = [self._values[k] for k in _alike(instruction.operands, index)]  # see `_needs`
+                return self.bind(instruction.shape.type, code(_filled(template, instruction.shape.type), *operands))
         elif lowering is not None:
             naming = self._naming
             made = lowering(self, instruction, index)
@@ -242,13 +218,32 @@ def last_argument(shape: Shape) -> tuple[int, ...]:
     return (shape.element_count,) if shape.element_count % shape.type.per_byte else ()
 
 
-def _filled(template: str, element_type: ElementType, operands: Sequence[Code]) -> Code:
-    text = template.format(
-        *[f"{{{number}}}" for number in range(len(operands))],
+def _source(instruction: Instruction, number: int | None) -> tuple[Instruction, int | None]:
+    """The instruction that makes a value, or an element of one, looking through tuples and their elements."""
+    path = [] if number is None else [number]
+    while True:
+        if instruction.opcode == "get-tuple-element" and not instruction.shape.is_tuple:
+            path.append(instruction.attribute("index", int))
+            instruction = instruction.operands[0]
+        elif instruction.opcode == "tuple" and path:
+            instruction = instruction.operands[path.pop()]
+        else:
+            return instruction, path[0] if path else None
+
+
+def _alike(operands: Sequence[Instruction], index: Index) -> list[Key]:
+    """The values of operands at the index of a result, which is settled."""
+    return [(*_source(o, None), index if o.shape.rank else ()) for o in operands]
+
+
+@lru_cache(maxsize=1024)
+def _filled(template: str, element_type: ElementType) -> str:
+    """The template of an operation, with holes for the operands alone."""
+    return template.format(
+        *[f"{{{number}}}" for number in range(10)],
         T=register_type(element_type),
         W=width_text(element_type),
         F="" if element_type.name == "f64" else "f",
         bits=element_type.bits,
         P=f"hlo_{element_type.name}",
     )
-    return code(text, *operands)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
-from hlo_opt.codegen.indices import block_of, named, thread_of
+from hlo_opt.codegen.indices import block_of, named, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
@@ -86,10 +86,7 @@ def _is_first(place: _Place) -> Code:
 def _place(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: int) -> _Place:
     _, _, minor = segment.part.sizes
     lanes, ways, vector = segment.part.tile.lanes, segment.part.tile.ways, segment.vector
-    if (
-        lanes * ways < plan.launch.block
-    ):  # threads that another segment needs; barriers do not wait for what has returned
-        builder.add(Leave(code("{} >= {}", THREAD, lanes * ways)))
+    only_first(builder, lanes * ways, plan.launch.block)
     thread = thread_of(lanes * ways)
     way = builder.declare_index("way", divide(thread, lanes)) if ways > 1 else constant(0)
     lane = builder.declare_index("lane", modulo(thread, lanes)) if lanes > 1 else constant(0)

@@ -19,15 +19,6 @@ namespace hlo {
 // signed, and given to kernels by value: the compiler then sees that neighbouring threads use neighbouring addresses
 struct Index { int x, y, z; };
 
-// votes over the lanes of a warp
-static inline unsigned int ballot(const unsigned char* of, unsigned int mask) {
-  unsigned int found = 0;
-  for (int i = 0; i < 32; ++i) found |= (unsigned int)(of[i] & (mask >> i & 1u)) << i;
-  return found;
-}
-static inline int any(const unsigned char* of, unsigned int mask) { return ballot(of, mask) != 0; }
-static inline int all(const unsigned char* of, unsigned int mask) { return (ballot(of, mask) | ~mask) == ~0u; }
-
 // hlo_near_vector where a thread's elements are no neighbours: the index itself or the nearest one, less the number
 template <typename T> __forceinline__ T near_element(T index, int number, int vector, int size) {
   return (index < 0 ? 0 : index > size - 1 ? size - 1 : index) - number;

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlo_opt.codegen.index_text import digit_text, index_type, integer_text, render
 from hlo_opt.codegen.statements import BLOCK, THREAD, Pair, Statements
-from hlo_opt.codegen.tree import Let
+from hlo_opt.codegen.tree import Leave, Let
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import (
     Constant,
@@ -16,6 +18,7 @@ from hlo_opt.ir.index_map import (
     Variable,
     add,
     constant,
+    delinearize,
     multiply,
 )
 from hlo_opt.ops.code import Code, Name, call, code, of
@@ -212,6 +215,12 @@ def thread_of(threads: int) -> Variable:
     return Variable(0, threads - 1, THREAD.text)
 
 
+def only_first(builder: Indices, threads: int, block: int) -> None:
+    """The threads of a block after so many leave: another segment needs them, and barriers do not wait for what has returned."""
+    if threads < block:
+        builder.add(Leave(code("{} >= {}", THREAD, threads)))
+
+
 def block_of(first: int, blocks: int) -> Expression:
     """The number of a block among so many from the first of its segment on."""
     return add(Variable(first, first + blocks - 1, BLOCK.text), constant(-first))
@@ -224,3 +233,9 @@ def named(builder: Indices, expression: Expression) -> Expression:
     name = builder.text(expression).name
     assert name is not None
     return Variable(expression.low, expression.high, name.text)
+
+
+def tile_of(builder: Indices, first: int, blocks: int, tiles: Sequence[int]) -> list[Expression]:
+    """Which tile a block's is along each dimension, for a block among so many from the first of its segment on."""
+    block = builder.declare("block", block_of(first, blocks)) if blocks > 1 else constant(0)
+    return [named(builder, digit) for digit in delinearize(block, tiles)]

@@ -50,6 +50,8 @@ from hlo_opt.ops.code import Cell, Code, FirstRound, Name, Part, Shuffle, of
 WARP = 32
 _WIDE = "long long"
 _GROUP, _LANE = "hlo_group", "hlo_lane"
+_QUARTERS = frozenset({"double", "hlo_complex<float>"})
+"""Types of which 4 fill a vector of 32 bytes."""
 _WHOLE, _PART = "const bool hlo_whole = true;", "const bool hlo_whole = false;"
 """Whether all threads have an element in a round of a strided loop."""
 
@@ -465,12 +467,13 @@ class _Writer(ThreadText):
         return needed
 
     def lanes_of(self, node: _Stretch, pure: Sequence[Let]) -> int:
-        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours."""
+        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector."""
         if self.shown_in(node):
             return WARP
         declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
         found = {d for item in declared if item.expression is not None for d in _divisors(item.expression)}
-        return min((d for d in found if d in (8, 16)), default=WARP)
+        least = 4 if any(item.kind in _QUARTERS for item in declared) else 8
+        return min((d for d in found if d in (4, 8, 16) and d >= least), default=WARP)
 
     def shown_in(self, node: _Stretch) -> bool:
         return any(id(item) in self.shown for item in node.items)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.indices import block_of, named, thread_of
+from hlo_opt.codegen.indices import thread_of, tile_of
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type, stored, zero
 from hlo_opt.codegen.tree import Barrier, Let
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variable
 from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
 from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.ops.lowering import Index
@@ -65,10 +65,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Products], first_block: 
 
 
 def _frame(builder: Builder, segment: Segment[Products], space: Space, tile: Tile) -> _Frame:
-    block: Expression = constant(0)
-    if segment.blocks > 1:
-        block = builder.declare("block", block_of(0, segment.blocks))
-    batch, row, column = (named(builder, digit) for digit in delinearize(block, tiles_of(space, tile)))
+    batch, row, column = tile_of(builder, 0, segment.blocks, tiles_of(space, tile))
     line = builder.declare("line", divide(thread_of(BLOCK), tile.lanes))
     lane = builder.declare("lane", modulo(thread_of(BLOCK), tile.lanes))
     return _Frame(space, tile, (batch, row, column), line, lane)

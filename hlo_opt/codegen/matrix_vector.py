@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.indices import block_of, named, thread_of
+from hlo_opt.codegen.indices import named, thread_of, tile_of
 from hlo_opt.codegen.matmul import inside, write
 from hlo_opt.codegen.scalars import loaded, memory_type, stored, zero
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
-from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, modulo, multiply
+from hlo_opt.ir.index_map import Expression, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, cell, code
 from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.plans.columns import WARP
@@ -28,10 +28,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: in
     hero, wide = space.hero, sum_type(space.hero.shape.type)
     _, rows, columns, _ = space.sizes
     parts = builder.array(memory_type(wide), builder.fresh("parts"), strips.cells, shared=True)
-    block: Expression = constant(0)
-    if segment.blocks > 1:
-        block = builder.declare("block", block_of(0, segment.blocks))
-    batch, corner = (named(builder, digit) for digit in delinearize(block, strips.blocks))
+    batch, corner = tile_of(builder, 0, segment.blocks, strips.blocks)
     start = multiply(corner, strips.columns)
     own: Expression = builder.declare("line", divide(thread_of(BLOCK), WARP))
     way: Expression = builder.declare("lane", modulo(thread_of(BLOCK), WARP))

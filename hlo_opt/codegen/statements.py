@@ -29,10 +29,10 @@ Key = tuple[Instruction, int | None, Index]
 class Scope:
     """What has been computed between one pair of braces."""
 
-    __slots__ = ("digits", "heavy", "hides", "likely", "likely_hides", "loads", "values")
+    __slots__ = ("digits", "heavy", "hides", "likely", "likely_hides", "loads", "made")
 
     def __init__(self) -> None:
-        self.values: dict[Key, Code] = {}
+        self.made: list[tuple[Key, Code | None]] = []  # with what each was before
         self.digits: dict[Expression, Code] = {}
         self.heavy: dict[Expression, Expression] = {}
         self.loads: list[tuple[Instruction, Index]] = []
@@ -42,7 +42,7 @@ class Scope:
 
     def copy(self) -> Scope:
         made = Scope()
-        made.values, made.digits, made.heavy = dict(self.values), dict(self.digits), dict(self.heavy)
+        made.made, made.digits, made.heavy = list(self.made), dict(self.digits), dict(self.heavy)
         made.loads, made.likely = list(self.loads), list(self.likely)
         made.hides, made.likely_hides = self.hides, self.likely_hides
         return made
@@ -73,6 +73,8 @@ class Statements:
         self._tables: dict[Instruction, Name] = {}
         self._widened: dict[Computation, Computation] = {}
         self._scopes = [Scope()]
+        self._values: dict[Key, Code] = {}
+        """What has been computed in all scopes."""
         self._pairs: dict[Code, Pair] = {}
         self._advice = ""
         self._naming = "value"
@@ -87,7 +89,7 @@ class Statements:
         made.names, made.body, made.tables = self.names.copy(), [], []
         made._at = made.body
         made._numbers, made._tables, made._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
-        made._scopes = [scope.copy() for scope in self._scopes]
+        made._scopes, made._values = [scope.copy() for scope in self._scopes], dict(self._values)
         return made
 
     # ---- names
@@ -144,13 +146,28 @@ class Statements:
     def inside(self, statements: list[Statement]) -> Iterator[None]:
         """What follows goes to these statements. Values computed inside are forgotten after it."""
         outer, self._at = self._at, statements
-        self._scopes.append(Scope())
-        try:
+        with self.scope() as inside:
             yield
-        finally:
-            inside = self._scopes.pop()
-            self._scopes[-1].hides |= inside.hides or bool(inside.loads)
-            self._at = outer
+        self._scopes[-1].hides |= inside.hides or bool(inside.loads)
+        self._at = outer
+
+    @contextmanager
+    def scope(self) -> Iterator[Scope]:
+        """Values computed inside are forgotten after it."""
+        made = Scope()
+        self._scopes.append(made)
+        yield made
+        self._scopes.pop()
+        for key, before in reversed(made.made):
+            if before is None:
+                del self._values[key]
+            else:
+                self._values[key] = before
+
+    def keep(self, key: Key, value: Code) -> None:
+        """Let a value be found in this scope and those inside it."""
+        self._scopes[-1].made.append((key, self._values.get(key)))
+        self._values[key] = value
 
     @contextmanager
     def block(self) -> Iterator[None]:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from hlo_opt.analysis.memory.transposes import TILE
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.indices import block_of, named, thread_of
+from hlo_opt.codegen.indices import only_first, thread_of, tile_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
-from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Targets, fills_bytes
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -22,34 +21,10 @@ from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, writes_after
 def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int, targets: Targets) -> None:
     """A block moves one tile of each transpose."""
     frame = segment.part.frame
-    if plan.launch.block > BLOCK:  # threads that another segment needs; barriers do not wait for what has returned
-        builder.add(Leave(code("{} >= {}", THREAD, BLOCK)))
-    corner = _corner(builder, segment, frame, first_block)
+    only_first(builder, BLOCK, plan.launch.block)
+    corner = tile_of(builder, first_block, segment.blocks, frame.tiles)
     line = builder.declare("line", divide(thread_of(BLOCK), TILE))
     lane = builder.declare("lane", modulo(thread_of(BLOCK), TILE))
-    _move(
-        builder,
-        plan,
-        segment,
-        frame,
-        corner,
-        (line, lane),
-        targets,
-    )
-
-
-def _move(
-    builder: Builder,
-    plan: Plan,
-    segment: Segment[Tiles],
-    frame: Frame,
-    corner: Sequence[Expression],
-    thread: tuple[Expression, Expression],
-    targets: Targets,
-) -> None:
-    """Fill and drain the tiles. `thread` is the thread's row and column in the part of a tile that the block takes in one step."""
-    line, lane = thread
-    zero: Expression = constant(0)
     tables: dict[Instruction, Name] = {}
     cells = frame.side * (frame.side + 1) * frame.width
     for transpose in segment.part.tiled:
@@ -109,7 +84,8 @@ def _move(
         builder.advise("unroll")
         with builder.loop(side * side * frame.width // (BLOCK * vector)) as step:
             row = add(multiply(step, BLOCK // TILE), line)
-            column, kept = multiply(lane, vector), zero
+            column: Expression = multiply(lane, vector)
+            kept: Expression = constant(0)
             if frame.width > 1:
                 element = add(multiply(row, TILE), lane)
                 row = divide(element, TILE * frame.width)
@@ -125,14 +101,6 @@ def _move(
                     [add(e, constant(k)) if d == along and k else e for d, e in enumerate(at)] for k in range(vector)
                 ]
                 work(places, [builder.text(add(here, constant(k * apart))) for k in range(vector)])
-
-
-def _corner(builder: Builder, segment: Segment[Tiles], frame: Frame, first_block: int) -> list[Expression]:
-    """Where the block's tile begins, in tiles along each dimension of the operand."""
-    block: Expression = constant(0)
-    if segment.blocks > 1:
-        block = builder.declare("block", block_of(first_block, segment.blocks))
-    return [named(builder, digit) for digit in delinearize(block, frame.tiles)]
 
 
 def _position(

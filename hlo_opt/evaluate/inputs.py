@@ -99,11 +99,13 @@ def as_numpy(given: Any) -> Array:
 
 def _is_of_cupy(given: Any) -> bool:
     """Whether it is an array of CuPy, which makes no NumPy array of its own accord."""
-    return hasattr(given, "__cuda_array_interface__") and hasattr(given, "get")
+    return not isinstance(given, np.ndarray) and hasattr(given, "__cuda_array_interface__") and hasattr(given, "get")
 
 
 def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
     """The declared sizes; in a dynamic dimension any size within the bound."""
+    if sizes == shape.dimensions:
+        return True
     open_ = shape.dynamic or (False,) * shape.rank
     return len(sizes) == shape.rank and all(
         a == b or b < 0 or (o and a < b) for a, b, o in zip(sizes, shape.dimensions, open_, strict=True)

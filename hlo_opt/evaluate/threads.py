@@ -45,16 +45,19 @@ def bounded_libraries(most: int | None = None) -> Iterator[None]:
     The bound holds for the whole process, also for other threads. Raises UsageError as `threads_wished` does.
     """
     wish = threads_wished() if most is None else most
-    if wish is None:
+    before = [] if wish is None else [(pool, pool.num_threads) for pool in _pools()]
+    try:
+        for pool, _ in before:
+            pool.set_num_threads(wish)
         yield
-        return
-    with _pools().limit(limits=wish):
-        yield
+    finally:
+        for pool, count in before:
+            pool.set_num_threads(count)
 
 
 @functools.cache
-def _pools() -> Any:
+def _pools() -> list[Any]:
     """The thread pools of the libraries that are loaded; finding them takes a millisecond, bounding them a few microseconds."""
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return list(ThreadpoolController().lib_controllers)

@@ -115,6 +115,8 @@ class Code:
         while todo:
             piece = todo.pop()
             yield piece
+            if isinstance(piece, str | Name | Function):  # most are
+                continue
             match piece:
                 case Cell(array, index):
                     todo += [*reversed(index.pieces), array]
@@ -193,10 +195,12 @@ def code(template: str, *holes: Hole) -> Code:
     for piece in _pieces(template):
         if isinstance(piece, int):
             hole = holes[piece]
-            if isinstance(hole, str):
+            if isinstance(hole, Code):
+                made += hole.pieces
+            elif isinstance(hole, str):
                 made.append(hole)
             else:
-                made.extend(of(hole).pieces)
+                made += of(hole).pieces
         else:
             made.append(piece)
     return Code(tuple(made))

@@ -54,5 +54,5 @@ def held_dtype(shape: Shape) -> np.dtype[Any]:
 
 def empty_memory(shape: Shape) -> Array:
     """An uninitialised buffer; its last word is whole, as that of a GPU's buffers is."""
-    made = np.empty(-(-shape.stored_bytes // WORD) * WORD, np.uint8)
-    return made[: shape.stored_bytes].view(held_dtype(shape))
+    size = shape.stored_bytes
+    return np.empty(-(-size // WORD) * WORD, np.uint8)[:size].view(held_dtype(shape))

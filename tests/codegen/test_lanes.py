@@ -11,10 +11,9 @@ import pytest
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import _spread, lanes_unit, may_spread
 from hlo_opt.codegen.statements import BLOCK, THREAD
-from hlo_opt.codegen.tree import Aligned, Assign, Do, Leave, Let, Neighbours, Segment, Statement
+from hlo_opt.codegen.tree import Aligned, Array, Assign, Do, Leave, Let, Neighbours, Segment, Statement
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Variable, add, modulo, multiply
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.code import Name, address, call, cell, code
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary, has_compiler

@@ -12,6 +12,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import as_loops, has_lanes, lanes_unit
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import (
+    Array,
     Assign,
     Barrier,
     Block,
@@ -27,7 +28,6 @@ from hlo_opt.codegen.tree import (
 )
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, Shuffle, cell, code, of
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
@@ -347,10 +347,14 @@ def test_what_a_thread_keeps_lies_next_to_the_others() -> None:
     assert "float total_of[64];" in text_of("fold") and "distance_of" not in text_of("fold")
 
 
-@pytest.mark.parametrize(("divisor", "lanes"), [(8, 8), (16, 16), (64, 32), (4, 32)])
-def test_threads_that_go_through_a_row_together_go_side_by_side(divisor: int, lanes: int) -> None:
+@pytest.mark.parametrize(
+    ("divisor", "held", "lanes"),
+    [(8, "float", 8), (16, "float", 16), (64, "float", 32), (4, "float", 32), (4, "double", 4), (2, "double", 32)],
+)
+def test_threads_that_go_through_a_row_together_go_side_by_side(divisor: int, held: str, lanes: int) -> None:
     way = index("way", f"{{}} / {divisor}", THREAD, of=divide(THREADS, divisor))
-    body = [here(), way, mine(), Assign(cell(BOX, THREAD), cell(IN, way.name)), Barrier(), put(cell(BOX, 3))]
+    read = Let(held, Name("x"), cell(IN, way.name))
+    body = [here(), way, mine(), read, Assign(cell(BOX, THREAD), code("{}", read.name)), Barrier(), put(cell(BOX, 3))]
     text = as_loops(kernel(f"ways_{divisor}", body)) or ""
     assert f"hlo_first += {lanes})" in text.split("hlo_lane = 0")[0]
     if divisor == 8:  # the digits are those of a group of threads

@@ -6,9 +6,8 @@ import pytest
 
 from hlo_opt.codegen.cuda import statement_lines
 from hlo_opt.codegen.lanes_text import ThreadText, digits_in, index_names, inlined, places_of, variables_in
-from hlo_opt.codegen.tree import Assign, Block, Do, Let, Neighbours, Walk
+from hlo_opt.codegen.tree import Array, Assign, Block, Do, Let, Neighbours, Walk
 from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle, address, call, cell, code, of
 
 IN, OUT, READ, MADE, ROW = Name("in0"), Name("out0"), Name("read0"), Name("made0"), Name("row")

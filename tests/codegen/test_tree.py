@@ -8,6 +8,7 @@ from hlo_opt.codegen.cuda import helpers, kernel_text, statement_lines, table_te
 from hlo_opt.codegen.kernel import Pointer, Tree
 from hlo_opt.codegen.tree import (
     Aligned,
+    Array,
     Assign,
     Barrier,
     Block,
@@ -32,7 +33,6 @@ from hlo_opt.codegen.tree import (
     walk,
 )
 from hlo_opt.ir.index_map import Variable
-from hlo_opt.ir.values import Array
 from hlo_opt.ops.code import Name, call, cell, code, of
 from hlo_opt.plans.plan import Launch
 

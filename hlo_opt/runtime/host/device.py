@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.memory import WORD, Array, empty_memory, from_memory, held_dtype, to_memory
@@ -49,6 +50,7 @@ class HostDevice:
 
     def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array | None]:
         arrays = [from_memory(m, s) if s.is_array else None for m, s in zip(inputs, shapes, strict=True)]
-        results = self._reference.leaves_of(op.instruction, arrays)
+        with bounded_libraries():
+            results = self._reference.leaves_of(op.instruction, arrays)
         leaves = op.instruction.shape.leaves()
         return [None if a is None else to_memory(a, s) for a, s in zip(results, leaves, strict=True)]

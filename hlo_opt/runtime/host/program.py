@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from importlib import resources
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ import numpy as np
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
-from hlo_opt.evaluate.threads import processors
+from hlo_opt.evaluate.threads import bounded_libraries, processors
 from hlo_opt.ir import Shape
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
 from hlo_opt.runtime.host.library import Form, HostLibrary, load
@@ -114,7 +115,8 @@ class HostProgram:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
         run = self._taken(None)
         try:
-            return run(inputs)
+            with bounded_libraries() if self._program.calls else nullcontext():
+                return run(inputs)
         finally:
             self.launches, self.devices = run.program.launches, 1
             self._kept[_ALONE] = run
