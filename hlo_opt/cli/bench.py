@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from hlo_opt.cli import completion, files
-from hlo_opt.cli.console import show
+from hlo_opt.cli.console import show, show_json
 from hlo_opt.cli.module import read_module
 from hlo_opt.cli.options import backend_option, elided_option, fuse_options, inputs_option, memory_option, seed_option
 from hlo_opt.diag import UsageError
@@ -69,6 +67,6 @@ def command(
         with files.whole_file(plot) as stream:
             stream.write(drawn)
     if as_json:
-        click.echo(json.dumps(found.as_json(), indent=2))
+        show_json(found.as_json())
     else:
         show(timings.bench_page(found))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from hlo_opt.cli import completion
@@ -16,6 +18,10 @@ from hlo_opt.cli.options import (
     sanitize_option,
     seed_option,
 )
+
+if TYPE_CHECKING:
+    from hlo_opt.ir import Module
+    from hlo_opt.runtime.check.compare import CheckReport
 
 
 @click.command("check")
@@ -50,19 +56,13 @@ def command(
 
     module = read_module(file)
     second = Fusing.of(fusing).run(module).outcome.module if other is None else read_module(other)
-    from hlo_opt.cli import arrays
     from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.check.compare import check, on_named_devices
 
-    given = None
-    if inputs is not None:
-        module, second = on_named_devices(module, second)
-        given = arrays.load_for_check(inputs, module)
-    result = check(
+    result = compared(
         module,
         second,
+        inputs,
         backend=backend,
-        inputs=given,
         seed=seed,
         memory_limit=memory_limit,
         sanitize=sanitize,
@@ -70,3 +70,15 @@ def command(
     )
     show(check_page(result))
     return 0 if result.ok and not (strict and result.weak) else 1
+
+
+def compared(module: Module, second: Module, inputs: str | None, **how: Any) -> CheckReport:
+    """Run both on the inputs in a file, else on drawn ones; `how` and what is raised are those of `runtime.check.compare.check`, and of `load_for_check`."""
+    from hlo_opt.cli.arrays import load_for_check
+    from hlo_opt.runtime.check.compare import check, on_named_devices
+
+    given = None
+    if inputs is not None:
+        module, second = on_named_devices(module, second)
+        given = load_for_check(inputs, module)
+    return check(module, second, inputs=given, **how)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from hlo_opt.cli import completion, files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.failure import told
-from hlo_opt.cli.module import read_module, read_parts
+from hlo_opt.cli.module import read_modules
 from hlo_opt.cli.options import (
     backend_option,
     budget_options,
@@ -26,11 +25,6 @@ from hlo_opt.cli.options import (
 )
 from hlo_opt.diag import UsageError
 
-if TYPE_CHECKING:
-    from hlo_opt.ir import Module
-    from hlo_opt.passes import ExplainReport
-    from hlo_opt.report.page import Page
-
 
 @click.command("fuse")
 @click.argument("file", shell_complete=completion.file)
@@ -41,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--emit", "folder", metavar="DIR", help="Write the kernels as CUDA, and a driver that runs them with CuPy."
 )
-@click.option("--check", "compare", is_flag=True, help="Run the original and the fused module and compare.")
+@click.option("--check", "checks", is_flag=True, help="Run the original and the fused module and compare.")
 @backend_option
 @inputs_option
 @seed_option
@@ -61,7 +55,7 @@ def command(
     file: str,
     output: str,
     folder: str | None,
-    compare: bool,
+    checks: bool,
     backend: str,
     inputs: str | None,
     seed: int,
@@ -91,10 +85,7 @@ def command(
     _check_places(output, stats_file, folder)
     if split and (folder is not None or inputs is not None):
         raise UsageError("--emit and --inputs are for one module, not for --split-input-file")
-    if split:
-        modules = read_parts(file, max_errors=max_errors, allow_unknown=allow_unknown)
-    else:
-        modules = [read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)]
+    modules = read_modules(file, split=split, max_errors=max_errors, allow_unknown=allow_unknown)
     from hlo_opt.report.summary import seconds_page, stats_json, steps_page, summary_page
 
     reports = [request.run(module, print_after=print_after) for module in modules]
@@ -105,12 +96,21 @@ def command(
             summary.extend(steps_page(report.outcome))
         if time_passes:
             summary.extend(seconds_page(report.outcome))
-        if compare:
-            page, same = _compared(
-                module, report, inputs, backend=backend, seed=seed, memory_limit=memory_limit, elided=elided
+        if checks:
+            from hlo_opt.cli.check import compared
+            from hlo_opt.report.runs import check_page
+
+            result = compared(
+                module,
+                report.outcome.module,
+                inputs,
+                backend=backend,
+                seed=seed,
+                memory_limit=memory_limit,
+                elided=elided,
             )
-            summary.extend(page)
-            agreed &= same
+            summary.extend(check_page(result))
+            agreed &= result.ok
         show(summary, err=True)
     if not agreed:
         return 1
@@ -140,17 +140,3 @@ def _check_places(output: str, stats_file: str | None, folder: str | None) -> No
         from hlo_opt.runtime.driver.emission import check_folder
 
         check_folder(folder)
-
-
-def _compared(module: Module, report: ExplainReport, inputs: str | None, **how: Any) -> tuple[Page, bool]:
-    """The lines of `--check`, and whether original and result agree."""
-    from hlo_opt.cli import arrays
-    from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.check.compare import check, on_named_devices
-
-    second, given = report.outcome.module, None
-    if inputs is not None:
-        module, second = on_named_devices(module, second)
-        given = arrays.load_for_check(inputs, module)
-    result = check(module, second, inputs=given, **how)
-    return check_page(result), result.ok

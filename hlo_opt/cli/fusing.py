@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET
-from hlo_opt.cli.config import Config, read_config
+from hlo_opt.cli.config import read_config
 from hlo_opt.diag import UsageError
 from hlo_opt.diag.errors import printable
 from hlo_opt.ir import Module
@@ -47,8 +47,7 @@ class Fusing:
         if "preset" in typed and "passes" in typed:
             raise UsageError("--preset and --passes exclude each other")
         name = options.get("config")
-        config = Config() if name is None else read_config(name)
-        made = cls(**config.values, options=config.options)
+        made = cls() if name is None else cls(**read_config(name))
         if "preset" in typed:
             made = replace(made, passes=None)
         made = replace(made, **typed)

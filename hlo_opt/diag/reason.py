@@ -126,8 +126,7 @@ def reason_spec(code: str) -> ReasonSpec:
 
 def reason_specs() -> list[ReasonSpec]:
     """All declared reasons, those of plugins too, in the order of their codes. Raises UsageError for a plugin that cannot be used."""
-    specs = _with_plugins()
-    return [specs[code] for code in sorted(specs)]
+    return sorted(_with_plugins().values(), key=lambda spec: spec.code)
 
 
 def declared() -> Mapping[str, ReasonSpec]:
