@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hlo_opt.diag import Source, Span, UsageError, nearest
+from hlo_opt.diag import Source, Span, UsageError, did_you_mean
 from hlo_opt.passes import pass_class
 from hlo_opt.passes.table import option_kind
 from hlo_opt.report.page import parse_size
@@ -137,8 +137,7 @@ class _Reader:
         raise UsageError(f"{key} must be {_WANTED[kind]}, not {shown!r}", span=self._span(key, table))
 
     def _unknown(self, key: str, known: list[str], message: str, table: tuple[str, ...]) -> UsageError:
-        close = nearest(key, known)
-        hint = f"did you mean {close}?" if close else f"options: {', '.join(known) or 'none'}"
+        hint = did_you_mean(key, known) or f"options: {', '.join(known) or 'none'}"
         return UsageError(f"{message} {key!r}", span=self._span(key, table), hint=hint)
 
     def _span(self, key: str, table: tuple[str, ...]) -> Span:

@@ -20,6 +20,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The hint for a misspelt word, None when no known one is close."""
+    close = nearest(word, known)
+    return None if close is None else f"did you mean {close}?"
+
+
 def printable(text: str) -> str:
     """The text with control characters escaped, so that no input can steer a terminal."""
     return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-from hlo_opt.diag.errors import UsageError, nearest
+from hlo_opt.diag.errors import UsageError, did_you_mean
 from hlo_opt.diag.plugins import DUPLICATE, REASONS, Plugin, plugins
 
 Number = int | float | str
@@ -119,8 +119,7 @@ def reason_spec(code: str) -> ReasonSpec:
     """The declaration of a code. Raises UsageError, naming the nearest code, for an unknown one."""
     found = _spec(code) or _with_plugins().get(code)
     if found is None:
-        close = nearest(code, _SPECS)
-        raise UsageError(f"there is no reason {code!r}", hint=f"did you mean {close}?" if close else None)
+        raise UsageError(f"there is no reason {code!r}", hint=did_you_mean(code, _SPECS))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hlo_opt.diag import UsageError, nearest
+from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ops import OpSpec, table
 from hlo_opt.ops.coverage import VALUES, Faces, faces
 from hlo_opt.report.page import Page, Word
@@ -36,10 +36,7 @@ def rows(opcodes: Sequence[str] = ()) -> list[Row]:
     specs = {spec.opcode: spec for spec in table()}
     for opcode in opcodes:
         if opcode not in specs:
-            close = nearest(opcode, specs)
-            raise UsageError(
-                f"the op table has no {opcode!r}", code="HLO301", hint=f"did you mean {close}?" if close else None
-            )
+            raise UsageError(f"the op table has no {opcode!r}", code="HLO301", hint=did_you_mean(opcode, specs))
     return [_row(specs[name]) for name in (opcodes or specs)]
 
 
