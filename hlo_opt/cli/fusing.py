@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET
@@ -42,8 +42,8 @@ class Fusing:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Fusing:
-        """From what was typed; what was not is taken from the `--config` file, where there is one. Raises UsageError."""
-        typed = {name: value for name, value in options.items() if name != "config" and value not in (None, ())}
+        """From what was typed (other options than these are left to others); what was not is taken from the `--config` file, where there is one. Raises UsageError."""
+        typed = {f.name: options[f.name] for f in fields(cls) if options.get(f.name) not in (None, ())}
         if "preset" in typed and "passes" in typed:
             raise UsageError("--preset and --passes exclude each other")
         name = options.get("config")

@@ -101,6 +101,8 @@ target_option = click.option(
     show_default=True,
     help="The device whose costs count; hlo-opt targets lists them.",
 )
+run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option)
+"""The options that say how modules are run: see `Running`."""
 
 fuse_options = _together(
     click.option(

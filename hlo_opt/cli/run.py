@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,21 +13,9 @@ from hlo_opt.cli.options import backend_option, elided_option, memory_option, sa
 from hlo_opt.diag.errors import UsageError
 
 if TYPE_CHECKING:
+    from hlo_opt.cli.running import Running
     from hlo_opt.evaluate.watch import Event
     from hlo_opt.ir import Module
-
-
-@dataclass(frozen=True)
-class _How:
-    """The options that say how a module is run, under their names."""
-
-    inputs: str | None
-    seed: int
-    memory_limit: int | None
-    max_steps: int | None
-    trace: tuple[str, ...]
-    check_nans: bool
-    sanitize: bool
 
 
 @click.command("run")
@@ -62,14 +49,7 @@ class _How:
 )
 @sanitize_option
 @elided_option
-def command(
-    file: str,
-    backend: str,
-    outputs: str | None,
-    profile: str | None,
-    elided: str | None,
-    **options: Any,
-) -> None:
+def command(file: str, outputs: str | None, profile: str | None, **options: Any) -> None:
     """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
 
     A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output that is the same on all of them
@@ -80,13 +60,14 @@ def command(
     files.check_writable(profile)
     module = read_module(file)
     from hlo_opt.cli import arrays
+    from hlo_opt.cli.running import Running
     from hlo_opt.evaluate.elided import with_values
     from hlo_opt.report.runs import outputs_page
 
-    module = with_values(module, elided)
+    how = Running.of(options)
+    module = with_values(module, how.elided)
 
-    how = _How(**options)
-    wish = "host" if how.sanitize and backend == "auto" else backend
+    wish = "host" if how.sanitize and how.backend == "auto" else how.backend
     name, why = _backend(module, wish, bool(how.trace or how.check_nans))
     if how.sanitize and name != "host":
         raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
@@ -123,7 +104,7 @@ def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
     return name, needs if wish == "auto" else why
 
 
-def _in_numpy(module: Module, why: str, how: _How) -> list[list[Any]]:
+def _in_numpy(module: Module, why: str, how: Running) -> list[list[Any]]:
     """The outputs of each device, by the interpreter."""
     from hlo_opt.cli import arrays
     from hlo_opt.evaluate import evaluate, evaluate_devices
@@ -135,7 +116,7 @@ def _in_numpy(module: Module, why: str, how: _How) -> list[list[Any]]:
     names = [name for wish in how.trace for name in wish.split(",") if name]
     trace = Trace(module, names)
     devices = check_devices(module)
-    given = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module, devices)
+    given = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module)
     check_memory(module, how.memory_limit, devices=devices, inputs=given, drawn=how.inputs is None)
 
     def watch(event: Event) -> None:
@@ -145,7 +126,7 @@ def _in_numpy(module: Module, why: str, how: _How) -> list[list[Any]]:
 
     settings: dict[str, Any] = {"max_steps": how.max_steps, "check_nans": how.check_nans}
     settings["watch"] = watch if names else None
-    several = arrays.given_or_drawn(how.inputs, module, how.seed)
+    several = how.given(module)
     results = (
         evaluate_devices(module, several, **settings) if devices > 1 else [evaluate(module, several[0], **settings)]
     )
@@ -154,21 +135,20 @@ def _in_numpy(module: Module, why: str, how: _How) -> list[list[Any]]:
     return results
 
 
-def _compiled(module: Module, backend: str, why: str, how: _How) -> list[list[Any]]:
+def _compiled(module: Module, backend: str, why: str, how: Running) -> list[list[Any]]:
     """The outputs of each device, by kernels."""
-    from hlo_opt.cli import arrays
     from hlo_opt.report.runs import run_page
     from hlo_opt.runtime import compile
 
-    arrays.check_inputs(module, how.inputs, how.memory_limit)
+    how.devices(module)
     executable = compile(module, backend, max_steps=how.max_steps, memory_limit=how.memory_limit, sanitize=how.sanitize)
     executable.why = why
-    results = executable.run_devices(arrays.given_or_drawn(how.inputs, module, how.seed))
+    results = executable.run_devices(how.given(module))
     show(run_page(executable), err=True)
     return results
 
 
-def _profiled(module: Module, backend: str, file: str, how: _How) -> list[list[Any]]:
+def _profiled(module: Module, backend: str, file: str, how: Running) -> list[list[Any]]:
     """The outputs of each device; a trace of their launches goes to a file, a table to stderr."""
     if how.sanitize:
         raise UsageError(
@@ -178,15 +158,14 @@ def _profiled(module: Module, backend: str, file: str, how: _How) -> list[list[A
         raise UsageError("--profile times kernels, and backend numpy has none", code="HLO342", hint="--backend host")
     import json
 
-    from hlo_opt.cli import arrays
     from hlo_opt.report.timings import profile_page
     from hlo_opt.runtime.measure.profile import profile
     from hlo_opt.runtime.schedule import build_schedule
     from hlo_opt.runtime.schedule.footprint import check_schedule
 
-    devices = arrays.check_inputs(module, how.inputs, how.memory_limit)
+    devices = how.devices(module)
     check_schedule(build_schedule(module), how.memory_limit, devices=devices)
-    given = arrays.given_or_drawn(how.inputs, module, how.seed)
+    given = how.given(module)
     results, found = profile(module, backend, given, max_steps=how.max_steps)
     show(profile_page(found), err=True)
     files.write_text(file, json.dumps(found.trace()) + "\n")
