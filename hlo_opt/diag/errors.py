@@ -69,7 +69,7 @@ class HloOptError(Exception):
         return None if self.span is None else self.span.column
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.code, self.span, self.hint, self.filename, self.others))
+        return (_bare, (type(self), self.message), self.__dict__)
 
     def __str__(self) -> str:
         return "\n".join(error._one() for error in self.errors)
@@ -95,18 +95,9 @@ class HloOptError(Exception):
         return "\n".join(rows)
 
 
-def _rebuild(
-    cls: type[HloOptError],
-    message: str,
-    code: str,
-    span: Span | None,
-    hint: str | None,
-    filename: str | None,
-    others: tuple[HloOptError, ...] = (),
-) -> HloOptError:
-    error = cls(message, code=code, span=span, hint=hint, filename=filename)
-    error.others = others
-    return error
+def _bare(cls: type[HloOptError], message: str) -> HloOptError:
+    """An error without its attributes, which unpickling sets."""
+    return cls.__new__(cls, message)
 
 
 class ParseError(HloOptError):

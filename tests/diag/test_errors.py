@@ -41,8 +41,9 @@ def test_a_very_long_line_is_cut_around_the_carets():
 @pytest.mark.parametrize("cls", [ParseError, VerifyError, UsageError, CheckError])
 def test_errors_survive_pickling(cls: type[HloOptError]):
     error = cls("no", code="HLO999", span=Span(Source("abc", "f"), 1, 2), hint="h")
+    error.others = (cls("nor this", filename="g"),)
     again = pickle.loads(pickle.dumps(error))
-    assert type(again) is cls and str(again) == str(error)
+    assert type(again) is cls and str(again) == str(error) and again.args == ("no",)
 
 
 def test_nearest_finds_a_misspelling_and_nothing_far_away():
