@@ -19,20 +19,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "EvaluationError": "hlo_opt.diag",
-    "HloOptError": "hlo_opt.diag",
-    "ParseError": "hlo_opt.diag",
-    "ProofError": "hlo_opt.diag",
-    "UsageError": "hlo_opt.diag",
-    "VerifyError": "hlo_opt.diag",
-    "compile": "hlo_opt.runtime",
-    "emit": "hlo_opt.runtime",
-    "estimate": "hlo_opt.analysis.xla.cost",
-    "evaluate": "hlo_opt.evaluate",
-    "evaluate_devices": "hlo_opt.evaluate",
-    "fuse": "hlo_opt.passes",
-    "parse": "hlo_opt.text",
-    "verify": "hlo_opt.text",
+    "hlo_opt.analysis.xla.cost": ("estimate",),
+    "hlo_opt.diag": ("EvaluationError", "HloOptError", "ParseError", "ProofError", "UsageError", "VerifyError"),
+    "hlo_opt.evaluate": ("evaluate", "evaluate_devices"),
+    "hlo_opt.passes": ("fuse",),
+    "hlo_opt.runtime": ("compile", "emit"),
+    "hlo_opt.text": ("parse", "verify"),
 }
 
 __all__ = [
@@ -58,6 +50,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hlo_opt' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'hlo_opt' has no attribute {name!r}")

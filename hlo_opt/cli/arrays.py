@@ -18,8 +18,7 @@ import numpy as np
 from hlo_opt.cli import files
 from hlo_opt.cli.npz import Npz
 from hlo_opt.diag import EvaluationError, UsageError
-from hlo_opt.evaluate.device_inputs import cut, device_inputs, global_forms, is_global
-from hlo_opt.evaluate.memory import check_drawing
+from hlo_opt.evaluate.device_inputs import cut, global_forms, is_global
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import raw_dtype
@@ -30,33 +29,12 @@ from hlo_opt.runtime.executable import entry_inputs, entry_shapes
 _KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
 
 
-def check_inputs(module: Module, name: str | None, limit: int | None) -> int:
-    """How many devices the module is for. Raises EvaluationError (HLO402) for too many, and where drawing inputs for them, because no file gives any, would take more bytes than the limit."""
-    devices = check_devices(module)
-    if name is None:
-        check_drawing(module, limit, devices=devices)
-    return devices
-
-
-def given_or_drawn(name: str | None, module: Module, seed: int) -> list[list[Array]]:
-    """The inputs of each of the module's devices: those in an npz file, else drawn. Raises as `load_device_inputs`."""
-    if name is None:
-        return device_inputs(module, seed)
-    return load_device_inputs(name, module, check_devices(module))
-
-
-def load_for_check(name: str, module: Module) -> list[Any]:
-    """The inputs in an npz file as `check` takes them: of a module for several devices a list for each. Raises as `load_device_inputs`."""
-    found = load_device_inputs(name, module, check_devices(module))
-    return found if len(found) > 1 else found[0]
-
-
-def load_device_inputs(name: str, module: Module, devices: int) -> list[list[Array]]:
+def load_device_inputs(name: str, module: Module) -> list[list[Array]]:
     """The inputs in an npz file for each of the module's devices, in the types of the entry's parameters. Arrays that several of them get are there once; global ones are cut.
 
     Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type or shape.
     """
-    shapes = entry_shapes(module)
+    shapes, devices = entry_shapes(module), check_devices(module)
     with Npz(name) as stored:
         keys = _keys(name, stored.files, len(shapes), devices)
         _check_sizes(name, stored, keys, module)
@@ -72,9 +50,9 @@ def load_device_inputs(name: str, module: Module, devices: int) -> list[list[Arr
     return found
 
 
-def inputs_bytes(name: str, module: Module, devices: int) -> int:
+def inputs_bytes(name: str, module: Module) -> int:
     """Bytes of the arrays that `load_device_inputs` would load; only the file's list of contents is read. Raises as it does."""
-    shapes = entry_shapes(module)
+    shapes, devices = entry_shapes(module), check_devices(module)
     with Npz(name) as stored:
         keys = _keys(name, stored.files, len(shapes), devices)
     return sum(shapes[n].byte_size for n, _ in {(n, key) for row in keys for n, key in enumerate(row)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from hlo_opt.cli import completion
@@ -29,44 +31,19 @@ from hlo_opt.cli.options import (
 @sanitize_option
 @elided_option
 @click.option("--strict", is_flag=True, help="Exit with 1, too, where agreement says little: the outputs called weak.")
-def command(
-    file: str,
-    other: str | None,
-    backend: str,
-    inputs: str | None,
-    seed: int,
-    memory_limit: int | None,
-    sanitize: bool,
-    elided: str | None,
-    strict: bool,
-    **fusing: object,
-) -> int:
+def command(file: str, other: str | None, strict: bool, **options: Any) -> int:
     """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what fusing FILE gives.
 
     Outputs may differ by as much as rounding explains; each element has a bound of its own. Exit status 1 when one differs more. An output is called weak where agreement says
     little: its bound is above 5% of its value, or it is constant, NaN, or does not depend on the inputs.
     """
     from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cli.running import Running
 
     module = read_module(file)
-    second = Fusing.of(fusing).run(module).outcome.module if other is None else read_module(other)
-    from hlo_opt.cli import arrays
+    second = Fusing.of(options).run(module).outcome.module if other is None else read_module(other)
     from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.check.compare import check, on_named_devices
 
-    given = None
-    if inputs is not None:
-        module, second = on_named_devices(module, second)
-        given = arrays.load_for_check(inputs, module)
-    result = check(
-        module,
-        second,
-        backend=backend,
-        inputs=given,
-        seed=seed,
-        memory_limit=memory_limit,
-        sanitize=sanitize,
-        elided=elided,
-    )
+    result = Running.of(options).compare(module, second)
     show(check_page(result))
     return 0 if result.ok and not (strict and result.weak) else 1

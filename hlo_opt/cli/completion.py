@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+
+from hlo_opt.diag.reason import reason_specs
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -16,34 +19,15 @@ def _offering(names: Callable[[], Iterable[str]]) -> Callable[[object, object, s
     return complete
 
 
-def _presets() -> Iterable[str]:
-    from hlo_opt.passes import preset_names
-
-    return preset_names()
-
-
-def _targets() -> Iterable[str]:
-    from hlo_opt.analysis.targets import target_names
-
-    return target_names()
+def _listed(module: str, function: str) -> Callable[[object, object, str], list[str]]:
+    """The names that a function of a module gives; the module is loaded when somebody asks."""
+    return _offering(lambda: getattr(importlib.import_module(module), function)())
 
 
-def _passes() -> Iterable[str]:
-    from hlo_opt.passes import pass_names
-
-    return pass_names()
-
-
-def _codes() -> Iterable[str]:
-    from hlo_opt.diag import reason_specs
-
-    return (spec.code for spec in reason_specs())
-
-
-presets = _offering(_presets)
-targets = _offering(_targets)
-passes = _offering(_passes)
-codes = _offering(_codes)
+presets = _listed("hlo_opt.passes", "preset_names")
+targets = _listed("hlo_opt.analysis.targets", "target_names")
+passes = _listed("hlo_opt.passes", "pass_names")
+codes = _offering(lambda: (spec.code for spec in reason_specs()))
 simplify = _offering(lambda: ("auto", "always", "never"))
 backends = _offering(lambda: ("auto", "numpy", "host", "cupy"))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hlo_opt.diag import Source, Span, UsageError, nearest
+from hlo_opt.diag import Source, Span, UsageError, did_you_mean
 from hlo_opt.passes import pass_class
 from hlo_opt.passes.table import option_kind
 from hlo_opt.report.page import parse_size
@@ -46,16 +46,8 @@ _WANTED = {
 }
 
 
-@dataclass(frozen=True)
-class Config:
-    """What a file says: options under the names of the command's arguments (`max_bytes`), and options by pass and field name."""
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-
-
-def read_config(name: str) -> Config:
-    """Read a file. Raises UsageError, with file, line and the nearest key, for what is not TOML, unknown keys, passes and options, and values of a wrong type."""
+def read_config(name: str) -> dict[str, Any]:
+    """What a file says: options under the names of the command's arguments (`max_bytes`), and under `options` those by pass and field name. Raises UsageError, with file, line and the nearest key, for what is not TOML, unknown keys, passes and options, and values of a wrong type."""
     try:
         with Path(name).open("rb") as stream:
             data = stream.read(LARGEST + 1)
@@ -76,23 +68,22 @@ class _Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def config(self) -> Config:
+    def config(self) -> dict[str, Any]:
         try:
             tables = tomllib.loads(self.source.text)
         except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
             raise self._not_toml(error) from None
         values: dict[str, Any] = {}
-        options: dict[str, Mapping[str, object]] = {}
         for key, value in tables.items():
             if key == OPTIONS:
-                options = self._options(value)
-                continue
-            if key not in KINDS:
+                values[OPTIONS] = self._options(value)
+            elif key in KINDS:
+                values[key.replace("-", "_")] = self._value(key, value, KINDS[key], ())
+            else:
                 raise self._unknown(key, [*KINDS, OPTIONS], "there is no option", ())
-            values[key.replace("-", "_")] = self._value(key, value, KINDS[key], ())
         if "preset" in values and "passes" in values:
             raise UsageError("preset and passes exclude each other", span=self._span("passes", ()))
-        return Config(values, options)
+        return values
 
     def _options(self, tables: object) -> dict[str, Mapping[str, object]]:
         found: dict[str, Mapping[str, object]] = {}
@@ -146,8 +137,7 @@ class _Reader:
         raise UsageError(f"{key} must be {_WANTED[kind]}, not {shown!r}", span=self._span(key, table))
 
     def _unknown(self, key: str, known: list[str], message: str, table: tuple[str, ...]) -> UsageError:
-        close = nearest(key, known)
-        hint = f"did you mean {close}?" if close else f"options: {', '.join(known) or 'none'}"
+        hint = did_you_mean(key, known) or f"options: {', '.join(known) or 'none'}"
         return UsageError(f"{message} {key!r}", span=self._span(key, table), hint=hint)
 
     def _span(self, key: str, table: tuple[str, ...]) -> Span:

@@ -14,6 +14,15 @@ def wants_colour(stream: IO[str]) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def show_json(value: object) -> None:
+    """Print a value as JSON on stdout."""
+    import json
+
+    import click
+
+    click.echo(json.dumps(value, indent=2))
+
+
 def show(page: Page, *, err: bool = False) -> None:
     """Print a page on stdout, or on stderr."""
     stream = sys.stderr if err else sys.stdout

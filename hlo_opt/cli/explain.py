@@ -12,7 +12,7 @@ import click
 
 from hlo_opt import __version__
 from hlo_opt.cli import completion
-from hlo_opt.cli.console import show
+from hlo_opt.cli.console import show, show_json
 from hlo_opt.cli.failure import told
 from hlo_opt.cli.module import read_module
 from hlo_opt.cli.options import budget_options, fuse_options, read_options, rule_options
@@ -66,7 +66,7 @@ def command(
         if form not in ("text", "json"):
             raise UsageError(f"the page of a code comes as text or json, not as {form}")
         if form == "json":
-            click.echo(json.dumps(explain.code_json(file.upper()), indent=2))
+            show_json(explain.code_json(file.upper()))
         else:
             show(explain.code_page(file.upper()))
         return 0
@@ -85,7 +85,7 @@ def command(
     if form == "text":
         show(explain.as_page(report, shown, compared, most=None if everything or instruction else explain.EDGES_SHOWN))
     elif form == "json":
-        click.echo(json.dumps(explain.as_json(report, shown, compared, exceeded), indent=2))
+        show_json(explain.as_json(report, shown, compared, exceeded))
     else:
         click.echo(_annotated(form, report, shown, exceeded, source_root), nl=False)
     return max(map(told, exceeded), default=0)

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hlo_opt.cli import completion, files
 from hlo_opt.cli.console import show
 from hlo_opt.cli.failure import told
-from hlo_opt.cli.module import read_module, read_parts
-from hlo_opt.cli.options import (
-    backend_option,
-    budget_options,
-    elided_option,
-    fuse_options,
-    inputs_option,
-    memory_option,
-    read_options,
-    rule_options,
-    seed_option,
-    split_option,
-)
+from hlo_opt.cli.module import read_modules
+from hlo_opt.cli.options import budget_options, fuse_options, read_options, rule_options, run_options, split_option
 from hlo_opt.diag import UsageError
-
-if TYPE_CHECKING:
-    from hlo_opt.ir import Module
-    from hlo_opt.passes import ExplainReport
-    from hlo_opt.report.page import Page
 
 
 @click.command("fuse")
@@ -41,12 +25,8 @@ if TYPE_CHECKING:
 @click.option(
     "--emit", "folder", metavar="DIR", help="Write the kernels as CUDA, and a driver that runs them with CuPy."
 )
-@click.option("--check", "compare", is_flag=True, help="Run the original and the fused module and compare.")
-@backend_option
-@inputs_option
-@seed_option
-@memory_option
-@elided_option
+@click.option("--check", "checks", is_flag=True, help="Run the original and the fused module and compare.")
+@run_options
 @click.option(
     "--stats",
     "stats_file",
@@ -61,19 +41,14 @@ def command(
     file: str,
     output: str,
     folder: str | None,
-    compare: bool,
-    backend: str,
-    inputs: str | None,
-    seed: int,
-    memory_limit: int | None,
-    elided: str | None,
+    checks: bool,
     stats_file: str | None,
     print_after: tuple[str, ...],
     time_passes: bool,
     split: bool,
     max_errors: int,
     allow_unknown: bool,
-    **fusing: object,
+    **options: Any,
 ) -> int:
     """Fuse FILE and print the fused HLO; a summary goes to stderr.
 
@@ -86,31 +61,29 @@ def command(
     is written all the same: it is correct, just over budget.
     """
     from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cli.running import Running
 
-    request = Fusing.of(fusing)
+    fusing, running = Fusing.of(options), Running.of(options)
     _check_places(output, stats_file, folder)
-    if split and (folder is not None or inputs is not None):
+    if split and (folder is not None or running.inputs is not None):
         raise UsageError("--emit and --inputs are for one module, not for --split-input-file")
-    if split:
-        modules = read_parts(file, max_errors=max_errors, allow_unknown=allow_unknown)
-    else:
-        modules = [read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)]
+    modules = read_modules(file, split=split, max_errors=max_errors, allow_unknown=allow_unknown)
     from hlo_opt.report.summary import seconds_page, stats_json, steps_page, summary_page
 
-    reports = [request.run(module, print_after=print_after) for module in modules]
+    reports = [fusing.run(module, print_after=print_after) for module in modules]
     agreed = True
     for module, report in zip(modules, reports, strict=True):
         summary = summary_page(report)
-        if request.stop_after_step is not None:
+        if fusing.stop_after_step is not None:
             summary.extend(steps_page(report.outcome))
         if time_passes:
             summary.extend(seconds_page(report.outcome))
-        if compare:
-            page, same = _compared(
-                module, report, inputs, backend=backend, seed=seed, memory_limit=memory_limit, elided=elided
-            )
-            summary.extend(page)
-            agreed &= same
+        if checks:
+            from hlo_opt.report.runs import check_page
+
+            result = running.compare(module, report.outcome.module)
+            summary.extend(check_page(result))
+            agreed &= result.ok
         show(summary, err=True)
     if not agreed:
         return 1
@@ -123,7 +96,7 @@ def command(
         figures = [stats_json(report) for report in reports]
         files.write_text(stats_file, json.dumps(figures if split else figures[0], indent=2) + "\n")
     files.write_module(output, files.SEPARATOR.join(texts))
-    exceeded = [error for report in reports for error in request.budget.exceeded(report)]
+    exceeded = [error for report in reports for error in fusing.budget.exceeded(report)]
     return max(map(told, exceeded), default=0)
 
 
@@ -140,17 +113,3 @@ def _check_places(output: str, stats_file: str | None, folder: str | None) -> No
         from hlo_opt.runtime.driver.emission import check_folder
 
         check_folder(folder)
-
-
-def _compared(module: Module, report: ExplainReport, inputs: str | None, **how: Any) -> tuple[Page, bool]:
-    """The lines of `--check`, and whether original and result agree."""
-    from hlo_opt.cli import arrays
-    from hlo_opt.report.runs import check_page
-    from hlo_opt.runtime.check.compare import check, on_named_devices
-
-    second, given = report.outcome.module, None
-    if inputs is not None:
-        module, second = on_named_devices(module, second)
-        given = arrays.load_for_check(inputs, module)
-    result = check(module, second, inputs=given, **how)
-    return check_page(result), result.ok

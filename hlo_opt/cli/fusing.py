@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET
-from hlo_opt.cli.config import Config, read_config
+from hlo_opt.cli.config import read_config
 from hlo_opt.diag import UsageError
 from hlo_opt.diag.errors import printable
 from hlo_opt.ir import Module
@@ -42,13 +42,12 @@ class Fusing:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Fusing:
-        """From what was typed; what was not is taken from the `--config` file, where there is one. Raises UsageError."""
-        typed = {name: value for name, value in options.items() if name != "config" and value not in (None, ())}
+        """From what was typed (other options than these are left to others); what was not is taken from the `--config` file, where there is one. Raises UsageError."""
+        typed = {f.name: options[f.name] for f in fields(cls) if options.get(f.name) not in (None, ())}
         if "preset" in typed and "passes" in typed:
             raise UsageError("--preset and --passes exclude each other")
         name = options.get("config")
-        config = Config() if name is None else read_config(name)
-        made = cls(**config.values, options=config.options)
+        made = cls() if name is None else cls(**read_config(name))
         if "preset" in typed:
             made = replace(made, passes=None)
         made = replace(made, **typed)

@@ -32,13 +32,14 @@ VERBS = {
 }
 
 
+def _command(verb: str) -> click.Command:
+    command: click.Command = importlib.import_module(f"hlo_opt.cli.{verb}").command
+    return command
+
+
 def _list_passes(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value and not context.resilient_parsing:
-        command = context.command
-        assert isinstance(command, click.Group)
-        listing = command.get_command(context, "passes")
-        assert listing is not None
-        context.exit(context.invoke(listing))
+        context.exit(context.invoke(_command("passes")))
 
 
 READER_GONE = 141
@@ -67,10 +68,7 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"hlo_opt.cli.{cmd_name}").command
-        return command
+        return _command(cmd_name) if cmd_name in VERBS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

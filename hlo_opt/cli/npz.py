@@ -23,6 +23,10 @@ from hlo_opt.ir.values import Array
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000
+_DAMAGED = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged archive raises."""
+_NO_HEADER = (OSError, EOFError, ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError, zlib.error)
+"""What reading the header of something else than an array raises."""
 _BARE = re.compile(r"[<>|=]?V([1248])")
 
 
@@ -76,7 +80,7 @@ class Npz:
             count = math.prod(header.sizes) * header.dtype.itemsize
             try:
                 data = stream.read(count)
-            except (OSError, EOFError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            except _DAMAGED as error:
                 raise self._fault(key, f"cannot be read: {error}") from None
         if len(data) != count:
             raise self._fault(key, f"ends after {len(data)} of {count} bytes")
@@ -87,7 +91,7 @@ class Npz:
     def _reading(self, key: str) -> IO[bytes]:
         try:
             return self._archive.open(self._members[key])
-        except (OSError, RuntimeError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             raise self._fault(key, f"cannot be read: {error}") from None
 
     def _header(self, key: str, stream: IO[bytes]) -> _Header:
@@ -101,17 +105,7 @@ class Npz:
             if not isinstance(sizes, tuple) or not all(type(n) is int and n >= 0 for n in sizes):
                 raise self._fault(key, "is no array")
             return _Header(self._dtype(key, descr), bool(found["fortran_order"]), sizes)
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            SyntaxError,
-            TypeError,
-            KeyError,
-            MemoryError,
-            RecursionError,
-            zlib.error,
-        ):
+        except _NO_HEADER:
             raise self._fault(key, "is no array") from None
         except zipfile.BadZipFile as error:
             raise self._fault(key, f"cannot be read: {error}") from None

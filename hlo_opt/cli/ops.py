@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from hlo_opt.cli.console import show
+from hlo_opt.cli.console import show, show_json
 
 
 @click.command("ops")
@@ -21,11 +19,11 @@ def command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
     """
     from hlo_opt.report import coverage
 
-    rows = coverage.rows(opcode)
+    specs = coverage.chosen(opcode)
     types = types or bool(opcode)
     if as_json:
-        click.echo(json.dumps(coverage.as_json(rows, types=types), indent=2))
+        show_json(coverage.as_json(specs, types=types))
     elif types:
-        show(coverage.types_page(rows))
+        show(coverage.types_page(specs))
     else:
-        show(coverage.as_page(rows))
+        show(coverage.as_page(specs))

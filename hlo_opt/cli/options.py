@@ -19,6 +19,17 @@ else:
     SizeType = click.ParamType  # older versions of click do not know what a parameter becomes
 
 
+def _together(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 class Size(SizeType):
     """A number of bytes: `12000000`, `12MB` or `12 MiB`."""
 
@@ -90,8 +101,10 @@ target_option = click.option(
     show_default=True,
     help="The device whose costs count; hlo-opt targets lists them.",
 )
+run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option)
+"""The options that say how modules are run: see `Running`."""
 
-_FUSING = (
+fuse_options = _together(
     click.option(
         "--preset",
         shell_complete=completion.presets,
@@ -132,8 +145,9 @@ _FUSING = (
         help="Ask this rule of an installed plugin, too, before fusing an edge; may be repeated.",
     ),
 )
+"""The options that say how a module is fused."""
 
-_RULES = (
+rule_options = _together(
     click.option(
         "--what-if",
         shell_complete=completion.codes,
@@ -145,8 +159,9 @@ _RULES = (
         "--force", metavar="PRODUCER:CONSUMER", multiple=True, help="Fuse this edge if it is legal; may be repeated."
     ),
 )
+"""The options that change what may fuse: the arguments `what_if` and `force`."""
 
-_BUDGET = (
+budget_options = _together(
     click.option(
         "--max-kernels",
         metavar="N",
@@ -167,9 +182,10 @@ _BUDGET = (
         help="Exit with 1 when an edge is refused under this code; may be repeated.",
     ),
 )
+"""The options that say how much a fused module may cost: the arguments `max_kernels`, `max_bytes` and `fail_on`."""
 
 
-_READING = (
+read_options = _together(
     click.option(
         "--max-errors",
         metavar="N",
@@ -182,31 +198,4 @@ _READING = (
         "--allow-unknown", is_flag=True, help="Take opcodes and attributes that hlo-opt does not know as they are."
     ),
 )
-
-
-def read_options(function: Function) -> Function:
-    """The options that say how a text is read; the arguments `max_errors` and `allow_unknown`."""
-    for option in reversed(_READING):
-        function = option(function)
-    return function
-
-
-def rule_options(function: Function) -> Function:
-    """The options that change what may fuse: the arguments `what_if` and `force`."""
-    for option in reversed(_RULES):
-        function = option(function)
-    return function
-
-
-def budget_options(function: Function) -> Function:
-    """The options that say how much a fused module may cost: the arguments `max_kernels`, `max_bytes` and `fail_on`."""
-    for option in reversed(_BUDGET):
-        function = option(function)
-    return function
-
-
-def fuse_options(function: Function) -> Function:
-    """The options that say how a module is fused."""
-    for option in reversed(_FUSING):
-        function = option(function)
-    return function
+"""The options that say how a text is read: the arguments `max_errors` and `allow_unknown`."""

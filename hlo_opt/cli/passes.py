@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from hlo_opt.cli.console import show
+from hlo_opt.cli.console import show, show_json
 
 
 @click.command("passes")
@@ -16,6 +14,6 @@ def command(as_json: bool) -> None:
     from hlo_opt.report import catalogue
 
     if as_json:
-        click.echo(json.dumps(catalogue.as_json(), indent=2))
+        show_json(catalogue.as_json())
     else:
         show(catalogue.as_page())

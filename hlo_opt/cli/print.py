@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hlo_opt.cli import completion, files
-from hlo_opt.cli.module import read_module, read_parts
+from hlo_opt.cli.module import read_modules
 from hlo_opt.cli.options import read_options, split_option
 
 
@@ -24,8 +24,7 @@ from hlo_opt.cli.options import read_options, split_option
 def command(file: str, output: str, style: str, split: bool, max_errors: int, allow_unknown: bool) -> None:
     """Parse FILE, verify it and print it as canonical HLO text."""
     files.check_writable(output)
-    read = read_parts if split else lambda *a, **k: [read_module(*a, **k)]
-    modules = read(file, max_errors=max_errors, allow_unknown=allow_unknown)
+    modules = read_modules(file, split=split, max_errors=max_errors, allow_unknown=allow_unknown)
     from hlo_opt.text import print_module
 
     texts = [print_module(module, style) for module in modules]

@@ -13,9 +13,9 @@ from hlo_opt.cli.options import backend_option, elided_option, memory_option, sa
 from hlo_opt.diag.errors import UsageError
 
 if TYPE_CHECKING:
-    from hlo_opt.evaluate.watch import Watcher
+    from hlo_opt.cli.running import Running
+    from hlo_opt.evaluate.watch import Event
     from hlo_opt.ir import Module
-    from hlo_opt.report.trace import Trace
 
 
 @click.command("run")
@@ -49,15 +49,7 @@ if TYPE_CHECKING:
 )
 @sanitize_option
 @elided_option
-def command(
-    file: str,
-    backend: str,
-    outputs: str | None,
-    max_steps: int | None,
-    profile: str | None,
-    elided: str | None,
-    **options: Any,
-) -> None:
+def command(file: str, outputs: str | None, profile: str | None, **options: Any) -> None:
     """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
 
     A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output that is the same on all of them
@@ -68,21 +60,23 @@ def command(
     files.check_writable(profile)
     module = read_module(file)
     from hlo_opt.cli import arrays
+    from hlo_opt.cli.running import Running
     from hlo_opt.evaluate.elided import with_values
     from hlo_opt.report.runs import outputs_page
 
-    module = with_values(module, elided)
+    how = Running.of(options)
+    module = with_values(module, how.elided)
 
-    wish = "host" if options["sanitize"] and backend == "auto" else backend
-    name, why = _backend(module, wish, bool(options["trace"] or options["check_nans"]))
-    if options["sanitize"] and name != "host":
+    wish = "host" if how.sanitize and how.backend == "auto" else how.backend
+    name, why = _backend(module, wish, bool(how.trace or how.check_nans))
+    if how.sanitize and name != "host":
         raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
     if profile is not None:
-        results = _profiled(module, name, profile, max_steps, **options)
+        results = _profiled(module, name, profile, how)
     elif name == "numpy":
-        results = _in_numpy(module, why, max_steps, **options)
+        results = _in_numpy(module, why, how)
     else:
-        results = _compiled(module, name, why, max_steps, **options)
+        results = _compiled(module, name, why, how)
     named = arrays.named_outputs(results)
     if outputs is None:
         show(outputs_page(named))
@@ -110,95 +104,53 @@ def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
     return name, needs if wish == "auto" else why
 
 
-def _in_numpy(
-    module: Module,
-    why: str,
-    max_steps: int | None,
-    *,
-    inputs: str | None,
-    seed: int,
-    memory_limit: int | None,
-    **options: Any,
-) -> list[list[Any]]:
+def _in_numpy(module: Module, why: str, how: Running) -> list[list[Any]]:
     """The outputs of each device, by the interpreter."""
     from hlo_opt.cli import arrays
     from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.evaluate.memory import check_memory
     from hlo_opt.ops.collective.module_devices import check_devices
     from hlo_opt.report.runs import numpy_page
-
-    trace = _trace(module, options["trace"])
-    devices = check_devices(module)
-    given = None if inputs is None else arrays.inputs_bytes(inputs, module, devices)
-    check_memory(module, memory_limit, devices=devices, inputs=given, drawn=inputs is None)
-    settings: dict[str, Any] = {"max_steps": max_steps, "check_nans": options["check_nans"]}
-    settings["watch"] = _shown(trace) if trace is not None else None
-    several = arrays.given_or_drawn(inputs, module, seed)
-    results = (
-        evaluate_devices(module, several, **settings) if devices > 1 else [evaluate(module, several[0], **settings)]
-    )
-    if trace is not None:
-        show(trace.rest(), err=True)
-    show(numpy_page(why, module, options["check_nans"]), err=True)
-    return results
-
-
-def _trace(module: Module, wishes: tuple[str, ...]) -> Trace | None:
     from hlo_opt.report.trace import Trace
 
-    names = [name for wish in wishes for name in wish.split(",") if name]
-    return Trace(module, names) if names else None
+    names = [name for wish in how.trace for name in wish.split(",") if name]
+    trace = Trace(module, names)
+    devices = check_devices(module)
+    given = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module)
+    check_memory(module, how.memory_limit, devices=devices, inputs=given, drawn=how.inputs is None)
 
-
-def _shown(trace: Trace) -> Watcher:
-    """Prints what is traced as it happens."""
-
-    def watch(event: Any) -> None:
+    def watch(event: Event) -> None:
         page = trace.page(event)
         if page is not None:
             show(page)
 
-    return watch
+    settings: dict[str, Any] = {"max_steps": how.max_steps, "check_nans": how.check_nans}
+    settings["watch"] = watch if names else None
+    several = how.given(module)
+    results = (
+        evaluate_devices(module, several, **settings) if devices > 1 else [evaluate(module, several[0], **settings)]
+    )
+    show(trace.rest(), err=True)
+    show(numpy_page(why, module, how.check_nans), err=True)
+    return results
 
 
-def _compiled(
-    module: Module,
-    backend: str,
-    why: str,
-    max_steps: int | None,
-    *,
-    inputs: str | None,
-    seed: int,
-    memory_limit: int | None,
-    sanitize: bool,
-    **options: Any,
-) -> list[list[Any]]:
+def _compiled(module: Module, backend: str, why: str, how: Running) -> list[list[Any]]:
     """The outputs of each device, by kernels."""
-    from hlo_opt.cli import arrays
     from hlo_opt.report.runs import run_page
     from hlo_opt.runtime import compile
 
-    arrays.check_inputs(module, inputs, memory_limit)
-    executable = compile(module, backend, max_steps=max_steps, memory_limit=memory_limit, sanitize=sanitize)
+    how.devices(module)
+    executable = compile(module, backend, max_steps=how.max_steps, memory_limit=how.memory_limit, sanitize=how.sanitize)
     executable.why = why
-    results = executable.run_devices(arrays.given_or_drawn(inputs, module, seed))
+    results = executable.run_devices(how.given(module))
     show(run_page(executable), err=True)
     return results
 
 
-def _profiled(
-    module: Module,
-    backend: str,
-    profile_file: str,
-    max_steps: int | None,
-    *,
-    inputs: str | None,
-    seed: int,
-    memory_limit: int | None,
-    **options: Any,
-) -> list[list[Any]]:
+def _profiled(module: Module, backend: str, file: str, how: Running) -> list[list[Any]]:
     """The outputs of each device; a trace of their launches goes to a file, a table to stderr."""
-    if options["sanitize"]:
+    if how.sanitize:
         raise UsageError(
             "--profile and --sanitize do not go together: sanitizers make every launch slow", code="HLO343"
         )
@@ -206,16 +158,15 @@ def _profiled(
         raise UsageError("--profile times kernels, and backend numpy has none", code="HLO342", hint="--backend host")
     import json
 
-    from hlo_opt.cli import arrays
     from hlo_opt.report.timings import profile_page
     from hlo_opt.runtime.measure.profile import profile
     from hlo_opt.runtime.schedule import build_schedule
     from hlo_opt.runtime.schedule.footprint import check_schedule
 
-    devices = arrays.check_inputs(module, inputs, memory_limit)
-    check_schedule(build_schedule(module), memory_limit, devices=devices)
-    given = arrays.given_or_drawn(inputs, module, seed)
-    results, found = profile(module, backend, given, max_steps=max_steps)
+    devices = how.devices(module)
+    check_schedule(build_schedule(module), how.memory_limit, devices=devices)
+    given = how.given(module)
+    results, found = profile(module, backend, given, max_steps=how.max_steps)
     show(profile_page(found), err=True)
-    files.write_text(profile_file, json.dumps(found.trace()) + "\n")
+    files.write_text(file, json.dumps(found.trace()) + "\n")
     return results

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from hlo_opt.cli import completion
-from hlo_opt.cli.console import show
+from hlo_opt.cli.console import show, show_json
 from hlo_opt.cli.module import read_module
 from hlo_opt.cli.options import read_options, target_option
 
@@ -27,6 +25,6 @@ def command(file: str, target: str, as_json: bool, max_errors: int, allow_unknow
 
     found = stats.stats(module, device)
     if as_json:
-        click.echo(json.dumps(stats.as_json(found), indent=2))
+        show_json(stats.as_json(found))
     else:
         show(stats.as_page(found))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 
-from hlo_opt.cli.console import show
+from hlo_opt.cli.console import show, show_json
 
 
 @click.command("targets")
@@ -20,7 +19,7 @@ def command(name: tuple[str, ...], as_json: bool) -> None:
 
     devices = [target(n) for n in (name or target_names())]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "targets": [asdict(d) for d in devices]}, indent=2))
+        show_json({"schema": 1, "targets": [asdict(d) for d in devices]})
         return
     page = Page()
     rows: list[list[str | Word]] = [[Word(w, "bold") for w in ("target", "device", "", "memory", "L2", "cores")]]

@@ -10,6 +10,7 @@ from hlo_opt.diag.errors import (
     ProofError,
     UsageError,
     VerifyError,
+    did_you_mean,
     nearest,
 )
 from hlo_opt.diag.reason import Reason, ReasonSpec, reason_spec, reason_specs, register_reason
@@ -29,6 +30,7 @@ __all__ = [
     "Span",
     "UsageError",
     "VerifyError",
+    "did_you_mean",
     "nearest",
     "reason_spec",
     "reason_specs",

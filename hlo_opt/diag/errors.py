@@ -20,6 +20,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The hint for a misspelt word, None when no known one is close."""
+    close = nearest(word, known)
+    return None if close is None else f"did you mean {close}?"
+
+
 def printable(text: str) -> str:
     """The text with control characters escaped, so that no input can steer a terminal."""
     return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
@@ -63,7 +69,7 @@ class HloOptError(Exception):
         return None if self.span is None else self.span.column
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.code, self.span, self.hint, self.filename, self.others))
+        return (_bare, (type(self), self.message), self.__dict__)
 
     def __str__(self) -> str:
         return "\n".join(error._one() for error in self.errors)
@@ -89,18 +95,9 @@ class HloOptError(Exception):
         return "\n".join(rows)
 
 
-def _rebuild(
-    cls: type[HloOptError],
-    message: str,
-    code: str,
-    span: Span | None,
-    hint: str | None,
-    filename: str | None,
-    others: tuple[HloOptError, ...] = (),
-) -> HloOptError:
-    error = cls(message, code=code, span=span, hint=hint, filename=filename)
-    error.others = others
-    return error
+def _bare(cls: type[HloOptError], message: str) -> HloOptError:
+    """An error without its attributes, which unpickling sets."""
+    return cls.__new__(cls, message)
 
 
 class ParseError(HloOptError):

@@ -1,24 +1,27 @@
 """Why an edge was not fused, as a value: a code, the numbers that decided, and what would change the answer.
 
-Codes: `FUS1xx` graph shape, `2xx` resources, `3xx` no lowering, `4xx` not profitable, `5xx` switched off,
-`6xx` aliasing and in-place. Each code is declared once: by its page, `hlo_opt/diag/pages/CODE.md`, or by a plugin with `register_reason`. A page gives the slug, the message, the hint, what
-they mean, and a module on which `hlo-opt explain` gives the reason; the module's first line may name the passes to run.
+Codes: `FUS1xx` graph shape, `2xx` resources, `3xx` no lowering, `4xx` not profitable, `5xx` switched off, `6xx` aliasing and in-place. Each is
+declared once, by its page, `hlo_opt/diag/pages/CODE.md`: the slug, the message, the hint, what they mean, and a module on which `hlo-opt explain`
+gives the reason; the module's first line may name the passes to run. Plugins declare others, with entry points of the group `hlo_opt.reasons`:
+each is a `ReasonSpec` or several of them.
 """
 
 from __future__ import annotations
 
+import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
-from hlo_opt.diag.errors import UsageError, nearest
+from hlo_opt.diag.errors import UsageError, did_you_mean
+from hlo_opt.diag.plugins import DUPLICATE, REASONS, Plugin, plugins
 
 Number = int | float | str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReasonSpec:
     """The declaration of a reason. `template` and `hint` are format strings; every field in them is required."""
 
@@ -29,7 +32,7 @@ class ReasonSpec:
     page: str
     example: str = ""
 
-    @property
+    @cached_property
     def fields(self) -> frozenset[str]:
         """The numbers (and names) that an instance must carry."""
         used = string.Formatter().parse(self.template + self.hint)
@@ -74,6 +77,7 @@ class Reason:
 _SPECS: dict[str, ReasonSpec] = {}
 """What was asked for, or registered, so far."""
 _PAGES = Path(__file__).with_name("pages")
+_CODE = re.compile(r"[A-Z]{3}[0-9]{3}")
 
 
 @cache
@@ -115,15 +119,13 @@ def reason_spec(code: str) -> ReasonSpec:
     """The declaration of a code. Raises UsageError, naming the nearest code, for an unknown one."""
     found = _spec(code) or _with_plugins().get(code)
     if found is None:
-        close = nearest(code, _SPECS)
-        raise UsageError(f"there is no reason {code!r}", hint=f"did you mean {close}?" if close else None)
+        raise UsageError(f"there is no reason {code!r}", hint=did_you_mean(code, _SPECS))
     return found
 
 
 def reason_specs() -> list[ReasonSpec]:
     """All declared reasons, those of plugins too, in the order of their codes. Raises UsageError for a plugin that cannot be used."""
-    specs = _with_plugins()
-    return [specs[code] for code in sorted(specs)]
+    return sorted(_with_plugins().values(), key=lambda spec: spec.code)
 
 
 def declared() -> Mapping[str, ReasonSpec]:
@@ -133,14 +135,35 @@ def declared() -> Mapping[str, ReasonSpec]:
     return _SPECS
 
 
-def unregister_reason(code: str) -> None:
-    """Take a reason of a plugin out again: for tests and plugins that clean up after themselves."""
-    del _SPECS[code]
+def forget_reasons() -> None:
+    """Take the reasons of plugins out again: for tests and plugins that clean up after themselves."""
+    _SPECS.clear()
+    _given.cache_clear()
 
 
 def _with_plugins() -> Mapping[str, ReasonSpec]:
-    """All reasons, those of plugins too. Raises UsageError for a plugin that cannot be used."""
-    from hlo_opt.diag.plugin_reasons import load_reasons
-
-    load_reasons()
+    """All reasons, those of plugins too. Raises UsageError, which names the plugin, for one that cannot be used."""
+    for plugin in plugins(REASONS):
+        for spec in _given(plugin):
+            if _SPECS.get(spec.code) is spec:  # declared before: here, or by its module
+                continue
+            try:
+                register_reason(spec)
+            except ValueError as error:
+                fault = plugin.broken(f"cannot be used: {error}")
+                fault.code = DUPLICATE
+                raise fault from None
     return declared()
+
+
+@cache
+def _given(plugin: Plugin) -> list[ReasonSpec]:
+    """What a plugin declares."""
+    given = plugin.load()
+    found = [given] if isinstance(given, ReasonSpec) else list(given) if isinstance(given, Iterable) else []
+    if not found or not all(isinstance(spec, ReasonSpec) for spec in found):
+        raise plugin.broken("is neither a ReasonSpec nor several of them")
+    for spec in found:
+        if not _CODE.fullmatch(spec.code):
+            raise plugin.broken(f"declares the code {spec.code!r}; a code is three capital letters and three digits")
+    return found

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from hlo_opt.diag import CheckError, Reason
 from hlo_opt.diag.annotation import Annotation
 from hlo_opt.fusion.decision import FusionDecision
-from hlo_opt.ir import Module
+from hlo_opt.ir import Instruction, Module
 from hlo_opt.report.page import counted, microseconds
 
 MOST_NAMED = 5
@@ -33,9 +33,10 @@ def edge_annotations(module: Module, shown: Sequence[FusionDecision], root: str)
     """
     groups: dict[tuple[str, int, str], _Group] = {}
     ordered = sorted(shown, key=lambda d: -d.cost.us_saved if d.cost is not None else 0.0)
-    lines = _Lines(module)
+    named = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}
     for decision in ordered:
-        file, line = _place(decision.consumer_source) or _place(decision.producer_source) or lines.of(decision)
+        place = _place(decision.consumer_source) or _place(decision.producer_source)
+        file, line = place or _line_in_dump(module, named, decision)
         for reason in decision.reasons:
             group = groups.setdefault((_relative(file, root), line, reason.code), _Group(reason))
             if decision not in group.edges[-1:]:  # one edge may be refused twice under one code
@@ -84,19 +85,12 @@ def _key(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class _Lines:
-    """Lines of the dump by instruction name."""
-
-    def __init__(self, module: Module) -> None:
-        self._module = module
-        self._found = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}
-
-    def of(self, decision: FusionDecision) -> tuple[str, int]:
-        for name in (decision.consumer, decision.producer):
-            span = self._module.span(self._found[name]) if name in self._found else None
-            if span is not None:
-                return span.source.filename, span.line
-        return "", 0
+def _line_in_dump(module: Module, named: Mapping[str, Instruction], decision: FusionDecision) -> tuple[str, int]:
+    for name in (decision.consumer, decision.producer):
+        span = module.span(named[name]) if name in named else None
+        if span is not None:
+            return span.source.filename, span.line
+    return "", 0
 
 
 def _place(source: str) -> tuple[str, int] | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hlo_opt.diag import CheckError, Reason, UsageError, nearest, reason_spec
+from hlo_opt.diag import CheckError, Reason, UsageError, did_you_mean, reason_spec
 from hlo_opt.diag.reason import declared
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.passes import ExplainReport
@@ -56,8 +56,7 @@ def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
         ends = [end.lstrip("%") for end in ((producer, consumer) if colon else (name,))]
         for end in ends:
             if end not in known:
-                close = nearest(end, sorted(known))
-                raise UsageError(f"there is no instruction {end!r}", hint=f"did you mean {close}?" if close else None)
+                raise UsageError(f"there is no instruction {end!r}", hint=did_you_mean(end, known))
         if colon:
             shown.update(_between(report, *ends))
         else:
@@ -101,7 +100,7 @@ def as_page(
     if compared is not None:
         page.add()
         page.extend(what_if.as_page(compared))
-    dearest = [(d, d.cost) for d in report.dearest if d.cost is not None and d.cost.us_saved > 0]
+    dearest = _dearest(report)
     if dearest:
         page.add()
         page.add(Word("refused edges whose fusion alone would save most", "bold"))
@@ -134,10 +133,16 @@ def as_page(
     return page
 
 
+def _dearest(report: ExplainReport) -> list[tuple[FusionDecision, CostEstimate]]:
+    """The dearest refused edges whose fusion alone would save time."""
+    return [(d, d.cost) for d in report.dearest if d.cost is not None and d.cost.us_saved > 0]
+
+
 def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
     """One edge: its ends, their source lines, every reason with its hint, and what fusing would cost and save in each of the rounds of the loops around it."""
     page = Page()
-    arrow = "and" if decision.relation == "sibling" else "->"
+    is_pair = decision.relation == "sibling"
+    arrow, *titles = ("and", "first", "second") if is_pair else ("->", "producer", "consumer")
     verdict = Word("fused", "green") if decision.fused else Word("refused", "yellow")
     page.add(
         Word(f"{decision.producer} {arrow} {decision.consumer}", "bold"),
@@ -146,22 +151,12 @@ def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
         f" by {decision.rule}",
     )
     ends = (
-        (
-            "producer" if arrow == "->" else "first",
-            decision.producer_source,
-            decision.producer,
-            decision.producer_kernel,
-        ),
-        (
-            "consumer" if arrow == "->" else "second",
-            decision.consumer_source,
-            decision.consumer,
-            decision.consumer_kernel,
-        ),
+        (decision.producer_source, decision.producer, decision.producer_kernel),
+        (decision.consumer_source, decision.consumer, decision.consumer_kernel),
     )
     rows = [
         [title, source or "(no source line)", f"in {kernel}" if kernel not in ("", name) else ""]
-        for title, source, name, kernel in ends
+        for title, (source, name, kernel) in zip(titles, ends, strict=True)
     ]
     page.table(rows, indent=2)
     for code in dict.fromkeys(r.code for r in decision.reasons):
@@ -204,12 +199,11 @@ def as_json(
             {
                 "producer": d.producer,
                 "consumer": d.consumer,
-                "us_saved": round(d.cost.us_saved, 3),
+                "us_saved": round(cost.us_saved, 3),
                 "rounds": report.rounds.get(d.computation, 1),
                 "relation": d.relation,
             }
-            for d in report.dearest
-            if d.cost is not None and d.cost.us_saved > 0
+            for d, cost in _dearest(report)
         ],
         "findings": findings.as_json(findings.findings(report)),
         "exceeded": [{"code": e.code, "message": e.message} for e in exceeded],

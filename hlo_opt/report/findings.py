@@ -17,7 +17,8 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops import OpKind, find
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.page import Page, Word, counted
+from hlo_opt.report.page import Page, Word, counted, most_first
+from hlo_opt.report.stats import label
 from hlo_opt.text.frames import source_location
 
 PLACES_SHOWN = 3
@@ -53,11 +54,6 @@ class Finding:
             self._places.setdefault(key, Place(source, what)).edges += 1
 
     @property
-    def codes_by_edges(self) -> list[str]:
-        """Those of most edges first, equals by name."""
-        return sorted(self.codes, key=lambda code: (-self.codes[code], code))
-
-    @property
     def places(self) -> list[Place]:
         """Those with most edges first."""
         return sorted(self._places.values(), key=lambda place: -place.edges)
@@ -90,18 +86,18 @@ def findings(report: ExplainReport) -> list[Finding]:
         "loop boundary",
         "each round launches its kernels again; unrolling puts several rounds within reach of one kernel",
     )
-    parts = _parts(report)
+    parts, module = _parts(report), report.outcome.module
     for decision in report.refused:
-        ends = [
-            (k, parts[k]) for k in dict.fromkeys((decision.producer_kernel, decision.consumer_kernel)) if k in parts
-        ]
+        ends = [parts[k] for k in dict.fromkeys((decision.producer_kernel, decision.consumer_kernel)) if k in parts]
         above = parts.get(decision.producer_kernel)
         codes = {r.code for r in decision.reasons}
         if above is not None and above.concatenates and above.readers > 1:
-            joined.add(decision, [_concatenate(report, c, above) for c in above.concatenates])
-        random = [i for _, part in ends for i in part.random]
+            read = f"{above.readers} instructions read its kernel"
+            joins = [(c, f"joins {counted(len(c.operands), 'array')}; {read}") for c in above.concatenates]
+            joined.add(decision, [(source_location(module, c), f"`{c.name}` {what}") for c, what in joins])
+        random = [i for part in ends for i in part.random]
         if random:
-            drawn.add(decision, [(_source(report, i), f"`{i.name}` ({_kind(i)})") for i in random])
+            drawn.add(decision, [(source_location(module, i), f"`{i.name}` ({label(i)})") for i in random])
         if codes & {"FUS105", "FUS134"}:
             tuples.add(
                 decision, [(decision.producer_source, f"`{decision.producer_kernel}`, read by `{decision.consumer}`")]
@@ -146,25 +142,9 @@ def _readers(kernel: Instruction) -> int:
 
 
 def _is_random(member: Instruction) -> bool:
-    if member.opcode == "custom-call":
-        return _RANDOM_TARGET.search(member.word("custom_call_target")) is not None
     spec = find(member.opcode)
-    return spec is not None and spec.kind is OpKind.RANDOM
-
-
-def _kind(member: Instruction) -> str:
-    return f"custom-call {member.word('custom_call_target')}" if member.opcode == "custom-call" else member.opcode
-
-
-def _source(report: ExplainReport, instruction: Instruction) -> str:
-    return source_location(report.outcome.module, instruction)
-
-
-def _concatenate(report: ExplainReport, instruction: Instruction, part: _Part) -> tuple[str, str]:
-    joins = counted(len(instruction.operands), "array")
-    return _source(
-        report, instruction
-    ), f"`{instruction.name}` joins {joins}; {part.readers} instructions read its kernel"
+    is_drawn = spec is not None and spec.kind is OpKind.RANDOM
+    return is_drawn or _RANDOM_TARGET.search(member.word("custom_call_target")) is not None
 
 
 def as_page(found: list[Finding]) -> Page:
@@ -174,7 +154,7 @@ def as_page(found: list[Finding]) -> Page:
         return page
     page.add(Word("what stands in the way", "bold"))
     for finding in found:
-        codes = ", ".join(finding.codes_by_edges)
+        codes = ", ".join(most_first(finding.codes))
         page.add("  ", Word(finding.title, "yellow"), f": {counted(finding.edges, 'edge')} ({codes})")
         places = finding.places
         page.table(

@@ -6,7 +6,7 @@ Names from HLO text are shown only through here: control characters are escaped 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -61,6 +61,11 @@ class Page:
 def count(value: float) -> str:
     """A whole number with thousands apart."""
     return f"{value:,.0f}"
+
+
+def most_first(counts: Mapping[str, int]) -> dict[str, int]:
+    """The names that are counted most first, equals by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def counted(value: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.fusion.summary import ModuleSummary, launched, module_summary
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops.shapes import flops_of
-from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
+from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
 from hlo_opt.report.summary import summary_json
 
 
@@ -53,8 +53,8 @@ def stats(module: Module, target: DeviceTarget) -> Stats:
         module_summary(module, target),
         [_of(c) for c in module.computations],
         len(module.entry.parameters),
-        _ordered(opcodes),
-        _ordered(Counter(_label(i) for i in launched(module))),
+        most_first(opcodes),
+        most_first(Counter(label(i) for i in launched(module))),
     )
 
 
@@ -66,20 +66,14 @@ def _of(computation: Computation) -> ComputationStats:
         len(computation.parameters),
         sum(flops_of(i) for i in instructions),
         sum(bytes_accessed(i) for i in instructions),
-        _ordered(Counter(i.opcode for i in instructions)),
+        most_first(Counter(i.opcode for i in instructions)),
     )
 
 
-def _ordered(counts: Counter[str]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _label(instruction: Instruction) -> str:
-    if instruction.opcode == "fusion":
-        return f"fusion {instruction.word('kind')}".strip()
-    if instruction.opcode == "custom-call":
-        return f"custom-call {instruction.word('custom_call_target')}"
-    return instruction.opcode
+def label(instruction: Instruction) -> str:
+    """The opcode, with the kind of a fusion and the target of a custom call."""
+    words = (instruction.opcode, instruction.word("kind"), instruction.word("custom_call_target"))
+    return " ".join(word for word in words if word)
 
 
 def as_page(found: Stats) -> Page:

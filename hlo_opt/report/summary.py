@@ -7,7 +7,7 @@ from typing import Any
 from hlo_opt.diag import reason_spec
 from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.passes import ExplainReport, Outcome
-from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
+from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
 
 
 def summary_page(report: ExplainReport) -> Page:
@@ -15,12 +15,7 @@ def summary_page(report: ExplainReport) -> Page:
     before, after = report.before, report.after
     page = Page()
     page.add(Word(report.outcome.module.name, "bold"), f" on {report.outcome.target.name}")
-    rows: list[list[str | Word]] = [["", "before", "after"]]
-    rows.append(["kernels", count(before.kernels), Word(count(after.kernels), "bold")])
-    rows.append(["launches", count(before.launches), Word(count(after.launches), "bold")])
-    rows.append(["bytes", size(before.bytes), Word(size(after.bytes), "bold")])
-    rows.append(["estimated", microseconds(before.est_us), Word(microseconds(after.est_us), "bold")])
-    page.table(rows, right=frozenset({1, 2}), indent=2)
+    add_figures(page, ("before", before), ("after", after))
     if before.unknown_trips or after.unknown_trips:
         loops = max(before.unknown_trips, after.unknown_trips)
         page.add(f"  {counted(loops, 'loop')} of an unknown trip count, counted as one round")
@@ -29,13 +24,22 @@ def summary_page(report: ExplainReport) -> Page:
     counts = report.refusals_by_code
     fused, left = len(report.fused), len(report.refused)
     page.add(f"  {counted(fused, 'edge')} fused, {count(left)} refused" + (":" if counts else ""))
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    page.table(
-        [[count(number), Word(code, "yellow"), reason_spec(code).slug] for code, number in ordered],
-        right=frozenset({0}),
-        indent=4,
-    )
+    rows: list[list[str | Word]] = []
+    for code, number in most_first(counts).items():
+        rows.append([count(number), Word(code, "yellow"), reason_spec(code).slug])
+    page.table(rows, right=frozenset({0}), indent=4)
     return page
+
+
+def add_figures(page: Page, old: tuple[str, ModuleSummary], new: tuple[str, ModuleSummary]) -> None:
+    """The four numbers of two modules side by side, each under its title."""
+    (title, before), (other, after) = old, new
+    rows: list[list[str | Word]] = [["", title, other]]
+    rows.append(["kernels", count(before.kernels), Word(count(after.kernels), "bold")])
+    rows.append(["launches", count(before.launches), Word(count(after.launches), "bold")])
+    rows.append(["bytes", size(before.bytes), Word(size(after.bytes), "bold")])
+    rows.append(["estimated", microseconds(before.est_us), Word(microseconds(after.est_us), "bold")])
+    page.table(rows, right=frozenset({1, 2}), indent=2)
 
 
 def seconds_page(outcome: Outcome) -> Page:

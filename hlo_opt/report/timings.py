@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_opt.diag import UsageError
 from hlo_opt.report.page import Page, counted, microseconds, size
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from hlo_opt.runtime.measure.profile import Profile
 
 MOST_ROWS = 30
-_COLOURS = {"cold": "#1f77b4", "warm": "#ff7f0e", "copy": "#7f7f7f"}
 
 
 def profile_page(found: Profile) -> Page:
@@ -87,9 +86,8 @@ def _spread(timing: Timing) -> str:
 def bench_svg(found: Bench) -> str:
     """A bar chart: per variant the median with its quartiles, cold and warm, and the time that a copy of as many bytes takes."""
     width, left, row, top = 760, 150, 26, 64
-    bars = [(v, state) for v in found.variants for state in ("cold", "warm", "copy")]
-    longest = max(_bar(found, v, state)[2] for v, state in bars) or 1.0
-    scale = (width - left - 150) / longest
+    bars = _bars(found)
+    scale = (width - left - 150) / (max(high for *_, high in bars) or 1.0)
     height = top + len(bars) * row + 40
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="13">',
@@ -97,14 +95,10 @@ def bench_svg(found: Bench) -> str:
         f'<text x="12" y="24" font-size="16">{_text(found.module)}</text>',
         f'<text x="12" y="44" fill="#555">{_text(f"{found.backend}, {found.device}; median and quartiles of {found.rounds} rounds")}</text>',
     ]
-    for number, (variant, state) in enumerate(bars):
+    for number, (label, colour, middle, low, high) in enumerate(bars):
         y = top + number * row
-        middle, low, high = _bar(found, variant, state)
-        label = f"{variant.name}, {state}" if state != "copy" else "copy of its bytes"
         out.append(f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{_text(label)}</text>')
-        out.append(
-            f'<rect x="{left}" y="{y + 4}" width="{middle * scale:.1f}" height="{row - 9}" fill="{_COLOURS[state]}"/>'
-        )
+        out.append(f'<rect x="{left}" y="{y + 4}" width="{middle * scale:.1f}" height="{row - 9}" fill="{colour}"/>')
         if high > low:
             line = f'y1="{y + row / 2:.1f}" y2="{y + row / 2:.1f}" stroke="black"'
             out.append(f'<line x1="{left + low * scale:.1f}" x2="{left + high * scale:.1f}" {line}/>')
@@ -114,13 +108,16 @@ def bench_svg(found: Bench) -> str:
     return "\n".join(out)
 
 
-def _bar(found: Bench, variant: Any, state: str) -> tuple[float, float, float]:
-    """Median, lower and upper end."""
-    if state == "copy":
+def _bars(found: Bench) -> list[tuple[str, str, float, float, float]]:
+    """Label, colour, median, lower and upper end of each bar."""
+    bars = []
+    for variant in found.variants:
+        for state, colour in (("cold", "#1f77b4"), ("warm", "#ff7f0e")):
+            timing: Timing = getattr(variant, state)
+            bars.append((f"{variant.name}, {state}", colour, timing.median, timing.low, timing.high))
         time = found.at_copy_speed(variant)
-        return time, time, time
-    timing: Timing = getattr(variant, state)
-    return timing.median, timing.low, timing.high
+        bars.append(("copy of its bytes", "#7f7f7f", time, time, time))
+    return bars
 
 
 def _text(text: str) -> str:
@@ -145,13 +142,11 @@ def bench_png(found: Bench) -> bytes:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.7 * len(found.variants)))
-    bars = [(v, state) for v in found.variants for state in ("cold", "warm", "copy")]
-    for number, (variant, state) in enumerate(bars):
-        middle, low, high = _bar(found, variant, state)
-        axes.barh(-number, middle, color=_COLOURS[state], xerr=[[middle - low], [high - middle]], capsize=3)
-    names = [f"{v.name}, {state}" if state != "copy" else "copy of its bytes" for v, state in bars]
+    bars = _bars(found)
+    for number, (_, colour, middle, low, high) in enumerate(bars):
+        axes.barh(-number, middle, color=colour, xerr=[[middle - low], [high - middle]], capsize=3)
     # a dollar sign would start a formula
-    axes.set_yticks([-n for n in range(len(bars))], [n.replace("$", r"\$") for n in names])
+    axes.set_yticks([-n for n in range(len(bars))], [label.replace("$", r"\$") for label, *_ in bars])
     axes.set_xlabel("microseconds")
     axes.set_title(f"{found.module[:80]} on {found.device}".replace("$", r"\$"))
     figure.tight_layout()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hlo_opt.diag import UsageError, nearest
+from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Module
 from hlo_opt.ops.collective.module_devices import counts
@@ -29,8 +29,7 @@ class Trace:
         for name in names:
             plain = name.removeprefix("%")
             if plain not in known:
-                close = nearest(plain, sorted(known))
-                raise UsageError(f"there is no instruction {plain!r}", hint=f"did you mean {close}?" if close else None)
+                raise UsageError(f"there is no instruction {plain!r}", hint=did_you_mean(plain, known))
             self._names[plain] = False
 
     def page(self, event: Event) -> Page | None:

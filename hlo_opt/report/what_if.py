@@ -8,8 +8,8 @@ from typing import Any
 
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
-from hlo_opt.report.summary import summary_json
+from hlo_opt.report.page import Page, Word, count, counted
+from hlo_opt.report.summary import add_figures, summary_json
 
 MOST_SHOWN = 10
 """Edges of each kind that the text names."""
@@ -66,13 +66,7 @@ def as_page(found: Changes) -> Page:
     page = Page()
     asked = [f"without {code}" for code in found.codes] + [f"with {edge} forced" for edge in found.forced]
     page.add(Word("what if: " + ", ".join(asked), "bold"))
-    old, new = found.before.after, found.after.after
-    rows: list[list[str | Word]] = [["", "as it is", "what if"]]
-    rows.append(["kernels", count(old.kernels), Word(count(new.kernels), "bold")])
-    rows.append(["launches", count(old.launches), Word(count(new.launches), "bold")])
-    rows.append(["bytes", size(old.bytes), Word(size(new.bytes), "bold")])
-    rows.append(["estimated", microseconds(old.est_us), Word(microseconds(new.est_us), "bold")])
-    page.table(rows, right=frozenset({1, 2}), indent=2)
+    add_figures(page, ("as it is", found.before.after), ("what if", found.after.after))
     kinds: tuple[tuple[str, str, Sequence[FusionDecision]], ...] = (
         ("would fuse", "green", found.fused),
         ("would be refused for other reasons", "yellow", found.moved),

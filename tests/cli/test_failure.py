@@ -29,7 +29,7 @@ def test_an_internal_error_leaves_a_reproducer(module, tmp_path, monkeypatch, ca
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(files, "_READ", [])
     monkeypatch.setattr(
-        "hlo_opt.cli.print.read_module",
+        "hlo_opt.cli.print.read_modules",
         lambda name, **options: (files.read_text(name), failing(KeyError("x\x1b[2J"))())[0],
     )
     assert group.run(["print", str(module)]) == 2
@@ -54,7 +54,7 @@ def test_an_internal_error_leaves_a_reproducer(module, tmp_path, monkeypatch, ca
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
 def test_what_the_world_does(error, status, message, module, monkeypatch, capfd):
-    monkeypatch.setattr("hlo_opt.cli.print.read_module", failing(error))
+    monkeypatch.setattr("hlo_opt.cli.print.read_modules", failing(error))
     monkeypatch.setattr("os.dup2", lambda *a: None)
     assert group.run(["print", str(module)]) == status
     assert capfd.readouterr().err == message
@@ -62,7 +62,7 @@ def test_what_the_world_does(error, status, message, module, monkeypatch, capfd)
 
 def test_recursion_is_an_internal_error(module, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("hlo_opt.cli.print.read_module", failing(RecursionError("deep")))
+    monkeypatch.setattr("hlo_opt.cli.print.read_modules", failing(RecursionError("deep")))
     assert group.run(["print", str(module)]) == 2
     assert "internal error: RecursionError" in capfd.readouterr().err
 

@@ -105,11 +105,11 @@ def test_a_failed_check_of_fuse_writes_nothing(file, tmp_path, monkeypatch, capf
 
 
 def test_without_a_compiler_the_check_says_that_no_kernel_ran(file, monkeypatch, capfd):
+    from hlo_opt.runtime import executable
     from hlo_opt.runtime.cupy import device as cupy_device
-    from hlo_opt.runtime.host import library as host
 
     monkeypatch.setattr(cupy_device, "has_gpu", lambda: False)
-    monkeypatch.setattr(host, "has_compiler", lambda: False)
+    monkeypatch.setattr(executable, "has_compiler", lambda: False)
     assert run(["fuse", file, "--check"]) == 0
     err = capfd.readouterr().err
     assert "check: agrees on numpy" in err and "notice: only the NumPy interpreter ran" in err

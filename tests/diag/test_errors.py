@@ -2,7 +2,17 @@ import pickle
 
 import pytest
 
-from hlo_opt.diag import CheckError, HloOptError, ParseError, Source, Span, UsageError, VerifyError, nearest
+from hlo_opt.diag import (
+    CheckError,
+    HloOptError,
+    ParseError,
+    Source,
+    Span,
+    UsageError,
+    VerifyError,
+    did_you_mean,
+    nearest,
+)
 
 
 def test_an_error_with_a_place_shows_line_carets_and_hint():
@@ -41,10 +51,13 @@ def test_a_very_long_line_is_cut_around_the_carets():
 @pytest.mark.parametrize("cls", [ParseError, VerifyError, UsageError, CheckError])
 def test_errors_survive_pickling(cls: type[HloOptError]):
     error = cls("no", code="HLO999", span=Span(Source("abc", "f"), 1, 2), hint="h")
+    error.others = (cls("nor this", filename="g"),)
     again = pickle.loads(pickle.dumps(error))
-    assert type(again) is cls and str(again) == str(error)
+    assert type(again) is cls and str(again) == str(error) and again.args == ("no",)
 
 
 def test_nearest_finds_a_misspelling_and_nothing_far_away():
     assert nearest("multipl", ["add", "multiply", "maximum"]) == "multiply"
     assert nearest("zzzz", ["add", "multiply"]) is None
+    assert did_you_mean("multipl", ["add", "multiply"]) == "did you mean multiply?"
+    assert did_you_mean("zzzz", ["add", "multiply"]) is None

@@ -8,8 +8,7 @@ import pytest
 
 from hlo_opt.cli.group import run
 from hlo_opt.diag import Reason, ReasonSpec, UsageError, reason_spec, reason_specs
-from hlo_opt.diag.plugin_reasons import _LOADED
-from hlo_opt.diag.reason import declared, unregister_reason
+from hlo_opt.diag.reason import forget_reasons
 
 MINE = ReasonSpec("ACM101", "too-blue", "{shade} is too blue", "less than {shade}", "Kernels must not be blue.")
 ALSO = ReasonSpec("ACM102", "too-green", "too green", "less green", "Kernels must not be green either.")
@@ -22,10 +21,7 @@ NOTHING = 3
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     yield
-    _LOADED.clear()
-    for code in ("ACM101", "ACM102"):
-        if code in declared():
-            unregister_reason(code)
+    forget_reasons()
 
 
 @pytest.mark.parametrize("name", ["MINE", "PAIR"])

@@ -1,14 +1,18 @@
+"""Reasons: what an instance must carry, and where the program's own have their words and pages."""
+
+from pathlib import Path
+
 import pytest
 
 from hlo_opt.diag import Reason, ReasonSpec, UsageError, reason_spec, register_reason
-from hlo_opt.diag.reason import _SPECS
+from hlo_opt.diag.reason import declared, forget_reasons
 
 
 @pytest.fixture
 def spec():
     made = register_reason(ReasonSpec("FUS999", "test-only", "{count} of {limit}", "raise {limit}", "a page"))
     yield made
-    del _SPECS["FUS999"]
+    forget_reasons()
 
 
 def test_a_reason_insists_on_its_numbers(spec: ReasonSpec):
@@ -32,3 +36,18 @@ def test_an_unknown_code_names_the_nearest(spec: ReasonSpec):
     with pytest.raises(UsageError) as caught:
         reason_spec("FUS99")
     assert caught.value.hint is not None and "FUS999" in caught.value.hint
+
+
+def test_short_names_differ():
+    slugs = [spec.slug for spec in declared().values()]
+    assert len(set(slugs)) == len(slugs)
+
+
+def test_only_pages_that_somebody_asks_for_are_read(monkeypatch: pytest.MonkeyPatch):
+    read: list[str] = []
+    whole = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda self, *a, **k: (read.append(self.name), whole(self, *a, **k))[1])
+    forget_reasons()
+    reason = Reason.of("FUS308", target="generate")
+    assert str(reason).startswith("FUS308 opaque-call: ") and "`generate`" in reason.hint
+    assert read == ["FUS308.md"]

@@ -11,8 +11,7 @@ import pytest
 import hlo_opt
 from hlo_opt.cli.group import run
 from hlo_opt.diag import Reason, UsageError
-from hlo_opt.diag.plugin_reasons import _LOADED
-from hlo_opt.diag.reason import unregister_reason
+from hlo_opt.diag.reason import forget_reasons
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Module
 from hlo_opt.passes import pass_names
@@ -202,5 +201,4 @@ def test_the_plugin_that_the_readme_shows_works(root, tmp_path, monkeypatch, fak
     _, decisions = hlo_opt.fuse(module, passes="instruction-fusion", choices=["one-reduction"])
     reasons = {str(r) for d in decisions for r in d.reasons}
     assert "ACM101 two-reductions: the kernel would hold 2 reductions" in reasons
-    unregister_reason("ACM101")
-    _LOADED.clear()
+    forget_reasons()

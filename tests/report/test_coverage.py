@@ -7,18 +7,18 @@ from hlo_opt.report import coverage
 
 
 def test_the_table_says_which_faces_there_are():
-    rows = {row.opcode: row for row in coverage.rows()}
+    rows = {row["opcode"]: row for row in coverage.as_json(coverage.chosen())["ops"]}
     assert list(rows) == [spec.opcode for spec in table()]
     for spec in table():
-        assert rows[spec.opcode].faces["cuda"] == (spec.cuda is not None)
-        assert rows[spec.opcode].faces["evaluate"] == any(has_evaluation(spec, t) for t in VALUES) or not spec.accepts
-    assert rows["dot"].library and rows["tuple"].free
-    last = str(coverage.as_page(list(rows.values()))).splitlines()[-1]
+        assert rows[spec.opcode]["cuda"] == (spec.cuda is not None)
+        assert rows[spec.opcode]["evaluate"] == any(has_evaluation(spec, t) for t in VALUES) or not spec.accepts
+    assert rows["dot"]["library"] and rows["tuple"]["free"]
+    last = str(coverage.as_page(coverage.chosen())).splitlines()[-1]
     assert last.startswith(f"{len(rows)} opcodes: infer ")
 
 
 def test_types_with_the_same_faces_share_a_line():
-    lines = str(coverage.types_page(coverage.rows(["erf", "after-all"]))).splitlines()
+    lines = str(coverage.types_page(coverage.chosen(["erf", "after-all"]))).splitlines()
     assert lines[0].split() == ["opcode", "infer", "evaluate", "cuda", "expand", "ulp", "types"]
     assert [line.split() for line in lines[1:3]] == [
         ["erf", "yes", "yes", "yes", "-", "1", *(t.name for t in VALUES if t.is_float and t.bits <= 16)],
@@ -29,14 +29,14 @@ def test_types_with_the_same_faces_share_a_line():
 
 
 def test_json_has_every_type_also_those_that_are_holes():
-    (row,) = coverage.as_json(coverage.rows(["sqrt"]), types=True)["ops"]
+    (row,) = coverage.as_json(coverage.chosen(["sqrt"]), types=True)["ops"]
     assert row["accepts"] == ["float", "complex"] and set(row["types"]) == {t.name for t in VALUES}
     assert row["types"]["f32"] == {"infer": True, "evaluate": True, "cuda": True, "expand": False, "ulp": 1}
     assert row["types"]["s32"] == {"infer": False, "evaluate": False, "cuda": False, "expand": False, "ulp": None}
-    assert "types" not in coverage.as_json(coverage.rows(["sqrt"]))["ops"][0]
+    assert "types" not in coverage.as_json(coverage.chosen(["sqrt"]))["ops"][0]
 
 
 def test_an_unknown_opcode_names_the_nearest():
     with pytest.raises(UsageError, match="tanhh") as caught:
-        coverage.rows(["tanhh"])
+        coverage.chosen(["tanhh"])
     assert caught.value.hint == "did you mean tanh?"

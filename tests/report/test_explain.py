@@ -200,6 +200,47 @@ def test_the_page_of_a_code_fits_a_screen_or_two(spec):
     assert all(len(line) <= 200 for line in lines)
 
 
+def test_the_page_of_a_code_as_it_is_printed():
+    assert (
+        str(explain.code_page("FUS502"))
+        == """\
+FUS502 step-limit
+
+`--stop-after-step` stops rewriting after a number of steps, so that a wrong or slow fusion can be
+found by bisecting.
+
+message
+  the limit of {limit} steps was reached before this edge
+hint
+  a larger `--stop-after-step` reaches it
+
+example
+  // stop-after-step: 0
+  HloModule example
+
+  ENTRY e {
+    p = f32[64]{0} parameter(0)
+    s = f32[64]{0} negate(p)
+    ROOT t = f32[64]{0} tanh(s)
+  }
+"""
+    )
+    assert explain.code_json("FUS502") == {
+        "schema": 1,
+        "code": "FUS502",
+        "slug": "step-limit",
+        "template": "the limit of {limit} steps was reached before this edge",
+        "hint": "a larger `--stop-after-step` reaches it",
+        "page": (
+            "`--stop-after-step` stops rewriting after a number of steps, so that a wrong or slow fusion can be found by bisecting."
+        ),
+        "example": (
+            "// stop-after-step: 0\nHloModule example\n\nENTRY e {\n  p = f32[64]{0} parameter(0)\n"
+            "  s = f32[64]{0} negate(p)\n  ROOT t = f32[64]{0} tanh(s)\n}\n"
+        ),
+    }
+
+
 def test_the_middle_of_a_long_example_is_left_out():
     page = str(explain.code_page("FUS201"))
     left = next(line for line in page.splitlines() if "lines left out" in line)

@@ -14,7 +14,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from hlo_opt.diag import Source, Span, UsageError, nearest
+from hlo_opt.diag import Source, Span, UsageError, did_you_mean
 
 REFUSED = "HLO340"
 MOST_STAGES = 8
@@ -199,10 +199,9 @@ class _Reader:
 
         verb = arguments[0] if arguments else ""
         if verb not in SAFE:
-            close = nearest(verb, SAFE)
             raise self._error(
                 f"a RUN line cannot call `hlo-opt {verb}`",
-                f"did you mean {close}?" if close else f"verbs that only read and print: {', '.join(SAFE)}",
+                did_you_mean(verb, SAFE) or f"verbs that only read and print: {', '.join(SAFE)}",
             )
         command = group.get_command(click.Context(group), verb)
         assert command is not None

@@ -110,10 +110,9 @@ def _parse(arguments: tuple[str, ...]) -> _Options:
         elif name in _FLAGS and not equals:
             found.flags.append(name.replace("-", "_"))
         else:
-            close = nearest(name, (*_VALUES, *_FLAGS))
-            hint = (
-                f"did you mean --{close}?" if close else f"options: {', '.join('--' + n for n in (*_VALUES, *_FLAGS))}"
-            )
+            known = (*_VALUES, *_FLAGS)
+            close = nearest(name, known)
+            hint = f"did you mean --{close}?" if close else f"options: {', '.join(f'--{n}' for n in known)}"
             raise UsageError(f"FileCheck has no option {word!r} here", code=REFUSED, hint=hint)
     if not found.file:
         raise UsageError("FileCheck wants the file with the CHECK lines", code=REFUSED, hint="... | FileCheck %s")
