@@ -15,7 +15,7 @@ from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.dynamic import takes_dynamic
-from hlo_opt.ops.sets import body_of
+from hlo_opt.ops.sets import body_of, held, looped, taken_element
 from hlo_opt.ops.strides import Strides, row_major
 
 
@@ -117,14 +117,13 @@ class _Run:
         spec = find(opcode)
         if step.is_taken or opcode == "copy" or (spec is not None and spec.is_identity):
             return operands[0]
-        if opcode == "get-tuple-element":
-            index = instruction.value("index", 0)
-            return _element(operands[0], shapes[0], index if isinstance(index, int) else 0)
-        if opcode == "tuple":
+        if (index := taken_element(instruction)) is not None:
+            return _element(operands[0], shapes[0], index)
+        if held(instruction) is not None:
             return tuple(leaf for value in operands for leaf in value)
         if opcode in ("async-done", "copy-done"):
             return _element(operands[0], shapes[0], 1 if opcode == "async-done" else 0)
-        if opcode == "while":
+        if looped(instruction) is not None:
             return self.loop(instruction, operands[0])
         if opcode == "conditional":
             return self.choice(instruction, operands)

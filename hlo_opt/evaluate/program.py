@@ -14,7 +14,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.sets import APPLIED
+from hlo_opt.ops.sets import APPLIED, held, taken_element
 from hlo_opt.ops.started import started
 
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
@@ -126,8 +126,10 @@ LARGEST = 1 << 36
 def own_bytes(instruction: Instruction) -> int:
     """Bytes that NumPy takes for the instruction's value."""
     spec = find(instruction.opcode)
-    if (spec is not None and spec.view is not None) or instruction.opcode in ("tuple", "get-tuple-element"):
+    if spec is not None and spec.view is not None:
         return 0  # most of the time
+    if held(instruction) is not None or taken_element(instruction) is not None:
+        return 0
     return sum(leaf.byte_size for leaf in instruction.shape.leaves() if leaf.is_array)
 
 
@@ -172,7 +174,7 @@ def _sources(
         if instruction in sources:
             continue
         sources[instruction] = instruction.operands
-        if instruction.opcode == "get-tuple-element" and not whole:
+        if taken_element(instruction) is not None and not whole:
             origin, is_value = _origin(instruction)
             sources[instruction] = [origin]
             if is_value:
@@ -184,8 +186,9 @@ def _sources(
 def _origin(element: Instruction) -> tuple[Instruction, bool]:
     """Where an element comes from: its value itself (True), or a tuple that holds it."""
     source, index = element.operands[0], element.value("index", -1)
-    if source.opcode == "tuple" and isinstance(index, int) and 0 <= index < len(source.operands):
-        return source.operands[index], True
+    elements = held(source)
+    if elements is not None and isinstance(index, int) and 0 <= index < len(elements):
+        return elements[index], True
     return source, False
 
 
@@ -208,7 +211,8 @@ def compile_elementwise(computation: Computation) -> Program | None:
         elif spec is None or (
             spec.kind is not OpKind.ELEMENTWISE
             and instruction.literal is None
-            and instruction.opcode not in ("tuple", "get-tuple-element")
+            and held(instruction) is None
+            and taken_element(instruction) is None
         ):
             return None
     if any(not leaf.is_array or leaf.rank for p in computation.parameters for leaf in p.shape.leaves()):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hlo_opt.ir import Called, Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.bounds import bounds_of, type_bounds
-from hlo_opt.ops.sets import APPLIED
+from hlo_opt.ops.sets import APPLIED, COPIES, held, looped, taken_element
 from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish, is_special
 
 MOST_VISITED = 100_000
@@ -22,7 +22,7 @@ DEEPEST = 50
 FEW = 6.0
 """Rounds that a loop should take whose bound is an input."""
 
-_HANDS_ON = frozenset({"reshape", "transpose", "broadcast", "copy", "bitcast", "convert", "reverse"})
+_HANDS_ON = COPIES | {"broadcast", "convert", "reverse", "transpose"}
 
 
 def wanted(module: Module) -> list[Wish]:
@@ -95,15 +95,13 @@ class _Frame:
         """Bounds of an instruction, and frames for what it calls."""
         self.budget.left -= 1
         operands = instruction.operands
-        if (instruction.opcode in _HANDS_ON or instruction.opcode == "get-tuple-element") and operands[
-            0
-        ] in self._weights:
+        if (instruction.opcode in _HANDS_ON or taken_element(instruction) is not None) and operands[0] in self._weights:
             self._weights.add(instruction)
         count = leaves(instruction)
-        if instruction.opcode == "tuple":
+        if held(instruction) is not None:
             self._bounds[instruction] = [b for o in operands for b in self._bounds[o]]
             return
-        if instruction.opcode == "get-tuple-element":
+        if taken_element(instruction) is not None:
             start = first_leaf(instruction)
             self._bounds[instruction] = self._bounds[operands[0]][start : start + count]
             return
@@ -151,13 +149,13 @@ class _Frame:
     def _ask(self, instruction: Instruction, wish: list[Wish]) -> None:
         """What an instruction with this wish for its result asks of its operands."""
         operands = instruction.operands
-        if instruction.opcode == "tuple":
+        if held(instruction) is not None:
             start = 0
             for operand in operands:
                 end = start + leaves(operand)
                 self._want(operand, wish[start:end])
                 start = end
-        elif instruction.opcode == "get-tuple-element":
+        elif taken_element(instruction) is not None:
             start, count = first_leaf(instruction), leaves(operands[0])
             given = [NONE] * start + wish
             self._want(operands[0], given + [NONE] * (count - len(given)))
@@ -181,12 +179,12 @@ class _Frame:
 
     def _ask_within(self, instruction: Instruction, wish: list[Wish]) -> None:
         for frame, first in self.within[instruction]:
-            is_state = instruction.opcode == "while"
+            is_state = looped(instruction) is not None
             frame.look([] if is_state or len(wish) != leaves(frame.computation.root) else wish)
             for operand, parameter in zip(instruction.operands[first:], frame.computation.parameters, strict=False):
                 if leaves(operand) == leaves(parameter):
                     self._want(operand, frame.wishes(parameter))
-        if instruction.opcode == "while":
+        if looped(instruction) is not None:
             self._ask_bounds(instruction)
         elif instruction.opcode == "conditional" and instruction.operands[0].shape.type.kind != "pred":
             branches = len(self.within[instruction])
@@ -228,7 +226,7 @@ def _leaf_of_state(instruction: Instruction) -> int | None:
     """The array of a condition's parameter that an instruction hands on."""
     while instruction.opcode in _HANDS_ON:
         instruction = instruction.operands[0]
-    if instruction.opcode == "get-tuple-element" and instruction.operands[0].parameter_number is not None:
+    if taken_element(instruction) is not None and instruction.operands[0].parameter_number is not None:
         return first_leaf(instruction)
     return 0 if instruction.parameter_number is not None and instruction.shape.is_array else None
 

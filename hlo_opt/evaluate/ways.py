@@ -11,7 +11,7 @@ from hlo_opt.evaluate.wanted import DEEPEST, first_leaf, known_bounds, leaves
 from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
-from hlo_opt.ops.sets import APPLIED
+from hlo_opt.ops.sets import APPLIED, held, looped, taken_element
 from hlo_opt.ops.ways import ENDS, RUNS, Ways
 from hlo_opt.ops.wishes import Bounds, is_special
 
@@ -90,17 +90,17 @@ class _Taint:
         everything = frozenset(range(leaves(instruction)))
         if not any(operands):
             return frozenset()
-        if instruction.opcode == "tuple":
+        if held(instruction) is not None:
             starts = itertools.accumulate((leaves(o) for o in instruction.operands), initial=0)
             return frozenset(start + place for start, own in zip(starts, operands, strict=False) for place in own)
-        if instruction.opcode == "get-tuple-element":
+        if taken_element(instruction) is not None:
             start = first_leaf(instruction)
             return frozenset(place - start for place in operands[0] if 0 <= place - start < len(everything))
         if depth > DEEPEST:
             return everything
         if instruction.opcode in APPLIED or instruction.opcode == "map":
             return self.visit(next(instruction.called()), operands, depth + 1)
-        if instruction.opcode == "while":
+        if looped(instruction) is not None:
             return self._loop(instruction, operands[0], everything, depth)
         if instruction.opcode == "conditional":
             own = [self.visit(c, [a], depth + 1) for c, a in zip(instruction.called(), operands[1:], strict=False)]
@@ -128,7 +128,7 @@ class Watch:
     def __init__(self, missing: Mapping[Instruction, set[str]], limit: float | None = None) -> None:
         self.limit = math.inf if limit is None else limit
         self.missing = {instruction: set(ways) for instruction, ways in missing.items() if ways}
-        self.bodies = {i.called_by("body").root: i for i in self.missing if i.opcode == "while"}
+        self.bodies = {i.called_by("body").root: i for i in self.missing if looped(i) is not None}
         self.gone: set[tuple[Instruction, str]] = set()
         self.work = 0
 

@@ -23,6 +23,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
+from hlo_opt.ops.sets import COPIES
 from hlo_opt.ops.values import Value, parts
 from hlo_opt.runtime.differences import Enclosure
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -250,7 +251,7 @@ _FOLDING = frozenset(
     ["all-reduce", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter", "sort"]
 )
 
-_SKIPPED = frozenset({"bitcast", "broadcast", "convert", "copy", "reshape"})
+_SKIPPED = COPIES | {"broadcast", "convert"}
 """What hands on values besides control flow, whose computations are looked into."""
 
 

@@ -10,6 +10,7 @@ from hlo_opt.analysis.memory.traffic import bytes_accessed
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ir.values import Array
+from hlo_opt.ops.sets import fused, held
 from hlo_opt.runtime.executable import entry_inputs
 from hlo_opt.runtime.measure.clock import Clock, clock_of
 from hlo_opt.runtime.reference import Reference
@@ -219,10 +220,10 @@ class TimedDevice:
 
 def line_of(module: Module, instruction: Instruction) -> str:
     """The Python line of an instruction; of a fusion that has none, that of what it computes last. Empty where the dump does not say."""
-    while not (found := source_location(module, instruction)) and instruction.opcode == "fusion":
-        instruction = instruction.called_by("calls").root
-        if instruction.opcode == "tuple" and instruction.operands:
-            instruction = instruction.operands[0]
+    while not (found := source_location(module, instruction)) and (body := fused(instruction)) is not None:
+        instruction = body.root
+        if elements := held(instruction):
+            instruction = elements[0]
     return found
 
 

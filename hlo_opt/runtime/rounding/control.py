@@ -13,6 +13,7 @@ import numpy as np
 from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.control.table import branches
+from hlo_opt.ops.sets import UPDATES, held, taken_element
 from hlo_opt.ops.spread import full, is_real, ordered, picked, rows_of, set_aside, settled
 from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread, Value, parts
 from hlo_opt.runtime.rounding.calibration import calibrated
@@ -69,11 +70,9 @@ def _late(analyst: Any, instruction: Instruction, condition: Any, body: Any, sta
 def _written(instruction: Instruction) -> frozenset[int]:
     """The elements of a loop's state that its body only writes parts of: these parts were held against the moved values already."""
     root = instruction.called_by("body").root
-    if root.opcode != "tuple":
+    if held(root) is None:
         return frozenset()
-    return frozenset(
-        n for n, o in enumerate(root.operands) if o.opcode in ("dynamic-update-slice", "get-tuple-element", "scatter")
-    )
+    return frozenset(n for n, o in enumerate(root.operands) if o.opcode in UPDATES or taken_element(o) is not None)
 
 
 def _held(made: Value, before: Value, kept: frozenset[int]) -> Value:

@@ -20,6 +20,7 @@ from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.reduction.accumulation import is_wide, running_types
 from hlo_opt.ops.reduction.reducers import MONOIDS, monoid
 from hlo_opt.ops.reduction.table import reduced
+from hlo_opt.ops.sets import held
 from hlo_opt.ops.spec import OpKind
 from hlo_opt.ops.spread import (
     by_rows,
@@ -230,7 +231,7 @@ def _sums(reducer: Computation) -> Any:
     from hlo_opt.runtime.rounding.sums import reduction
 
     root = reducer.root
-    if root.opcode != "tuple" or len(reducer.parameters) != 2 * len(root.operands):
+    if held(root) is None or len(reducer.parameters) != 2 * len(root.operands):
         return None
     half = len(root.operands)
     for k, leaf in enumerate(root.operands):
