@@ -32,6 +32,7 @@ ROOMS = (
 SUB_ROOMS = {
     "ops": (
         "lazy",
+        "values",
         "device",
         "code",
         "call_config",
@@ -39,7 +40,6 @@ SUB_ROOMS = {
         "regroup",
         "element_use",
         "strides",
-        "values",
         "wishes",
         "bounds",
         "lowering",

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from hlo_opt.diag import UsageError
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000
@@ -32,7 +32,7 @@ _BARE = re.compile(r"[<>|=]?V([1248])")
 
 @dataclass(frozen=True)
 class _Header:
-    dtype: np.dtype[Any]
+    dtype: DType
     is_fortran: bool
     sizes: tuple[int, ...]
 
@@ -110,7 +110,7 @@ class Npz:
         except zipfile.BadZipFile as error:
             raise self._fault(key, f"cannot be read: {error}") from None
 
-    def _dtype(self, key: str, descr: object) -> np.dtype[Any]:
+    def _dtype(self, key: str, descr: object) -> DType:
         if not isinstance(descr, str):
             raise self._fault(key, "has several fields in each element; an input has one number")
         if "O" in descr:
@@ -119,7 +119,7 @@ class Npz:
         if bare is not None:
             return np.dtype(f"uint{8 * int(bare[1])}")
         if descr[-2:] == "f1":
-            small: np.dtype[Any] = np.dtype(ml_dtypes.float8_e5m2)
+            small: DType = np.dtype(ml_dtypes.float8_e5m2)
             return small
         try:
             dtype: Any = np.dtype(descr)
@@ -127,7 +127,7 @@ class Npz:
             raise self._fault(key, f"is of the type {descr!r}, which no input has") from None
         if dtype.kind not in "biufc" or dtype.subdtype is not None:
             raise self._fault(key, f"is of the type {dtype}, which no input has")
-        found: np.dtype[Any] = dtype
+        found: DType = dtype
         return found
 
     def _fault(self, key: str, what: str) -> UsageError:

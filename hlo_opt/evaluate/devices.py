@@ -28,6 +28,7 @@ from hlo_opt.evaluate.watch import Change, Watcher, watching
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts
+from hlo_opt.ops.values import Value
 
 T = TypeVar("T")
 
@@ -62,7 +63,9 @@ class SimulatedDevice:
     def number(self) -> int:
         return self.replica * self.partitions + self.partition
 
-    def exchange(self, instruction: Instruction, values: Sequence[Any], group: Sequence[int]) -> list[Any]:
+    def exchange(
+        self, instruction: Instruction, values: Sequence[Value], group: Sequence[int]
+    ) -> list[Sequence[Value]]:
         members = tuple(group)
         if any(not 0 <= member < len(self.run.devices) for member in members):
             raise ValueError(f"the group {list(members)} names devices beyond the {len(self.run.devices)} of this run")
@@ -82,14 +85,14 @@ class _Run:
         self.devices = [
             SimulatedDevice(r, p, replicas, partitions, self) for r in range(replicas) for p in range(partitions)
         ]
-        self.meetings: dict[tuple[Any, ...], dict[int, tuple[Instruction, Sequence[Any]]]] = {}
+        self.meetings: dict[tuple[Any, ...], dict[int, tuple[Instruction, Sequence[Value]]]] = {}
         self.left: dict[tuple[Any, ...], int] = {}
         self.back = threading.Semaphore(0)
         self.failure: BaseException | None = None
 
     def meet(
-        self, device: SimulatedDevice, instruction: Instruction, key: tuple[Any, ...], values: Sequence[Any]
-    ) -> list[Any]:
+        self, device: SimulatedDevice, instruction: Instruction, key: tuple[Any, ...], values: Sequence[Value]
+    ) -> list[Sequence[Value]]:
         """Bring values to a meeting; returns what all members brought, in the group's order, once they have."""
         brought = self.meetings.setdefault(key, {})
         brought[device.number] = (instruction, values)
@@ -192,7 +195,7 @@ def _same(left: Instruction, right: Instruction) -> bool:
 @bounded_libraries()
 def evaluate_devices(
     module: Module,
-    inputs: Sequence[Sequence[Any]],
+    inputs: Sequence[Sequence[Value]],
     *,
     watch: Watcher | None = None,
     check_nans: bool = False,

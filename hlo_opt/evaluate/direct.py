@@ -11,6 +11,8 @@ from typing import Any
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
+from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.values import Value
 
 Evaluate = Callable[[Any, Instruction, list[Any]], Any]
 
@@ -27,7 +29,7 @@ def direct(instruction: Instruction) -> Evaluate | None:
     if chosen is None:
         return None
 
-    def evaluate(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+    def evaluate(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
         return chosen(values[0], values[1])
 
     return evaluate

@@ -11,7 +11,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.drawing import PLAIN, Style, draw
 from hlo_opt.evaluate.wanted import wanted
 from hlo_opt.ir import ElementType, Module, Shape
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.dynamic import at_bound
 from hlo_opt.ops.values import Value
 
@@ -117,7 +117,7 @@ def is_raw(element_type: ElementType) -> bool:
     return element_type.dtype.kind == "V" or element_type.dtype.isbuiltin != 1
 
 
-def raw_dtype(element_type: ElementType) -> np.dtype[Any]:
+def raw_dtype(element_type: ElementType) -> DType:
     """The unsigned type of a value's raw bits."""
     return np.dtype(f"uint{element_type.dtype.itemsize * 8}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.direct import direct
@@ -15,9 +14,11 @@ from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.sets import APPLIED, held, taken_element
+from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.started import started
+from hlo_opt.ops.values import Value, parts
 
-Evaluate = Callable[[Any, Instruction, list[Any]], Any]
+Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]
 
 
 @dataclass(slots=True)
@@ -133,7 +134,7 @@ def own_bytes(instruction: Instruction) -> int:
     return sum(leaf.byte_size for leaf in instruction.shape.leaves() if leaf.is_array)
 
 
-def _too_large(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+def _too_large(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     raise error(instruction, f"the value takes {own_bytes(instruction)} bytes", code="HLO402")
 
 
@@ -149,13 +150,13 @@ def _asynchronous(instruction: Instruction) -> Evaluate:
         return _refuse
     run = face(inner)
 
-    def start(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+    def start(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
         return tuple(values), run(evaluator, inner, values), *(zeros(shape) for shape in elements[2:])
 
     return start
 
 
-def _refuse(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+def _refuse(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     known = find(instruction.opcode) is not None
     raise error(instruction, "this operation cannot be evaluated" if known else "the op table has no such opcode")
 
@@ -220,14 +221,14 @@ def compile_elementwise(computation: Computation) -> Program | None:
     return program
 
 
-def _same(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+def _same(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     return values[0]
 
 
-def _second(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
-    return values[0][1]
+def _second(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+    return parts(values[0])[1]
 
 
-def _mapped(evaluator: Any, instruction: Instruction, values: list[Any]) -> Any:
+def _mapped(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     made = evaluator.map_elements(next(instruction.called()), values)
     return tuple(made) if instruction.shape.is_tuple else made[0]

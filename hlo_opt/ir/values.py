@@ -9,3 +9,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[Any]]"
 """An array of NumPy; where code is written over an array module `xp`, one of CuPy too, which does all that such code asks for."""
+
+DType: TypeAlias = "numpy.dtype[Any]"
+"""How NumPy stores elements."""

@@ -6,24 +6,31 @@ CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`. Elements of less than a by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from hlo_opt.ir.values import Array, DType
 
-def raw_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+Described = tuple[str, str, tuple[int, ...], tuple[int, ...]]
+"""A buffer: (type, stored dtype, dimensions, layout)."""
+
+
+def raw_dtype(dtype: DType) -> DType:
     """The NumPy type that stores the values of `dtype`: itself, or of one that NumPy has from ml_dtypes the unsigned integer of its width."""
     return dtype if dtype.kind in "biufc" and dtype.isbuiltin == 1 else np.dtype(f"uint{8 * dtype.itemsize}")
 
 
-def widened(xp: Any, memory: Any, type_name: str) -> Any:
+def widened(xp: ModuleType, memory: Array, type_name: str) -> Array:
     """The values of a buffer in a type that CuPy computes with: bf16 becomes float32, exactly."""
     if type_name == "bf16":
         return (memory.astype(xp.uint32) << xp.uint32(16)).view(xp.float32)
     return memory
 
 
-def narrowed(xp: Any, values: Any, type_name: str, dtype_name: str) -> Any:
+def narrowed(xp: ModuleType, values: Array, type_name: str, dtype_name: str) -> Array:
     """Values rounded to the type of a buffer: to nearest, ties to even; a NaN stays one."""
     if type_name == "bf16":
         bits = xp.ascontiguousarray(values.astype(xp.float32)).view(xp.uint32)
@@ -35,20 +42,20 @@ def narrowed(xp: Any, values: Any, type_name: str, dtype_name: str) -> Any:
     return values.astype(dtype_name)
 
 
-def logical(memory: Any, dimensions: Any, minor_to_major: Any) -> Any:
+def logical(memory: Array, dimensions: Sequence[int], minor_to_major: Sequence[int]) -> Array:
     """The array in a flat buffer whose fastest dimension comes first in `minor_to_major`."""
     order = tuple(reversed(minor_to_major))
     dense = memory.reshape([dimensions[d] for d in order])
     return dense.transpose([order.index(d) for d in range(len(order))]) if order else dense
 
 
-def flat(xp: Any, array: Any, minor_to_major: Any) -> Any:
+def flat(xp: ModuleType, array: Array, minor_to_major: Sequence[int]) -> Array:
     """The flat buffer of an array, laid out as `minor_to_major` says."""
     order = tuple(reversed(minor_to_major))
     return xp.ascontiguousarray(array.transpose(order) if order else array).reshape(-1)
 
 
-def operand(xp: Any, memory: Any, shape: Any, table: str) -> Any:
+def operand(xp: ModuleType, memory: Array, shape: Described, table: str) -> Array:
     """The array in a buffer, in a type that CuPy computes with. `table`, where it is not empty, holds the float32 values of all 256 bytes, in hexadecimal:
     how f8 and the other types of one byte are read."""
     if table:
@@ -58,7 +65,7 @@ def operand(xp: Any, memory: Any, shape: Any, table: str) -> Any:
     return logical(widened(xp, memory, shape[0]), shape[2], shape[3])
 
 
-def rounded_result(xp: Any, values: Any, shape: Any, table: Any) -> Any:
+def rounded_result(xp: ModuleType, values: Array, shape: Described, table: Any) -> Array:
     """The buffer of a result. `table`, where it is not empty, is how floats of one byte are written: the numbers in float32's order at which the next byte
     begins, and the bytes, in hexadecimal."""
     if not table:
@@ -73,7 +80,9 @@ def rounded_result(xp: Any, values: Any, shape: Any, table: Any) -> Any:
     return codes[xp.searchsorted(firsts, order, side="right")]
 
 
-def alone_call(xp: Any, buffers: Any, shapes: Any, count: int, sources: Any) -> Any:
+def alone_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], count: int, sources: Any
+) -> list[Array]:
     """For each result, the operand of that number cut or padded with zeros to its shape; only zeros for None."""
     made = []
     for number, result in zip(sources, shapes[count:], strict=True):

@@ -5,32 +5,56 @@ The text of these functions is also what an emitted driver contains. `COMMUNICAT
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Protocol
 
-from hlo_opt.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import Described, flat, logical, narrowed, widened
 
-COMMUNICATOR: list[Any] = []
+
+class Communicator(Protocol):
+    """One device's connection to the others, as NCCL's bindings in CuPy give it to a driver."""
+
+    rank: int
+
+    def all_reduce(self, sent: Array, taken: Array, combine: str) -> None: ...
+
+    def reduce_scatter(self, sent: Array, taken: Array, count: int, combine: str) -> None: ...
+
+    def all_gather(self, sent: Array, taken: Array, count: int) -> None: ...
 
 
-def own_communicator(devices: int) -> Any:
+COMMUNICATOR: list[Communicator] = []
+
+
+def own_communicator(devices: int) -> Communicator:
     """That of this process."""
     if not COMMUNICATOR:
         raise RuntimeError(f"run on {devices} devices: run(*arrays, communicator=init_process_group({devices}, rank))")
     return COMMUNICATOR[0]
 
 
-def own_number(xp: Any, partitions: int, is_partition: bool) -> Any:
+def own_number(xp: ModuleType, partitions: int, is_partition: bool) -> Array:
     """The `partition-id` or `replica-id` of this process; 0 where it runs alone."""
     rank = COMMUNICATOR[0].rank if COMMUNICATOR else 0
     return xp.asarray([rank % partitions if is_partition else rank // partitions]).astype("uint32")
 
 
-def delivered(xp: Any, exchanged: Any, results: Any) -> Any:
+def delivered(xp: ModuleType, exchanged: Sequence[Array], results: Sequence[Described]) -> list[Array]:
     """The buffers of the results: `exchanged` are arrays of the type that buffers hold."""
     return [flat(xp, values.reshape(r[2]), r[3]) for values, r in zip(exchanged, results, strict=True)]
 
 
-def exchange_call(xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, along: int, devices: int) -> Any:
+def exchange_call(
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    kind: str,
+    combine: str,
+    along: int,
+    devices: int,
+) -> list[Array]:
     """`all-reduce`, `reduce-scatter` or `all-gather` of each buffer among all devices, the last two along a dimension; `combine` is sum, prod, max or min.
     Narrow floats are folded in float32."""
     made = []
@@ -61,8 +85,15 @@ def exchange_call(xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, a
 
 
 def group_exchange_call(
-    xp: Any, buffers: Any, shapes: Any, kind: str, combine: str, along: int, devices: int, groups: Any
-) -> Any:
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    kind: str,
+    combine: str,
+    along: int,
+    devices: int,
+    groups: Sequence[Sequence[int]],
+) -> list[Array]:
     """A collective inside each of `groups`; for `collective-permute` these are pairs (source, target). A device that is in none keeps what it has, or gets
     zeros where only others send. `combine` is the function of `xp` that folds, in the order of the group; `whole` where an all-to-all moves whole operands."""
     rank = own_communicator(devices).rank

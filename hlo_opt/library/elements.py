@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
 
-from hlo_opt.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import Described, flat, logical, narrowed, widened
 
 
-def scatter_call(xp: Any, buffers: Any, shapes: Any, dimensions: Any, combine: str, dtype_name: str) -> Any:
+def scatter_call(
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    dimensions: tuple[Sequence[tuple[int | None, int | None, int | None]], int],
+    combine: str,
+    dtype_name: str,
+) -> list[Array]:
     """`scatter` on buffers, of one operand. `dimensions` are, by operand dimension, (component of the index vector, dimension of the index space,
     dimension of the updates), each None where there is none; then the vector's dimension in the indices. `combine` is `assign` or a ufunc of `xp`;
     it works in `dtype_name`. Windows that are not wholly inside change nothing; where several updates meet, the order is any."""
@@ -52,7 +61,7 @@ def scatter_call(xp: Any, buffers: Any, shapes: Any, dimensions: Any, combine: s
     return [narrowed(xp, flat(xp, values.reshape(source[2]), result[3]), result[0], result[1])]
 
 
-def complex_call(xp: Any, buffers: Any, shapes: Any, function: str) -> Any:
+def complex_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], function: str) -> list[Array]:
     """An elementwise operation on buffers, some of them complex; `pair` makes complex numbers of real and imaginary parts."""
     result = shapes[-1]
     values = [flat(xp, logical(b, s[2], s[3]), result[3]) for b, s in zip(buffers, shapes, strict=False)]

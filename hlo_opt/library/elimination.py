@@ -5,10 +5,12 @@ The text of these functions is also what an emitted driver contains, so they use
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
+
+from hlo_opt.ir.values import Array
 
 
-def eliminated(xp: Any, matrices: Any) -> Any:
+def eliminated(xp: ModuleType, matrices: Array) -> tuple[Array, Array, Array]:
     """PA = LU of matrices [batch, rows, columns], which are overwritten: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
     batch, rows, columns = matrices.shape
     steps = min(rows, columns)
@@ -29,7 +31,7 @@ def eliminated(xp: Any, matrices: Any) -> Any:
     return matrices, pivots, state
 
 
-def swapped_order(xp: Any, pivots: Any, count: int) -> Any:
+def swapped_order(xp: ModuleType, pivots: Array, count: int) -> Array:
     """The order of `count` rows after swapping row k with row pivots[k], counted from 0, for each k in turn; pivots [batch, swaps]."""
     pivots = pivots.astype("int64")
     order = xp.zeros((len(pivots), count), "int64") + xp.arange(count)

@@ -6,20 +6,22 @@ pivots go column by column, all matrices of a batch together; eigenvalues and si
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
 
-from hlo_opt.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import Described, flat, logical, narrowed, widened
 from hlo_opt.library.elimination import eliminated, swapped_order
 from hlo_opt.library.linear import cholesky_factors
 
 
-def wide_operand(xp: Any, memory: Any, shape: Any) -> Any:
+def wide_operand(xp: ModuleType, memory: Array, shape: Described) -> Array:
     """A copy of the array in a buffer, in the type that factorizations are computed in."""
     array = logical(widened(xp, memory, shape[0]), shape[2], shape[3])
     return xp.array(array.astype("complex128" if array.dtype.kind == "c" else "float64"), order="C")
 
 
-def declared(xp: Any, shapes: Any, made: Any) -> Any:
+def declared(xp: ModuleType, shapes: Sequence[Described], made: Sequence[Array]) -> list[Array]:
     """The buffers of the first results in the types that the call declares; what else it declares (workspace) is zero."""
     found = []
     for number, shape in enumerate(shapes):
@@ -32,19 +34,19 @@ def declared(xp: Any, shapes: Any, made: Any) -> Any:
     return found
 
 
-def hermitian(xp: Any, a: Any, lower: bool) -> Any:
+def hermitian(xp: ModuleType, a: Array, lower: bool) -> Array:
     """The whole matrices of which one triangle is given; the diagonal is real."""
     half = xp.tril(a) if lower else xp.conj(xp.swapaxes(xp.triu(a), -1, -2))
     strict = xp.tril(half, -1)
     return strict + xp.conj(xp.swapaxes(strict, -1, -2)) + half.real * xp.eye(a.shape[-1])
 
 
-def reflected(xp: Any, a: Any, factor: Any, v: Any) -> Any:
+def reflected(xp: ModuleType, a: Array, factor: Array, v: Array) -> Array:
     """H a for H = I - factor v v^H."""
     return a - factor[..., None, None] * v[..., :, None] * xp.matmul(xp.conj(v)[..., None, :], a)
 
 
-def reflector(xp: Any, x: Any) -> Any:
+def reflector(xp: ModuleType, x: Array) -> tuple[Array, Array, Array]:
     """(beta, factor, v) for columns [.., n] with H^H x = (beta, 0, ..), beta real: LAPACK's larfg. Nothing is turned (factor 0) where that holds already."""
     alpha = x[..., 0].copy()
     below = (xp.abs(x[..., 1:]) ** 2).sum(axis=-1)
@@ -57,7 +59,7 @@ def reflector(xp: Any, x: Any) -> Any:
     return beta, factor, v
 
 
-def geqrf_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+def geqrf_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
     """A = QR as LAPACK stores it: (R above, below the diagonal the vectors of H = I - factor v v^H with v[0] = 1; the factors)."""
     a = wide_operand(xp, buffers[0], shapes[0])
     steps = min(a.shape[-2:])
@@ -70,14 +72,14 @@ def geqrf_call(xp: Any, buffers: Any, shapes: Any) -> Any:
     return declared(xp, shapes[1:], [a, factors])
 
 
-def stored_vector(a: Any, k: int) -> Any:
+def stored_vector(a: Array, k: int) -> Array:
     """The vector of reflection k."""
     v = a[..., k:, k].copy()
     v[..., 0] = 1
     return v
 
 
-def orgqr_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+def orgqr_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
     """The first columns of Q, the product of all reflections."""
     a, factors = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:2], strict=True))
     q = xp.zeros(a.shape, a.dtype) + xp.eye(*a.shape[-2:])
@@ -86,7 +88,9 @@ def orgqr_call(xp: Any, buffers: Any, shapes: Any) -> Any:
     return declared(xp, shapes[2:], [q])
 
 
-def ormqr_call(xp: Any, buffers: Any, shapes: Any, left: bool, turned: bool) -> Any:
+def ormqr_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], left: bool, turned: bool
+) -> list[Array]:
     """Q C, Q^H C (`turned`), or with Q on the right."""
     a, factors, c = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:3], strict=True))
     c = c if left else xp.conj(xp.swapaxes(c, -1, -2)).copy()  # C Q is (Q^H C^H)^H
@@ -98,20 +102,22 @@ def ormqr_call(xp: Any, buffers: Any, shapes: Any, left: bool, turned: bool) -> 
     return declared(xp, shapes[3:], [c if left else xp.conj(xp.swapaxes(c, -1, -2))])
 
 
-def getrf_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+def getrf_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
     """PA = LU: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
     a = wide_operand(xp, buffers[0], shapes[0])
     return declared(xp, shapes[1:], eliminated(xp, a.reshape(-1, *a.shape[-2:])))
 
 
-def pivots_call(xp: Any, buffers: Any, shapes: Any) -> Any:
+def pivots_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
     """The rows' order after swapping row k with row pivots[k], counted from 0, for each k in turn."""
     pivots = logical(buffers[0], shapes[0][2], shapes[0][3])
     order = swapped_order(xp, pivots.reshape(-1, pivots.shape[-1]), shapes[1][2][-1])
     return declared(xp, shapes[1:], [order])
 
 
-def potrf_call(xp: Any, buffers: Any, shapes: Any, lower: bool, has_workspace: bool) -> Any:
+def potrf_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool, has_workspace: bool
+) -> list[Array]:
     """A = L L^H or U^H U: (the factor over the operand's triangle, [workspace,] the first minor that is not positive counted from 1 or 0)."""
     a = wide_operand(xp, buffers[0], shapes[0])
     matrices = a.reshape(-1, *a.shape[-2:])
@@ -131,14 +137,16 @@ def potrf_call(xp: Any, buffers: Any, shapes: Any, lower: bool, has_workspace: b
     return declared(xp, shapes[1:], [made, *between, xp.asarray(state)])
 
 
-def syevd_call(xp: Any, buffers: Any, shapes: Any, lower: bool) -> Any:
+def syevd_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool) -> list[Array]:
     """(eigenvectors in columns, eigenvalues in rising order, 0)"""
     a = wide_operand(xp, buffers[0], shapes[0])
     eigenvalues, vectors = xp.linalg.eigh(a, UPLO="L" if lower else "U")
     return declared(xp, shapes[1:], [vectors, eigenvalues])
 
 
-def gesvd_call(xp: Any, buffers: Any, shapes: Any, kind: str, is_whole: bool, is_turned: bool) -> Any:
+def gesvd_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], kind: str, is_whole: bool, is_turned: bool
+) -> list[Array]:
     """(the operand's memory, singular values, U, V^H or (`kind` is V) V, 0); no vectors where `kind` is empty. `is_turned`: V^H comes before U."""
     a = wide_operand(xp, buffers[0], shapes[0])
     if not kind:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
-from hlo_opt.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import Described, flat, logical, narrowed, widened
 
 
-def fft_call(xp: Any, buffers: Any, shapes: Any, function: str, lengths: Any) -> Any:
+def fft_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], function: str, lengths: Sequence[int]
+) -> list[Array]:
     """`fft` on buffers, over the innermost dimensions; `function` is the one of `xp.fft`. The input is cut or filled with zeros to the lengths."""
     source, result = shapes
     value = logical(buffers[0], source[2], source[3])
@@ -16,7 +21,7 @@ def fft_call(xp: Any, buffers: Any, shapes: Any, function: str, lengths: Any) ->
     return [flat(xp, made, result[3]).astype(result[1], copy=False)]
 
 
-def cholesky_factors(xp: Any, full: Any) -> Any:
+def cholesky_factors(xp: ModuleType, full: Array) -> Array:
     """The lower factors of matrices [batch, n, n]; NaN for those that are not positive definite."""
     import contextlib
 
@@ -36,7 +41,7 @@ def cholesky_factors(xp: Any, full: Any) -> Any:
     return made
 
 
-def cholesky_call(xp: Any, buffers: Any, shapes: Any, lower: bool) -> Any:
+def cholesky_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool) -> list[Array]:
     """`cholesky` on buffers. Reads the chosen triangle only; a matrix that is not positive definite gives NaN, the other triangle is zero."""
     source, result = shapes
     value = logical(widened(xp, buffers[0], source[0]), source[2], source[3])
@@ -50,8 +55,14 @@ def cholesky_call(xp: Any, buffers: Any, shapes: Any, lower: bool) -> Any:
 
 
 def triangular_solve_call(
-    xp: Any, buffers: Any, shapes: Any, left: bool, lower: bool, transpose: str, unit_diagonal: bool
-) -> Any:
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    left: bool,
+    lower: bool,
+    transpose: str,
+    unit_diagonal: bool,
+) -> list[Array]:
     """`triangular-solve` on buffers: one matrix after the other. The other triangle is not read, nor a unit diagonal."""
     from cupyx.scipy.linalg import solve_triangular
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
-from hlo_opt.library.arrays import flat, logical, widened
-from hlo_opt.library.steps import computed
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import Described, flat, logical, widened
+from hlo_opt.library.steps import Step, computed
+
+SortKey = tuple[tuple[Sequence[Step], int], bool, bool]
+"""((steps, number of the value), whether floats are in total order, whether the largest comes first)"""
 
 
-def sorting_key(xp: Any, values: Any, is_total: bool, is_descending: bool) -> Any:
+def sorting_key(xp: ModuleType, values: Array, is_total: bool, is_descending: bool) -> Array:
     """Integers that order as the values do. The total order of floats is -NaN < -inf < ... < -0 < +0 < ... < inf < NaN; else zeros are equal."""
     if values.dtype.kind == "b":
         values = values.astype(xp.uint8)
@@ -22,7 +28,7 @@ def sorting_key(xp: Any, values: Any, is_total: bool, is_descending: bool) -> An
     return ~values if is_descending else values
 
 
-def order_by(xp: Any, keys: Any, axis: int) -> Any:
+def order_by(xp: ModuleType, keys: Sequence[Array], axis: int) -> Array:
     """The stable order of the elements along a dimension by their keys, the most important of which comes first."""
     order = xp.argsort(keys[-1], axis=axis, kind="stable")
     for key in keys[-2::-1]:
@@ -31,7 +37,9 @@ def order_by(xp: Any, keys: Any, axis: int) -> Any:
     return order
 
 
-def sort_call(xp: Any, buffers: Any, shapes: Any, axis: int, keys: Any) -> Any:
+def sort_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], axis: int, keys: Sequence[SortKey]
+) -> list[Array]:
     """`sort` on buffers, stable. `keys` are ((steps, number of the value), whether floats are in total order, whether the largest comes first), the most
     important first."""
     half = len(buffers)
@@ -40,14 +48,21 @@ def sort_call(xp: Any, buffers: Any, shapes: Any, axis: int, keys: Any) -> Any:
         xp.moveaxis(logical(widened(xp, b, s[0]), s[2], s[3]), axis, -1)
         for b, s in zip(buffers, shapes[:half], strict=True)
     ]
-    made = [(computed(xp, steps, wide, {})[number], is_total, falls) for (steps, number), is_total, falls in keys]
-    of_all = [xp.ascontiguousarray(xp.broadcast_to(sorting_key(xp, *key), arrays[0].shape)) for key in made]
+    sorted_by = [(computed(xp, steps, wide, {})[number], is_total, falls) for (steps, number), is_total, falls in keys]
+    of_all = [xp.ascontiguousarray(xp.broadcast_to(sorting_key(xp, *key), arrays[0].shape)) for key in sorted_by]
     order = order_by(xp, of_all, -1)
     made = [xp.moveaxis(xp.take_along_axis(a, order, axis=-1), -1, axis) for a in arrays]
     return [flat(xp, a, s[3]) for a, s in zip(made, shapes[half:], strict=True)]
 
 
-def sort_fusion_call(xp: Any, buffers: Any, shapes: Any, sources: Any, axis: int, keys: Any) -> Any:
+def sort_fusion_call(
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    sources: Sequence[Any],
+    axis: int,
+    keys: Sequence[SortKey],
+) -> list[Array]:
     """`sort_call` of some buffers and of numbers that count up. `sources` are, by operand of the sort, the number of a buffer, or (dimension, shape) of an `iota`."""
     memory, given = [], []
     for source in sources:
@@ -63,7 +78,9 @@ def sort_fusion_call(xp: Any, buffers: Any, shapes: Any, sources: Any, axis: int
     return sort_call(xp, memory, [*given, *shapes[len(buffers) :]], axis, keys)
 
 
-def top_call(xp: Any, buffers: Any, shapes: Any, count: int, is_largest: bool) -> Any:
+def top_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], count: int, is_largest: bool
+) -> list[Array]:
     """The `count` largest (or smallest) of the last dimension and their positions; of equal ones the first come first, a NaN above everything."""
     source, *results = shapes
     array = logical(buffers[0], source[2], source[3])
@@ -74,7 +91,9 @@ def top_call(xp: Any, buffers: Any, shapes: Any, count: int, is_largest: bool) -
     return [flat(xp, a, s[3]) for a, s in zip(made, results, strict=True)]
 
 
-def radix_sort_call(xp: Any, buffers: Any, shapes: Any, is_descending: bool) -> Any:
+def radix_sort_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], is_descending: bool
+) -> list[Array]:
     """CUB's radix sort of the first buffer along the last dimension, by its bits but with equal zeros; the others go along. Further results are workspace, zeros."""
     half = len(buffers)
     wide = logical(widened(xp, buffers[0], shapes[0][0]), shapes[0][2], shapes[0][3])

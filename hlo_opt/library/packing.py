@@ -7,10 +7,11 @@ is also what an emitted driver contains, so they use nothing but their arguments
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+
+from hlo_opt.ir.values import Array
 
 
-def packed(xp: ModuleType, values: Any, bits: int) -> Any:
+def packed(xp: ModuleType, values: Array, bits: int) -> Array:
     """The bytes that hold elements of so many bits, given in a flat array, one to a byte."""
     per_byte = 8 // bits
     elements = values.view(xp.uint8) & xp.uint8((1 << bits) - 1)
@@ -23,7 +24,7 @@ def packed(xp: ModuleType, values: Any, bits: int) -> Any:
     return made.astype(xp.uint8)
 
 
-def unpacked(xp: ModuleType, memory: Any, bits: int, count: int) -> Any:
+def unpacked(xp: ModuleType, memory: Array, bits: int, count: int) -> Array:
     """So many elements of the bytes that hold them, in a flat array, one to a byte."""
     per_byte = 8 // bits
     words = memory.astype(f"uint{8 * per_byte}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
-from hlo_opt.library.arrays import flat, logical, operand, rounded_result
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import Described, flat, logical, operand, rounded_result
 
 
-def gemm_operand(xp: Any, array: Any) -> Any:
+def gemm_operand(xp: ModuleType, array: Array) -> tuple[Any, bool, int, int]:
     """[batch, rows, columns] as cuBLAS can read it, without a copy where that is possible: (array, is transposed, leading dimension, batch stride)."""
     size = array.dtype.itemsize
     batch, rows, columns = array.shape
@@ -25,7 +28,7 @@ def gemm_operand(xp: Any, array: Any) -> Any:
     return xp.ascontiguousarray(array), False, columns, rows * columns
 
 
-def gemm(xp: Any, left: Any, right: Any, types: Any) -> Any:
+def gemm(xp: ModuleType, left: Array, right: Array, types: Sequence[str]) -> Array:
     """[batch, m, k] x [batch, k, n] by one call of cuBLAS, for raw buffers of any type that it has. `types` are the types of operands and result.
 
     cuBLAS counts columns first, so it computes the transposed product of the transposed operands. Sums of f16 and bf16 are in f32; no TF32.
@@ -69,7 +72,9 @@ def gemm(xp: Any, left: Any, right: Any, types: Any) -> Any:
     return made
 
 
-def matrices(lhs: Any, rhs: Any, batch: Any, contracting: Any) -> Any:
+def matrices(
+    lhs: Array, rhs: Array, batch: Sequence[Sequence[int]], contracting: Sequence[Sequence[int]]
+) -> tuple[Array, Array, list[int]]:
     """Both operands of a dot as [batch, m, k] and [batch, k, n], and the dimensions of the result."""
     (lhs_batch, rhs_batch), (lhs_sum, rhs_sum) = batch, contracting
     lhs_free = [d for d in range(lhs.ndim) if d not in lhs_batch and d not in lhs_sum]
@@ -84,7 +89,14 @@ def matrices(lhs: Any, rhs: Any, batch: Any, contracting: Any) -> Any:
     return left, right, dimensions
 
 
-def dot(xp: Any, lhs: Any, rhs: Any, batch: Any, contracting: Any, dtype_name: str) -> Any:
+def dot(
+    xp: ModuleType,
+    lhs: Array,
+    rhs: Array,
+    batch: Sequence[Sequence[int]],
+    contracting: Sequence[Sequence[int]],
+    dtype_name: str,
+) -> Array:
     """HLO's dot: batch dimensions, then the others of the left, then of the right. Operands are converted to `dtype_name`, which accumulates."""
     left, right, dimensions = matrices(lhs, rhs, batch, contracting)
     if 0 in (*left.shape, *right.shape):
@@ -93,7 +105,13 @@ def dot(xp: Any, lhs: Any, rhs: Any, batch: Any, contracting: Any, dtype_name: s
     return product.reshape(dimensions)
 
 
-def gemm_call(xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any) -> Any:
+def gemm_call(
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    batch: Sequence[Sequence[int]],
+    contracting: Sequence[Sequence[int]],
+) -> list[Array]:
     """`dot` on buffers of types that cuBLAS multiplies as they are."""
     left, right, result = shapes
     lhs = logical(buffers[0], left[2], left[3])
@@ -106,8 +124,14 @@ def gemm_call(xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any) 
 
 
 def dot_call(
-    xp: Any, buffers: Any, shapes: Any, batch: Any, contracting: Any, dtype_name: str, tables: Any = ("", "", "")
-) -> Any:
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    batch: Sequence[Sequence[int]],
+    contracting: Sequence[Sequence[int]],
+    dtype_name: str,
+    tables: Sequence[str] = ("", "", ""),
+) -> list[Array]:
     """`dot` on buffers of any types, computed in `dtype_name`. `tables` are as `operand` and, the last one, as `rounded_result` takes them."""
     left, right, result = shapes
     lhs, rhs = operand(xp, buffers[0], left, tables[0]), operand(xp, buffers[1], right, tables[1])
@@ -116,15 +140,15 @@ def dot_call(
 
 
 def convolution_call(
-    xp: Any,
-    buffers: Any,
-    shapes: Any,
-    positions: Any,
-    window: Any,
-    groups: Any,
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    positions: Sequence[tuple[int, int, Sequence[int]]],
+    window: Sequence[tuple[int, int, int, int, int, int, bool]],
+    groups: Sequence[int],
     dtype_name: str,
-    tables: Any = ("", "", ""),
-) -> Any:
+    tables: Sequence[str] = ("", "", ""),
+) -> list[Array]:
     """`convolution` on buffers, computed in `dtype_name`; `tables` are as `dot_call` takes them, the other arguments as `convolution` does."""
     source, weights, result = shapes
     value, kernel = operand(xp, buffers[0], source, tables[0]), operand(xp, buffers[1], weights, tables[1])
@@ -133,16 +157,16 @@ def convolution_call(
 
 
 def convolution(
-    xp: Any,
-    value: Any,
-    kernel: Any,
-    dimensions: Any,
-    positions: Any,
-    window: Any,
-    groups: Any,
+    xp: ModuleType,
+    value: Array,
+    kernel: Array,
+    dimensions: Sequence[int],
+    positions: Sequence[tuple[int, int, Sequence[int]]],
+    window: Sequence[tuple[int, int, int, int, int, int, bool]],
+    groups: Sequence[int],
     dtype_name: str,
     most: int = 2**30,
-) -> Any:
+) -> Array:
     """HLO's convolution, whose result has these dimensions: the windows are laid out next to each other, as many batch elements as `most` bytes hold, and one matrix product per group does
     the rest.
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-from hlo_opt.library.arrays import flat, logical, narrowed, widened
+from hlo_opt.ir.values import Array
+from hlo_opt.library.arrays import Described, flat, logical, narrowed, widened
 from hlo_opt.library.products import convolution
 
+Step = tuple[str, Sequence[Any], Sequence[int]]
+"""(operation, arguments, numbers of the values that it takes)"""
 
-def computed(xp: Any, steps: Any, values: Any, functions: Any) -> Any:
+
+def computed(
+    xp: ModuleType, steps: Sequence[Step], values: Sequence[Array], functions: Mapping[str, Callable[..., Array]]
+) -> list[Array]:
     """The values, and behind them those of all steps: each is (operation, arguments, numbers of the values that it takes). bf16 is computed in float32 and rounded where the steps say
     `narrow`. `functions` are further operations by name."""
-    values = list(values)
+    found = list(values)
     for operation, arguments, taken in steps:
-        parts = [values[n] for n in taken]
+        parts = [found[n] for n in taken]
         if operation == "constant":
             dtype_name, value = arguments
             made = xp.asarray(float(value) if isinstance(value, str) else value).astype(dtype_name)
@@ -36,11 +44,13 @@ def computed(xp: Any, steps: Any, values: Any, functions: Any) -> Any:
             made = functions[operation](xp, *parts, *arguments)
         else:
             made = getattr(xp, operation)(*parts)
-        values.append(made)
-    return values
+        found.append(made)
+    return found
 
 
-def steps_call(xp: Any, buffers: Any, shapes: Any, steps: Any, results: Any) -> Any:
+def steps_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], steps: Sequence[Step], results: Sequence[int]
+) -> list[Array]:
     """What a library call means, operation by operation: the first values of the steps are the operands; `results` are numbers of values."""
     given = [logical(widened(xp, b, s[0]), s[2], s[3]) for b, s in zip(buffers, shapes, strict=False)]
     values = computed(xp, steps, given, {"convolution": convolution})

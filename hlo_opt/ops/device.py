@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hlo_opt.ir import Instruction
+
+if TYPE_CHECKING:
+    from hlo_opt.ops.values import Value
 
 
 class Device(Protocol):
@@ -26,7 +29,9 @@ class Device(Protocol):
         """replica * partitions + partition"""
         ...
 
-    def exchange(self, instruction: Instruction, values: Sequence[Any], group: Sequence[int]) -> list[Any]:
+    def exchange(
+        self, instruction: Instruction, values: Sequence[Value], group: Sequence[int]
+    ) -> list[Sequence[Value]]:
         """The operands that the devices with these numbers bring to a collective, after all of them have brought theirs."""
         ...
 
@@ -44,5 +49,7 @@ class OnlyDevice:
     def number(self) -> int:
         return 0
 
-    def exchange(self, instruction: Instruction, values: Sequence[Any], group: Sequence[int]) -> list[Any]:
+    def exchange(
+        self, instruction: Instruction, values: Sequence[Value], group: Sequence[int]
+    ) -> list[Sequence[Value]]:
         return [values]

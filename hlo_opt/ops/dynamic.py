@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from hlo_opt.ops.regroup import groups
 from hlo_opt.ops.spec import Evaluator, OpKind, ShapeError, find
 from hlo_opt.ops.values import Dynamic, Value, parts, whole
 
-Evaluate = Callable[[Any, Instruction, list[Any]], Any]
+Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]
 
 
 def is_dynamic(shape: Shape) -> bool:
@@ -50,7 +49,7 @@ def on_used_elements(evaluate: Evaluate, instruction: Instruction) -> Evaluate:
             return evaluate(evaluator, instruction, values)
         used = _same_sizes(instruction, [v.used if isinstance(v, Dynamic) else np.asarray(v) for v in values])
         small = resized(instruction, [u.shape for u in used])
-        return _bounded(instruction.shape, evaluate(evaluator, small, used), _given(instruction, values))
+        return _bounded(instruction.shape, evaluate(evaluator, small, [*used]), _given(instruction, values))
 
     return run
 

@@ -7,15 +7,18 @@ The rules are those of xla/hlo/evaluator/hlo_evaluator_typed_visitor.h; where XL
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.module import Instruction
 from hlo_opt.ir.values import Array
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from hlo_opt.ops.spec import Evaluator
 
 
@@ -38,7 +41,7 @@ class Call:
         return self.instruction.operands[0].shape.type
 
 
-def widen(value: Any, *, further: bool = False) -> Array:
+def widen(value: ArrayLike, *, further: bool = False) -> Array:
     """The value in a type that NumPy computes in: narrow floats as f32, integers below 8 bits as 8 bits.
 
     `further` goes on to f64 and c128: NumPy's f32 functions differ between processors, the rounded f64 ones hardly do.
@@ -61,7 +64,7 @@ def widen(value: Any, *, further: bool = False) -> Array:
 _NARROW_INTEGERS = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
 
 
-def narrow(value: Any, element_type: ElementType) -> Array:
+def narrow(value: Array, element_type: ElementType) -> Array:
     """The value in the element type: floats rounded to nearest even, integers wrapped.
 
     XLA:CPU rounds f64 to every float below f32 by way of f32, and so does this. f4e2m1fn has no NaN: XLA makes -0 of it.
@@ -88,19 +91,19 @@ def integer_limits(element_type: ElementType) -> tuple[int, int]:
     return -(1 << (element_type.bits - 1)), (1 << (element_type.bits - 1)) - 1
 
 
-def unsigned_bits(call: Call, value: Array, bits: int, dtype: Any = "uint64") -> Array:
+def unsigned_bits(call: Call, value: Array, bits: int, dtype: str = "uint64") -> Array:
     """The low `bits` bits of integers as unsigned integers of at least that width."""
     np = call.np
-    dtype = np.dtype(dtype)
-    if dtype.itemsize == value.dtype.itemsize:
-        wide = value.view(dtype)
+    unsigned = np.dtype(dtype)
+    if unsigned.itemsize == value.dtype.itemsize:
+        wide = value.view(unsigned)
     else:
-        wide = value.astype(np.uint64 if value.dtype.kind == "u" else np.int64).astype(dtype)
-    result: Array = wide if bits == 8 * dtype.itemsize else wide & dtype.type((1 << bits) - 1)
+        wide = value.astype(np.uint64 if value.dtype.kind == "u" else np.int64).astype(unsigned)
+    result: Array = wide if bits == 8 * unsigned.itemsize else wide & unsigned.type((1 << bits) - 1)
     return result
 
 
-def divide(call: Call, left: Array, right: Array) -> Any:
+def divide(call: Call, left: Array, right: Array) -> Array:
     """x/0 is all ones, the least integer divided by -1 is itself; floats as IEEE 754 says."""
     np = call.np
     if call.type.is_complex:
@@ -119,7 +122,7 @@ def divide(call: Call, left: Array, right: Array) -> Any:
     return np.where(zero, left.dtype.type(-1), np.where(minus, -left, quotient))
 
 
-def complex_divide(np: ModuleType, left: Array, right: Array) -> Any:
+def complex_divide(np: ModuleType, left: Array, right: Array) -> Array:
     """Division where zero and infinite parts give what C99 (annex G.5.1) says in place of NaN, as XLA does."""
     a, b, c, d = left.real, left.imag, right.real, right.imag
     exact = np.asarray(left / right)
@@ -133,7 +136,7 @@ def complex_divide(np: ModuleType, left: Array, right: Array) -> Any:
         result: Array = np.copysign(np.isinf(part).astype(part.dtype), part)
         return result
 
-    def product(scale: Any, a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
+    def product(scale: Array, a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
         return scale * (a * c + b * d), scale * (b * c - a * d)
 
     by_zero = (right == 0) & ~(np.isnan(a) & np.isnan(b))
@@ -152,7 +155,7 @@ def complex_divide(np: ModuleType, left: Array, right: Array) -> Any:
     return result
 
 
-def remainder(call: Call, left: Array, right: Array) -> Any:
+def remainder(call: Call, left: Array, right: Array) -> Array:
     """The sign is the dividend's; x%0 is x, and x%-1 is 0."""
     np = call.np
     if not call.type.is_integer:
@@ -164,7 +167,7 @@ def remainder(call: Call, left: Array, right: Array) -> Any:
     return np.where(right == 0, left, rest)
 
 
-def power(call: Call, base: Array, exponent: Array) -> Any:
+def power(call: Call, base: Array, exponent: Array) -> Array:
     """C's pow; integers by squaring over the low six bits of the exponent, as xla/service/elemental_ir_emitter.cc does.
 
     There, an exponent with its top bit set counts as negative in unsigned types too, and only powers of 1 and -1 are then not 0.
@@ -190,17 +193,17 @@ def power(call: Call, base: Array, exponent: Array) -> Any:
     return np.where(is_negative, negative, result)
 
 
-def maximum(call: Call, left: Array, right: Array) -> Any:
+def maximum(call: Call, left: Array, right: Array) -> Array:
     """NaN wins from either side, and 0 over -0."""
     return larger(call.np, left, right)
 
 
-def minimum(call: Call, left: Array, right: Array) -> Any:
+def minimum(call: Call, left: Array, right: Array) -> Array:
     """NaN wins from either side, and -0 over 0."""
     return smaller(call.np, left, right)
 
 
-def larger(np: ModuleType, left: Array, right: Array) -> Any:
+def larger(np: ModuleType, left: Array, right: Array) -> Array:
     """`np.maximum`, which may give either of two zeros, with 0 over -0."""
     made = np.maximum(left, right)
     if made.dtype.kind != "f" or made.all():
@@ -209,7 +212,7 @@ def larger(np: ModuleType, left: Array, right: Array) -> Any:
     return np.where((made == 0) & (left == right), left + right, made)
 
 
-def smaller(np: ModuleType, left: Array, right: Array) -> Any:
+def smaller(np: ModuleType, left: Array, right: Array) -> Array:
     """`np.minimum` with -0 over 0."""
     made = np.minimum(left, right)
     if made.dtype.kind != "f" or made.all():
@@ -217,22 +220,22 @@ def smaller(np: ModuleType, left: Array, right: Array) -> Any:
     return np.where((made == 0) & (left == right), -(-left - right), made)
 
 
-def clamp(call: Call, low: Array, value: Array, high: Array) -> Any:
+def clamp(call: Call, low: Array, value: Array, high: Array) -> Array:
     """min(max(value, low), high), bounds broadcast where they are scalars."""
     return minimum(call, maximum(call, value, low), high)
 
 
-def shift_left(call: Call, value: Array, amount: Array) -> Any:
+def shift_left(call: Call, value: Array, amount: Array) -> Array:
     """Amounts are unsigned; from the width on, nothing is left."""
     return _shift(call, call.np.left_shift, value, amount)
 
 
-def shift_right_logical(call: Call, value: Array, amount: Array) -> Any:
+def shift_right_logical(call: Call, value: Array, amount: Array) -> Array:
     """Zeros come in from the left; from the width on, nothing is left."""
     return _shift(call, call.np.right_shift, value, amount)
 
 
-def _shift(call: Call, function: Any, value: Array, amount: Array) -> Any:
+def _shift(call: Call, function: Callable[[Array, Array], Array], value: Array, amount: Array) -> Array:
     np, bits = call.np, call.type.bits
     unsigned = np.dtype(f"uint{max(8, bits)}")
     value, amount = unsigned_bits(call, value, bits, unsigned), unsigned_bits(call, amount, bits, unsigned)
@@ -243,7 +246,7 @@ def _shift(call: Call, function: Any, value: Array, amount: Array) -> Any:
     return wrap(call, np.where(inside, function(value, np.where(inside, amount, zero)), zero))
 
 
-def shift_right_arithmetic(call: Call, value: Array, amount: Array) -> Any:
+def shift_right_arithmetic(call: Call, value: Array, amount: Array) -> Array:
     """Copies of the top bit come in from the left, also for unsigned types, as LLVM's ashr does in XLA."""
     np, bits = call.np, call.type.bits
     count = np.minimum(unsigned_bits(call, amount, bits), np.uint64(bits - 1)).astype(np.int64)
@@ -262,12 +265,12 @@ def wrap(call: Call, bits: Array) -> Array:
     return result.astype(np.int8)
 
 
-def population_count(call: Call, value: Array) -> Any:
+def population_count(call: Call, value: Array) -> Array:
     """The number of ones in the operand's width."""
     return call.np.bitwise_count(unsigned_bits(call, value, call.type.bits))
 
 
-def count_leading_zeros(call: Call, value: Array) -> Any:
+def count_leading_zeros(call: Call, value: Array) -> Array:
     """The number of zeros before the first one; the width for zero."""
     np, bits = call.np, call.type.bits
     rest = unsigned_bits(call, value, bits)
@@ -276,7 +279,7 @@ def count_leading_zeros(call: Call, value: Array) -> Any:
     return bits - np.bitwise_count(rest).astype(np.int64)
 
 
-def multiply_high(call: Call, left: Array, right: Array) -> Any:
+def multiply_high(call: Call, left: Array, right: Array) -> Array:
     """The upper half of the double-width product."""
     np, bits = call.np, call.type.bits
     signed = call.type.kind == "signed"
@@ -295,7 +298,7 @@ def multiply_high(call: Call, left: Array, right: Array) -> Any:
     return high.view(np.int64)
 
 
-def absolute(call: Call, value: Array) -> Any:
+def absolute(call: Call, value: Array) -> Array:
     """The modulus, NaN where a part of a complex number is, as XLA computes it; the least integer stays itself."""
     np = call.np
     if value.dtype.kind == "u":
@@ -306,7 +309,7 @@ def absolute(call: Call, value: Array) -> Any:
     return np.where(np.isnan(value), value.real.dtype.type(np.nan), np.hypot(value.real, value.imag))
 
 
-def sign(call: Call, value: Array) -> Any:
+def sign(call: Call, value: Array) -> Array:
     """-1, 0 or 1; floats keep NaN and the sign of zero; complex numbers are divided by their modulus."""
     np = call.np
     if value.dtype.kind == "f":
@@ -320,7 +323,7 @@ def sign(call: Call, value: Array) -> Any:
     return np.sign(value)
 
 
-def round_away(call: Call, value: Array) -> Any:
+def round_away(call: Call, value: Array) -> Array:
     """The nearest integer, ties away from zero."""
     np = call.np
     whole = np.trunc(value)
@@ -328,22 +331,22 @@ def round_away(call: Call, value: Array) -> Any:
     return np.copysign(np.abs(whole) + up, value)
 
 
-def logistic(call: Call, value: Array) -> Any:
+def logistic(call: Call, value: Array) -> Array:
     """1 / (1 + exp(-x))"""
     return _reciprocal(call, 1 + call.np.exp(-value))
 
 
-def reciprocal_square_root(call: Call, value: Array) -> Any:
+def reciprocal_square_root(call: Call, value: Array) -> Array:
     """1 / sqrt(x)"""
     return _reciprocal(call, call.np.sqrt(value))
 
 
-def _reciprocal(call: Call, value: Array) -> Any:
+def _reciprocal(call: Call, value: Array) -> Array:
     one = value.dtype.type(1)
     return complex_divide(call.np, call.np.asarray(one), value) if value.dtype.kind == "c" else one / value
 
 
-def square_root(call: Call, value: Array) -> Any:
+def square_root(call: Call, value: Array) -> Array:
     """The root with a real part that is not negative; on the negative axis XLA takes an imaginary part of -0 for 0."""
     if value.dtype.kind == "c":
         value = value.copy()
@@ -351,7 +354,7 @@ def square_root(call: Call, value: Array) -> Any:
     return call.np.sqrt(value)
 
 
-def log_plus_one(call: Call, value: Array) -> Any:
+def log_plus_one(call: Call, value: Array) -> Array:
     """log(1 + x); of complex numbers near 0 by way of |1 + z|^2 - 1, which NumPy's own form loses digits of."""
     np = call.np
     if value.dtype.kind != "c":
@@ -363,14 +366,14 @@ def log_plus_one(call: Call, value: Array) -> Any:
     return result
 
 
-def error_function(call: Call, value: Array) -> Any:
+def error_function(call: Call, value: Array) -> Array:
     """The C library's erf: NumPy has none."""
     np = call.np
     flat = np.fromiter(map(math.erf, value.ravel().tolist()), np.float64, value.size)
     return flat.reshape(value.shape)
 
 
-def atan2(call: Call, y: Array, x: Array) -> Any:
+def atan2(call: Call, y: Array, x: Array) -> Array:
     """C's rules; of complex numbers -i log((x + iy) / sqrt(x^2 + y^2))."""
     np = call.np
     if y.dtype.kind == "c":
@@ -387,7 +390,7 @@ def total_order_key(call: Call, value: Array) -> Array:
     return result
 
 
-def compare(call: Call, left: Array, right: Array) -> Any:
+def compare(call: Call, left: Array, right: Array) -> Array:
     """EQ, NE, GE, GT, LE, LT; only NE is true with NaN unless type=TOTALORDER."""
     np = call.np
     if left.dtype.kind == "f" and call.instruction.word("type") == "TOTALORDER":

@@ -155,7 +155,7 @@ class OpSpec:
     attributes: Mapping[str, bool]
     accepts: tuple[str, ...] = EVERYTHING
     infer: Callable[[Instruction], Shape] | None = None
-    evaluate: Callable[[Evaluator, Instruction, list[Any]], Any] | None = None
+    evaluate: Callable[[Evaluator, Instruction, list[Any]], Value] | None = None
     index: Callable[[Instruction, int], IndexMap | None] | None = None
     cuda: Lowering | None = None
     expand: Callable[[Module, Instruction], Computation] | None = None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.values import HIGH, LOW, ROWS, SWAPPED, VALUE, Dynamic, Spread, Value, parts
 
 
@@ -99,17 +99,17 @@ def settled(rows: Array, depth: int = 0, *, look: bool = True) -> Value:
     return Spread(rows, depth)
 
 
-def is_real(dtype: np.dtype[Any]) -> bool:
+def is_real(dtype: DType) -> bool:
     """Whether values of the type are real numbers that are rounded."""
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
-def is_narrow(dtype: np.dtype[Any]) -> bool:
+def is_narrow(dtype: DType) -> bool:
     """Whether the type is a float of 16 bits or less."""
     return is_real(dtype) and dtype.itemsize < 4
 
 
-def element_type_of(dtype: np.dtype[Any]) -> ElementType:
+def element_type_of(dtype: DType) -> ElementType:
     """The element type whose values NumPy holds in this type."""
     import ml_dtypes
 

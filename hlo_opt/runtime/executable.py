@@ -62,7 +62,7 @@ class Executable:
         self._max_steps = max_steps
         self.lacks: EvaluationError | None = None
 
-    def _arrays(self, inputs: Sequence[Any]) -> list[Array]:
+    def _arrays(self, inputs: Sequence[Array]) -> list[Array]:
         """The inputs of a device. Raises EvaluationError where they do not fit, and for constants without values."""
         if self.lacks is not None:
             raise self.lacks
@@ -79,7 +79,7 @@ class Executable:
         warn_of_one_device(self.module)
         return self._executor.run(arrays)
 
-    def run_devices(self, inputs: Sequence[Sequence[Any]]) -> list[list[Array]]:
+    def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """The outputs on every device of the module, in order of their numbers: replica * partitions + partition. The devices are simulated: they take turns on
         the one that there is, from one collective to the next.
 
@@ -95,11 +95,11 @@ class Executable:
             return evaluate_devices(self.module, arrays, max_steps=self._max_steps)
         return self._executor.run_devices(arrays)
 
-    def resident(self, inputs: Sequence[Any]) -> Callable[[], None]:
+    def resident(self, inputs: Sequence[Array]) -> Callable[[], None]:
         """As `resident_devices`, for a module for one device."""
         return self.resident_devices([inputs])
 
-    def resident_devices(self, inputs: Sequence[Sequence[Any]]) -> Callable[[], None]:
+    def resident_devices(self, inputs: Sequence[Sequence[Array]]) -> Callable[[], None]:
         """Runs the module on all its devices, each with its inputs, on a GPU from inputs that lie there already to outputs that stay there: what is timed. There it may return before all is
         done."""
         executor = self._executor

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Shape
+from hlo_opt.ir.values import DType
 from hlo_opt.library import arrays
 from hlo_opt.library.packing import packed, unpacked
 
@@ -47,7 +48,7 @@ def from_memory(memory: Array, shape: Shape) -> Array:
     return logical(memory, shape)
 
 
-def held_dtype(shape: Shape) -> np.dtype[Any]:
+def held_dtype(shape: Shape) -> DType:
     """The NumPy type of a buffer's elements: bytes where several elements share one."""
     return np.dtype(np.uint8) if shape.type.per_byte > 1 else shape.type.dtype
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 
 
 def real_parts(array: Array) -> Array:
@@ -17,12 +17,12 @@ def real_parts(array: Array) -> Array:
     return np.ascontiguousarray(array).view(part).reshape(*array.shape, 2)
 
 
-def is_floating(dtype: np.dtype[Any]) -> bool:
+def is_floating(dtype: DType) -> bool:
     """Whether values of the type are rounded: floats (ml_dtypes' too) and complex numbers."""
     return dtype.kind in "fc" or (dtype.kind == "V" and "float" in dtype.name)
 
 
-def ordinals(array: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+def ordinals(array: Array) -> Array:
     """Integers in the order of the values: neighbours differ by 1, both zeros are 0. Means nothing for NaN."""
     width = array.dtype.itemsize
     bits = np.ascontiguousarray(array).view(f"u{width}").reshape(array.shape)
@@ -32,7 +32,7 @@ def ordinals(array: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.asarray(np.where(negative, -magnitude, magnitude), np.int64)
 
 
-def _value_bits(dtype: np.dtype[Any]) -> int:
+def _value_bits(dtype: DType) -> int:
     """Width of a value: ml_dtypes keeps types under 8 bits in a byte."""
     for prefix, bits in (("float4_", 4), ("float6_", 6)):
         if dtype.name.startswith(prefix):
@@ -40,7 +40,7 @@ def _value_bits(dtype: np.dtype[Any]) -> int:
     return 8 * dtype.itemsize
 
 
-def ulp_distance(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.float64]]:
+def ulp_distance(a: Array, b: Array) -> Array:
     """How many representable values lie between a and b, element by element: 0 for equal values (and for two NaNs), infinity for one NaN."""
     left, right = ordinals(a), ordinals(b)
     near = (left - right).astype(np.float64)
@@ -50,7 +50,7 @@ def ulp_distance(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.where(nan_a & nan_b, 0.0, np.where(nan_a | nan_b, np.inf, distance))
 
 
-def ulp_of(array: Array) -> np.ndarray[Any, np.dtype[np.float64]]:
+def ulp_of(array: Array) -> Array:
     """The size of one ULP at each value, as float64: the distance to the next value away from zero; 0 for NaN and infinities."""
     if array.dtype in (np.float32, np.float64):  # many times as fast
         with np.errstate(invalid="ignore"):

@@ -10,16 +10,12 @@ from __future__ import annotations
 import functools
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import ElementType, Literal, Shape
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, grammar
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}\s*")
 _FILLED = 1 << 26  # elements of an array up to which one value may stand for all
@@ -177,7 +173,7 @@ def _floats(tokens: list[str]) -> Array:
 _BOOLEAN = {"true": True, "false": False}
 
 
-def _limits(dtype: np.dtype[Any]) -> Any:
+def _limits(dtype: DType) -> Any:
     import ml_dtypes
 
     return ml_dtypes.finfo(dtype)

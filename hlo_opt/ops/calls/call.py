@@ -10,13 +10,10 @@ from typing import Any
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.library import packing
-from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.library.arrays import Described, raw_dtype
 from hlo_opt.library.functions import FUNCTIONS
 from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError, find
 from hlo_opt.ops.values import Value, packed
-
-Described = tuple[str, str, tuple[int, ...], tuple[int, ...]]
-"""(type, stored dtype, dimensions, layout) of a buffer."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.library import products
 from hlo_opt.ops.contraction.convolution import convolution_dimensions
 from hlo_opt.ops.contraction.table import DotDimensions
@@ -15,7 +13,7 @@ from hlo_opt.ops.reduction.accumulation import running_type
 from hlo_opt.ops.spec import Evaluator
 
 
-def _wide(element_type: ElementType) -> np.dtype[Any]:
+def _wide(element_type: ElementType) -> DType:
     """The type to accumulate in."""
     if element_type.is_integer and element_type.bits < 32:
         return np.dtype(np.int64 if element_type.kind == "signed" else np.uint64)
@@ -41,7 +39,7 @@ def _product(lhs: Array, rhs: Array, operands: list[ElementType], result: Elemen
     return np.matmul(lhs.astype(wide), rhs.astype(wide))
 
 
-def _integer_product(lhs: Array, rhs: Array, wide: np.dtype[Any]) -> Array | None:
+def _integer_product(lhs: Array, rhs: Array, wide: DType) -> Array | None:
     """By products of f64, for which there is a fast library: one where all sums fit, three of 16-bit halves for 32 bits; None where neither does."""
     if not lhs.size or not rhs.size:
         return None

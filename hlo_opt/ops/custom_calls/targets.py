@@ -14,6 +14,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.diag.plugins import DUPLICATE, Plugin, plugins
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
 from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError
+from hlo_opt.ops.values import Value
 
 if TYPE_CHECKING:
     from hlo_opt.ir.values import Array
@@ -124,7 +125,7 @@ def expand_threefry(module: Module | None, instruction: Instruction) -> Computat
     return writer.finish(threefry(writer, (key0, key1), (count0, count1)), shapes)
 
 
-def _evaluate_threefry(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+def _evaluate_threefry(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -181,7 +182,7 @@ def _is_copy(instruction: Instruction) -> bool:
     return _is_identity(instruction) and instruction.shape.is_array and len(instruction.operands) == 1
 
 
-def _evaluate_identity(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+def _evaluate_identity(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     if not _is_identity(instruction):
         raise ValueError("operand and result differ in shape, which takes more than one device")
     return values[0]
@@ -219,7 +220,7 @@ for _target in (
     )
 
 
-def _evaluate_allocation(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+def _evaluate_allocation(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     """Memory that nothing is written to yet; its content is open, and zeros do not change from run to run."""
     import numpy as np
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hlo_opt.ops.numeric import Call, integer_limits, narrow
 
@@ -15,7 +15,7 @@ FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 """Bits of exponent and mantissa of the types whose precision reduce-precision cuts in place; others are cut as the type that XLA widens them to."""
 
 
-def convert(call: Call, value: Array) -> Any:
+def convert(call: Call, value: Array) -> Array:
     """Floats to integers saturate and NaN becomes 0; everything but zero becomes true; integers are cut."""
     np, target = call.np, call.type
     if target.kind == "pred":
@@ -47,7 +47,7 @@ def widened_name(element_type: ElementType) -> str:
     return "f16" if element_type.bits == 8 and element_type.name != "f8e8m0fnu" else "f32"
 
 
-def reduce_precision(call: Call, value: Array) -> Any:
+def reduce_precision(call: Call, value: Array) -> Array:
     """Mantissa to nearest even, exponents above the range to infinity, at or below its least to zero; NaN stays.
 
     Source: xla/service/elemental_ir_emitter.cc, EmitReducePrecisionIR: on the bits of the value's own type, denormal numbers included.
@@ -80,7 +80,7 @@ def reduce_precision(call: Call, value: Array) -> Any:
     return np.ascontiguousarray(kept).view(value.dtype).reshape(value.shape)
 
 
-def stochastic_convert(call: Call, value: Array, random: Array) -> Any:
+def stochastic_convert(call: Call, value: Array, random: Array) -> Array:
     """The magnitude cut, and one more where the random number is below the fraction; limits saturate and NaN is 0.
 
     Source: xla/hlo/evaluator/hlo_evaluator_typed_visitor.h, HandleStochasticConvert.
@@ -99,7 +99,7 @@ def stochastic_convert(call: Call, value: Array, random: Array) -> Any:
     return np.where(settled, plain, narrow(signed, target).astype(plain.dtype))
 
 
-def make_complex(call: Call, real: Array, imaginary: Array) -> Any:
+def make_complex(call: Call, real: Array, imaginary: Array) -> Array:
     """real + i imaginary; a sum would lose signed zeros and infinities."""
     np = call.np
     result = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), call.type.dtype)
@@ -107,7 +107,7 @@ def make_complex(call: Call, real: Array, imaginary: Array) -> Any:
     return result
 
 
-def bitcast_convert(call: Call, value: Array) -> Any:
+def bitcast_convert(call: Call, value: Array) -> Array:
     """The same bits as another type; a change of width takes away or adds a last dimension, little end first."""
     np, target = call.np, call.type
     source = call.operand_type

@@ -167,7 +167,7 @@ def _computed(evaluator: Evaluator, instruction: Instruction, values: list[Array
             continue
         evaluate = spec_of(i).evaluate
         assert evaluate is not None
-        made[i] = evaluate(evaluator, i, [made[o] for o in i.operands])
+        made[i] = np.asarray(evaluate(evaluator, i, [made[o] for o in i.operands]))
     return np.broadcast_to(made[instruction], np.shape(values[0]))
 
 

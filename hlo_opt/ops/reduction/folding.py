@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Computation, ElementType
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.numeric import larger, smaller
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.spec import Evaluator
@@ -32,7 +32,7 @@ def combine(ufunc: np.ufunc, left: Array, right: Array) -> Array:
     return smaller(np, left, right) if ufunc is np.minimum else ufunc(left, right)
 
 
-def fold_axes(ufunc: np.ufunc, source: Array, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def fold_axes(ufunc: np.ufunc, source: Array, axes: tuple[int, ...], dtype: DType) -> Array:
     """`ufunc.reduce`, with 0 greater than -0."""
     made: Array = np.asarray(ufunc.reduce(source, axis=axes, dtype=dtype))
     if ufunc not in (np.maximum, np.minimum) or made.dtype.kind != "f" or made.all():
@@ -43,7 +43,7 @@ def fold_axes(ufunc: np.ufunc, source: Array, axes: tuple[int, ...], dtype: np.d
     return np.where(made == 0, zero, made)
 
 
-def identity_of(ufunc: np.ufunc, dtype: np.dtype[Any]) -> Any:
+def identity_of(ufunc: np.ufunc, dtype: DType) -> Any:
     """The value that the function, one of those of `ufunc_of`, leaves every other one with."""
     if ufunc in (np.maximum, np.minimum):
         sign = -1 if ufunc is np.maximum else 1
@@ -69,7 +69,7 @@ def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | 
     return _FUNCTIONS[name]
 
 
-def wide_dtype(element_type: ElementType, name: str | None) -> np.dtype[Any]:
+def wide_dtype(element_type: ElementType, name: str | None) -> DType:
     """The type to accumulate in: sums and products in f64, further than `hlo_opt.ops.reduction.accumulation` asks; other folds of narrow floats in f32 (exact), narrow integers in 64 bits
     (they wrap at the end)."""
     if element_type.is_float:

@@ -20,6 +20,7 @@ from hlo_opt.ops.collective.module_devices import counts, exchanges
 from hlo_opt.runtime.cupy.cache import NVRTC_OPTIONS, architecture, compiled
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.memory import WORD, Array, from_memory, held_dtype, to_memory
+from hlo_opt.runtime.schedule.device import NOTHING
 from hlo_opt.runtime.schedule.ops import Call, Launch
 
 if TYPE_CHECKING:
@@ -154,34 +155,34 @@ class CupyDevice:
                 hint="run says with --memory-limit what a module would need" if is_memory else None,
             ) from error
 
-    def upload(self, array: Array, shape: Shape) -> Any:
+    def upload(self, array: Array, shape: Shape) -> Array:
         flat = to_memory(array, shape)
         with self._told(None, "copying to the GPU"):
             return self.cupy.asarray(flat.view(raw_dtype(flat.dtype)))
 
-    def download(self, memory: Any, shape: Shape) -> Array:
+    def download(self, memory: Array, shape: Shape) -> Array:
         with self._told(None, "copying from the GPU"):
             flat: Array = self.cupy.asnumpy(memory).view(held_dtype(shape))
         return np.array(from_memory(flat, shape), order="C")
 
-    def allocate(self, shape: Shape) -> Any:
+    def allocate(self, shape: Shape) -> Array:
         with self._told(None, "allocating"):
             if shape.type.per_byte > 1:  # whole words, in which kernels change single elements
                 return self.cupy.empty(-(-shape.stored_bytes // WORD) * WORD, "uint8")[: shape.stored_bytes]
             return self.cupy.empty(shape.element_count, raw_dtype(shape.type.dtype))
 
-    def copy(self, memory: Any) -> Any:
+    def copy(self, memory: Array) -> Array:
         with self._told(None, "copying"):
             return memory.copy()
 
-    def view(self, memory: Any, shape: Shape) -> Any:
+    def view(self, memory: Array, shape: Shape) -> Array:
         return memory.view(raw_dtype(held_dtype(shape)))
 
-    def block(self, size: int) -> Any:
+    def block(self, size: int) -> Array:
         with self._told(None, "allocating"):
             return self.cupy.empty(size, "uint8")
 
-    def part(self, block: Any, offset: int, shape: Shape) -> Any:
+    def part(self, block: Array, offset: int, shape: Shape) -> Array:
         return block[offset : offset + shape.stored_bytes].view(raw_dtype(held_dtype(shape)))
 
     def copy_to(self, target: Any, source: Any) -> None:
@@ -192,7 +193,7 @@ class CupyDevice:
         with self._told(None, "launching a graph"):
             graph.launch()
 
-    def relayout(self, memory: Any, shape: Shape, target: Shape) -> Any:
+    def relayout(self, memory: Array, shape: Shape, target: Shape) -> Array:
         values = memory
         if shape.type.per_byte > 1:
             values = packing.unpacked(self.cupy, memory, shape.type.bits, shape.element_count)
@@ -200,17 +201,17 @@ class CupyDevice:
         moved = arrays.flat(self.cupy, array, target.minor_to_major)
         return packing.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
 
-    def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         launch = kernel.launch
         if launch.grid:
             with self._told(self._launched_by.get(kernel.symbol), "launching"):
                 self._functions[kernel.symbol]((launch.grid,), (launch.block,), (*inputs, *outputs))
 
-    def call(self, op: Call, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+    def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         call = self._calls.get(op.instruction)
         if call is None:
             if op.instruction.opcode == "after-all":
-                return [None]
+                return [NOTHING]
             call = device_call(op.instruction)
             assert call is not None, op.instruction.name
             self._calls[op.instruction] = call

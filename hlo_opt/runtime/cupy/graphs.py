@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_opt.diag import BackendError
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.capture import Capturer, streams_wished
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.cupy.loops import LEAST, CannotCaptureError, Constants, LoopGraph, whole
@@ -49,18 +50,18 @@ class RunGraphs:
             found = self._found[routine] = {stretch.first: stretch for stretch in parts if stretch.held <= MOST_BYTES}
         return found
 
-    def run_stretch(self, stretch: Stretch, memory: list[Any]) -> bool:
+    def run_stretch(self, stretch: Stretch, memory: list[Array]) -> bool:
         """Start its launches, on the buffers of a routine that runs, constants included; False where they must run one by one."""
         return self._stretches.setdefault(stretch, StretchGraphs(self.capturer, stretch)).run(memory)
 
     def run_loop(
         self,
         op: Loop,
-        state: Sequence[Any],
+        state: Sequence[Array],
         trips: int | None,
         constants: Constants,
         count: Callable[[int], None],
-    ) -> tuple[list[Any], int] | None:
+    ) -> tuple[list[Array], int] | None:
         """The final state and how many kernels were launched; None where the loop must run kernel by kernel. `trips` is the number of iterations where it is known; `count` is called before
         each one with the number of those that are done, and may raise."""
         if op in self.capturer.refused or (trips is not None and trips < LEAST):

@@ -13,8 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_opt.ir import Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.capture import Capturer, Graph
 from hlo_opt.runtime.cupy.stretches import address
+from hlo_opt.runtime.schedule.device import NOTHING
 from hlo_opt.runtime.schedule.ops import Constant, Loop, Routine
 from hlo_opt.runtime.schedule.stretch import BoundLaunch, Stretch, first_decision, stretch_of
 
@@ -25,7 +28,7 @@ class CannotCaptureError(Exception):
 
 LEAST = 3
 """Iterations, where their number is known, from which on graphs are worth their two sets of buffers."""
-Constants = Callable[[Constant, Sequence[Any]], list[Any]]
+Constants = Callable[[Constant, Sequence[Shape]], list[Array]]
 """The buffers of a constant, given the shapes of its routine."""
 
 
@@ -37,7 +40,7 @@ class _Half:
     source: int | None
     target: int
     tests: bool
-    own: dict[int, Any]
+    own: dict[int, Array]
     kernels: int
     launches: list[BoundLaunch] | None = None
     was_launched: bool = False
@@ -56,7 +59,12 @@ class LoopGraph:
     """A loop that is captured with what its body leaves alone where it lies."""
 
     def __init__(
-        self, capturer: Capturer, op: Loop, halves: tuple[Stretch, Stretch], state: Sequence[Any], constants: Constants
+        self,
+        capturer: Capturer,
+        op: Loop,
+        halves: tuple[Stretch, Stretch],
+        state: Sequence[Array],
+        constants: Constants,
     ) -> None:
         """`halves` are body and condition. Raises BackendError where there is no memory for the sets, CannotCaptureError where the state is not what kernels write."""
         self.capturer = capturer
@@ -70,7 +78,7 @@ class LoopGraph:
         self.roots = self._roots()
         self.fixed = [k for k in range(len(state)) if k not in set(self.carried)]
         self.addresses = [address(state[k]) for k in self.fixed]
-        self.given: Sequence[Any] = ()
+        self.given: Sequence[Array] = ()
         shapes = [routine.shapes[self.roots[k]] for k in self.carried]
         first = [self.device.allocate(shape) for shape in shapes]
         second = [
@@ -103,7 +111,7 @@ class LoopGraph:
             roots[k] = b
         return roots
 
-    def _state(self, number: int) -> list[Any]:
+    def _state(self, number: int) -> list[Array]:
         """The state in one of the two sets, as the body's parameters are shaped."""
         found = list(self.given)
         routine = self.body.routine
@@ -111,7 +119,7 @@ class LoopGraph:
             found[k] = self.device.view(memory, routine.shapes[routine.inputs[k]])
         return found
 
-    def _predicate(self, half: _Half) -> Any:
+    def _predicate(self, half: _Half) -> Array:
         memory = self._memory(self.condition, self._state(half.target), half.own)
         return self.condition.found(self.device, memory, self.condition.routine.results[0])
 
@@ -127,10 +135,10 @@ class LoopGraph:
             launches += self.condition.bound(self.device, memory, self.block)
         return launches
 
-    def _memory(self, stretch: Stretch, inputs: Sequence[Any], own: Mapping[int, Any]) -> list[Any]:
+    def _memory(self, stretch: Stretch, inputs: Sequence[Array], own: Mapping[int, Array]) -> list[Array]:
         """What a stretch finds: its inputs, constants, and memory of its own for what others read."""
         routine = stretch.routine
-        memory: list[Any] = [None] * len(routine.shapes)
+        memory: list[Array] = [NOTHING] * len(routine.shapes)
         for b, value in (*zip(routine.inputs, inputs, strict=True), *own.items()):
             memory[b] = value
         for op in stretch.constants:
@@ -138,11 +146,11 @@ class LoopGraph:
                 memory[b] = value
         return memory
 
-    def fits(self, state: Sequence[Any]) -> bool:
+    def fits(self, state: Sequence[Array]) -> bool:
         """Whether what the body leaves alone lies where it lay when the graphs were captured."""
         return [address(state[k]) for k in self.fixed] == self.addresses
 
-    def run(self, state: Sequence[Any], trips: int | None, count: Callable[[int], None]) -> tuple[list[Any], int]:
+    def run(self, state: Sequence[Array], trips: int | None, count: Callable[[int], None]) -> tuple[list[Array], int]:
         """As `RunGraphs.run_loop`. The state is let go of afterwards, so that the next one may lie in the same place."""
         self.given = state
         try:
@@ -152,7 +160,7 @@ class LoopGraph:
             for half in self.halves:
                 half.launches = None
 
-    def _run(self, state: Sequence[Any], trips: int | None, count: Callable[[int], None]) -> tuple[list[Any], int]:
+    def _run(self, state: Sequence[Array], trips: int | None, count: Callable[[int], None]) -> tuple[list[Array], int]:
         for k, target in self._changed(0):
             target[...] = state[k]
         current, done, launches, unread = 0, 0, 0, trips or 0
@@ -184,6 +192,6 @@ class LoopGraph:
         self.capturer.start(half.graph, half.launches or ())
         return half.kernels
 
-    def _changed(self, number: int) -> list[tuple[int, Any]]:
+    def _changed(self, number: int) -> list[tuple[int, Array]]:
         found = self._state(number)
         return [(k, found[k]) for k in self.carried]

@@ -12,6 +12,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.memory import WORD, Array, empty_memory, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.schedule.device import NOTHING, Memory
 from hlo_opt.runtime.schedule.ops import Call
 
 
@@ -48,9 +49,9 @@ class HostDevice:
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self._library.launch(kernel, inputs, outputs)
 
-    def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array | None]:
+    def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Memory]:
         arrays = [from_memory(m, s) if s.is_array else None for m, s in zip(inputs, shapes, strict=True)]
         with bounded_libraries():
             results = self._reference.leaves_of(op.instruction, arrays)
         leaves = op.instruction.shape.leaves()
-        return [None if a is None else to_memory(a, s) for a, s in zip(results, leaves, strict=True)]
+        return [NOTHING if a is None else to_memory(a, s) for a, s in zip(results, leaves, strict=True)]

@@ -8,18 +8,14 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import has_lanes, lanes_unit, launcher_name
 from hlo_opt.diag import BackendError, CheckError
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.host.compiler import built, cache_directory, find_compiler, has_compiler, takes
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[Any]]
 
 __all__ = ["HostLibrary", "cache_directory", "find_compiler", "has_compiler", "load", "units"]
 

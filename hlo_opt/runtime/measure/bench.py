@@ -11,6 +11,7 @@ from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.targets import target_of
 from hlo_opt.fusion.summary import launched
 from hlo_opt.ir import Module
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.measure.clock import Clock, clock_of
 
@@ -111,7 +112,7 @@ class Bench:
 def bench(
     modules: Mapping[str, Module],
     backend: str,
-    inputs: Sequence[Sequence[Any]],
+    inputs: Sequence[Sequence[Array]],
     rounds: int = ROUNDS,
     clock: Clock | None = None,
     memory_limit: int | None = None,

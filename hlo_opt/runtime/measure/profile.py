@@ -161,30 +161,30 @@ class TimedDevice:
             if isinstance(op, Launch):
                 self._launched.setdefault(op.kernel.symbol, []).append(op.instruction)
 
-    def upload(self, array: Array, shape: Shape) -> Any:
+    def upload(self, array: Array, shape: Shape) -> Array:
         return self._device.upload(array, shape)
 
-    def download(self, memory: Any, shape: Shape) -> Array:
+    def download(self, memory: Array, shape: Shape) -> Array:
         return self._device.download(memory, shape)
 
-    def allocate(self, shape: Shape) -> Any:
+    def allocate(self, shape: Shape) -> Array:
         return self._device.allocate(shape)
 
-    def copy(self, memory: Any) -> Any:
+    def copy(self, memory: Array) -> Array:
         return self._device.copy(memory)
 
-    def view(self, memory: Any, shape: Shape) -> Any:
+    def view(self, memory: Array, shape: Shape) -> Array:
         return self._device.view(memory, shape)
 
-    def relayout(self, memory: Any, shape: Shape, target: Shape) -> Any:
+    def relayout(self, memory: Array, shape: Shape, target: Shape) -> Array:
         return self._device.relayout(memory, shape, target)
 
-    def launch(self, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         before = self._mark()
         self._device.launch(kernel, inputs, outputs)
         self._note(kernel.symbol, "kernel", self._launched[kernel.symbol][0], before)
 
-    def call(self, op: Call, inputs: Sequence[Any], shapes: Sequence[Shape]) -> list[Any]:
+    def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         before = self._mark()
         made = self._device.call(op, inputs, shapes)
         self._note(op.call, "library", op.instruction, before)
@@ -239,7 +239,7 @@ def _device(schedule: Schedule, backend: str) -> Device:
 
 
 def profile(
-    module: Module, backend: str, inputs: Sequence[Sequence[Any]], *, max_steps: int | None = None
+    module: Module, backend: str, inputs: Sequence[Sequence[Array]], *, max_steps: int | None = None
 ) -> tuple[list[list[Array]], Profile]:
     """The outputs of a module on each of its devices and where the time went: one run to warm up, one that is timed. `backend` is `host` or `cupy`; `inputs` are per device.
 
@@ -251,7 +251,7 @@ def profile(
     executor = Executor(schedule, device, max_steps)
     memory = [executor.upload(entry_inputs(module, own)) for own in inputs]
 
-    def run() -> list[list[Any]]:
+    def run() -> list[list[Array]]:
         return [executor.run_resident(memory[0])] if len(memory) == 1 else executor.run_devices_resident(memory)
 
     run()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread, Valu
 from hlo_opt.ops.values import parts as elements
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
-from hlo_opt.runtime.rounding.elementwise import elementwise
+from hlo_opt.runtime.rounding.elementwise import Face, elementwise
 from hlo_opt.runtime.rounding.indices import indexed
 from hlo_opt.runtime.rounding.movement import movement
 from hlo_opt.runtime.rounding.order import folded, sort
@@ -140,7 +140,7 @@ class Analyst(Interpreter):
         if not known:
             for step in program.steps:
                 if not step.is_taken:
-                    step.evaluate = self._wrapped(step.instruction, step.evaluate)
+                    step.evaluate = cast("Evaluate", self._wrapped(step.instruction, step.evaluate))
         return program
 
     def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
@@ -164,10 +164,10 @@ class Analyst(Interpreter):
         program = compile_elementwise(computation)
         for step in program.steps if program is not None else ():
             if step.instruction.opcode != "map" and _is_elementwise(step.instruction):
-                step.evaluate = self._wrapped(step.instruction, step.evaluate)
+                step.evaluate = cast("Evaluate", self._wrapped(step.instruction, step.evaluate))
         return program
 
-    def _wrapped(self, instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    def _wrapped(self, instruction: Instruction, evaluate: Face) -> Face:
         rule = _rule(instruction, evaluate)
         spec = find(instruction.opcode)
         return rule if spec is not None and spec.hands_on else _losing(instruction, rule)
@@ -192,7 +192,7 @@ def _sized(value: Value, sizes: tuple[int, ...]) -> Value:
     return array if array.shape == sizes else np.broadcast_to(array, sizes)
 
 
-def _rule(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def _rule(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an instruction for values that may be spreads."""
     opcode = instruction.opcode
     spec = find(opcode)
@@ -219,7 +219,7 @@ def _rule(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     return opaque(instruction, evaluate)
 
 
-def _begun(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def _begun(instruction: Instruction, evaluate: Face) -> Face:
     """The short spelling `X-start` of an operation that runs asynchronously."""
     inner, elements = started(instruction), instruction.shape.elements
     if inner is None or elements is None:
@@ -232,7 +232,7 @@ def _begun(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     return run
 
 
-def _held(rule: Evaluate) -> Evaluate:
+def _held(rule: Face) -> Face:
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         made = rule(analyst, instruction, values)
         if type(made) is Spread and made.depth >= _HELD and is_real(made.rows.dtype):
@@ -246,7 +246,7 @@ def _map(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
     return analyst.map_elements(instruction.called_by("to_apply"), values)[0]
 
 
-def _dot(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+def _dot(instruction: Instruction, evaluate: Face) -> Face | None:
     if instruction.shape.type.is_complex:
         return None
     sizes, along = instruction.operands[0].shape.dimensions, instruction.ints("lhs_contracting_dims")
@@ -256,7 +256,7 @@ def _dot(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     return sums.bilinear(terms, (along[0], other[0]) if plain else None)(instruction, evaluate)
 
 
-def _convolution(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+def _convolution(instruction: Instruction, evaluate: Face) -> Face | None:
     from hlo_opt.ops.contraction.convolution import convolution_dimensions
 
     if instruction.shape.type.is_complex:
@@ -268,11 +268,11 @@ def _convolution(instruction: Instruction, evaluate: Evaluate) -> Evaluate | Non
     return sums.bilinear(max(1, terms), along)(instruction, evaluate)
 
 
-def _reduce(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def _reduce(instruction: Instruction, evaluate: Face) -> Face:
     return sums.reduction(instruction, evaluate) or folded(instruction, evaluate)
 
 
-_SPECIAL: dict[str, Callable[[Instruction, Evaluate], Evaluate | None]] = {
+_SPECIAL: dict[str, Callable[[Instruction, Face], Face | None]] = {
     "conditional": control.conditional,
     "convolution": _convolution,
     "dot": _dot,
@@ -289,7 +289,7 @@ _SPECIAL: dict[str, Callable[[Instruction, Evaluate], Evaluate | None]] = {
 }
 
 
-def _together(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def _together(instruction: Instruction, evaluate: Face) -> Face:
     """A collective: every device brings all rows, certain or not, as another one may not be certain of them. Sums have an open order."""
     called = next(instruction.called(), None)
     adds = called is not None and monoid(called) not in IDEMPOTENT
@@ -346,7 +346,7 @@ _FORWARD = 64.0
 """ULP of the largest element of a result's matrix by which results of two libraries may differ for equal operands."""
 
 
-def opaque(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def opaque(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an operation that no rule is known of: the moved values say how far its result may be off."""
     spec = find(instruction.opcode)
     exact = spec is not None and spec.kind in (OpKind.RANDOM, OpKind.MOVEMENT, OpKind.INDEXING, OpKind.ELEMENTWISE)
@@ -423,7 +423,7 @@ def _sampled(value: Value, forward: float = 0.0) -> Value:
     return Spread(rows, sizes=sizes) if sizes is not None else settled(rows)
 
 
-def _losing(instruction: Instruction, rule: Evaluate) -> Evaluate:
+def _losing(instruction: Instruction, rule: Face) -> Face:
     """The rule, with where digits are lost noted in what it makes. Only the first, second, fourth, ... time: a loop's later iterations are like its earlier ones."""
     times = 0
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.spread import is_narrow
 from hlo_opt.ops.values import HIGH, LANES, LOW, MOVED, VALUE
 from hlo_opt.runtime.ulp import ulp_of
@@ -33,7 +33,7 @@ _NEAR = 2  # groups on either side that count as alike
 _FLOOR = 4.0  # ULP that a bound of f32 or f64 keeps, as it may stand for one operation's tolerance; of a narrow type it keeps one
 
 
-def calibrated(rows: Array, dtype: np.dtype[Any] | None = None) -> Array:
+def calibrated(rows: Array, dtype: DType | None = None) -> Array:
     """The rows with narrower bounds where the moved values allow it. `dtype` is the type that the rows will be rounded to, where it is not their own."""
     if rows.dtype.kind == "c":
         return rows

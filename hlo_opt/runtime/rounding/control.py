@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.sets import UPDATES, held, taken_element
 from hlo_opt.ops.spread import full, is_real, ordered, picked, rows_of, set_aside, settled
 from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread, Value, parts
 from hlo_opt.runtime.rounding.calibration import calibrated
+from hlo_opt.runtime.rounding.elementwise import Analyst, Face
 
 _EVERY = 3
 """Iterations after which a loop's state is held against the moved values."""
@@ -24,11 +24,11 @@ _MORE = 8
 """Iterations after the reference's last one that an open condition is followed for; after these, what the loop computes is set aside."""
 
 
-def while_(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def while_(instruction: Instruction, evaluate: Face) -> Face:
     condition, body = instruction.called_by("condition"), instruction.called_by("body")
     kept = _written(instruction)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         state = values[0]
         shape = instruction.shape
         ends: list[Value] = []
@@ -55,7 +55,9 @@ def while_(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     return run
 
 
-def _late(analyst: Any, instruction: Instruction, condition: Any, body: Any, state: Value, ends: list[Value]) -> Value:
+def _late(
+    analyst: Analyst, instruction: Instruction, condition: Any, body: Any, state: Value, ends: list[Value]
+) -> Value:
     """The loop's value where others may go on: `state` is where the reference ends."""
     later = state
     for _ in range(_MORE):
@@ -89,10 +91,10 @@ def _calibrated(value: Value) -> Value:
     return Spread(calibrated(value.rows), loss=value.loss)
 
 
-def conditional(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def conditional(instruction: Instruction, evaluate: Face) -> Face:
     computations = [c for value in branches(instruction) for c in value.computations]
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if type(values[0]) is not Spread:
             return evaluate(analyst, instruction, values)
         rows, last = values[0].rows, len(computations) - 1

@@ -9,22 +9,23 @@ Where a comparison, a rounding to integers or a type decides by bounds that lie 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from hlo_opt.evaluate.program import Evaluate, face
+from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import F32
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
+from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.spread import aligned, certain, full, is_narrow, is_real, is_spread, ordered, settled
 from hlo_opt.ops.spreading import Spreading
 from hlo_opt.ops.values import HIGH, LOW, MOVED, VALUE, Spread, Value
 from hlo_opt.runtime.ulp import ulp_of
 
 
-class Analyst(Protocol):
+class Analyst(Evaluator, Protocol):
     """What a rule may ask of the analysis.
 
     rewritten  whether the other module may round where the original does not, and the other way round
@@ -41,7 +42,11 @@ class Analyst(Protocol):
         ...
 
 
-def elementwise(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+Face = Callable[[Analyst, Instruction, list[Value]], Value]
+"""What an operation means where its operands may be spreads."""
+
+
+def elementwise(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an elementwise operation for values that may be spreads."""
     spec, element_type = find(instruction.opcode), instruction.shape.type
     assert spec is not None and spec.tolerance is not None
@@ -53,7 +58,7 @@ def elementwise(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     decides = spec.spread.decides(instruction)
     rounds = element_type.is_float and (tolerance > 0 or spec.spread.rounds)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         loose = analyst.rewritten and rounds
         if not tolerance and not loose and not any(type(v) is Spread for v in values):
             return evaluate(analyst, instruction, values)

@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
 from hlo_opt.ops.spread import by_rows, certain, full, is_real, ordered, picked, rows_of, set_aside, settled
 from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread, Value
+from hlo_opt.runtime.rounding.elementwise import Analyst, Face
 
 
-def indexed(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def indexed(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an operation that reads or writes where indices say."""
     spec = find(instruction.opcode)
     assert spec is not None and spec.first_index is not None
     first = spec.first_index
     writes = instruction.opcode == "dynamic-update-slice"
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
             return evaluate(analyst, instruction, values)
         if not any(type(v) is Spread for v in values[first:]):
@@ -45,7 +45,7 @@ def indexed(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
 
 
 def _same_places(
-    analyst: Any, instruction: Instruction, evaluate: Evaluate, values: list[Value], writes: bool
+    analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], writes: bool
 ) -> Value:
     made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
     if type(made) is Spread and not writes:
@@ -54,7 +54,7 @@ def _same_places(
 
 
 def _open(
-    analyst: Any, instruction: Instruction, evaluate: Evaluate, values: list[Value], first: int, writes: bool
+    analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], first: int, writes: bool
 ) -> Any:
     """Which elements of the result depend on an open index: those that take another place of the operand at one bound than at the other; of an update, all."""
     source = np.asarray(picked(values[0], VALUE))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
 from hlo_opt.ops.spread import by_rows, rows_of
 from hlo_opt.ops.values import Spread, Value
+from hlo_opt.runtime.rounding.elementwise import Analyst, Face
 
 
-def movement(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def movement(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an operation that moves elements, for values that may be spreads."""
     spec = find(instruction.opcode)
     at_once = None if spec is None else spec.rows
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         spreads = [v for v in values if type(v) is Spread]
         if not spreads:
             return evaluate(analyst, instruction, values)

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.evaluate.program import Evaluate
 from hlo_opt.ir import Computation, ElementType, Instruction
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops import find
 from hlo_opt.ops.ordering.meaning import comparisons
 from hlo_opt.ops.ordering.table import sorted_dimension
@@ -36,19 +35,19 @@ from hlo_opt.ops.spread import (
     set_aside,
     settled,
 )
-from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread, Value
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread, Value, parts
 from hlo_opt.runtime.rounding.calibration import MOST
-from hlo_opt.runtime.rounding.elementwise import force
+from hlo_opt.runtime.rounding.elementwise import Analyst, Face, force
 from hlo_opt.runtime.rounding.sums import unit
 
 
-def sort(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def sort(instruction: Instruction, evaluate: Face) -> Face:
     """The face of a sort."""
     comparator = instruction.called_by("to_apply")
     axis = sorted_dimension(instruction)
     alone = len(instruction.operands) == 1 and len(comparisons(comparator)) == 1 and _plain(comparator)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
             return evaluate(analyst, instruction, values)
         if alone:
@@ -79,7 +78,7 @@ def _plain(comparator: Computation) -> bool:
     return all(o.parameter_number is not None for o in comparator.root.operands)
 
 
-def _order(analyst: Any, evaluate: Evaluate, instruction: Instruction, operands: list[Array], places: Array) -> Array:
+def _order(analyst: Analyst, evaluate: Face, instruction: Instruction, operands: list[Array], places: Array) -> Array:
     """The permutation of a sort: that of numbers sorted along."""
     from hlo_opt.ir import Shape
     from hlo_opt.ir.element_type import S64
@@ -95,23 +94,23 @@ def _order(analyst: Any, evaluate: Evaluate, instruction: Instruction, operands:
     wide = Made(instruction.name, "sort", whole, [*instruction.operands, extra], dict(instruction.attributes))
     wide.parent = instruction.parent
     made = evaluate(_Loose(analyst), wide, [*operands, places])
-    return np.asarray(made[-1])
+    return np.asarray(parts(made)[-1])
 
 
 class _Loose:
     """An evaluator for comparators that are given one pair too many."""
 
-    def __init__(self, analyst: Any) -> None:
+    def __init__(self, analyst: Analyst) -> None:
         self._analyst = analyst
 
-    def map_elements(self, computation: Computation, arguments: Sequence[Any], *, wide: bool = False) -> list[Any]:
+    def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
         return list(self._analyst.map_elements(computation, arguments[: len(computation.parameters)], wide=wide))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._analyst, name)
 
 
-def _ties(analyst: Any, comparator: Computation, values: Sequence[Value], axis: int) -> Array:
+def _ties(analyst: Analyst, comparator: Computation, values: Sequence[Value], axis: int) -> Array:
     """Which elements may stand behind their successor instead of before it."""
 
     def part(value: Spread, where: slice) -> Value:
@@ -153,19 +152,19 @@ def _hulled(rows: Array, ties: Array, axis: int) -> Array:
     return np.moveaxis(made, -1, axis)
 
 
-def folded(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def folded(instruction: Instruction, evaluate: Face) -> Face:
     """The face of a reduce with a reducer of the module's own: neighbours are combined pairwise, which any reducer allows; imagined backends begin elsewhere. What
     another order changes beyond roundings, as two NaN do where one of them is picked, may be anything."""
     reducer = instruction.called_by("to_apply")
     sums = _sums(reducer)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         made = fold(analyst, instruction, values)
         if sums is not None or _rounds(reducer):
             return made
         return _left_open(analyst, instruction, evaluate, values, made)
 
-    def fold(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def fold(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         half = len(values) // 2
         spreads = any(type(v) is Spread for v in values)
         if not spreads and not _rounds(reducer):
@@ -205,14 +204,14 @@ def folded(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     return run
 
 
-def _left_open(analyst: Any, instruction: Instruction, evaluate: Evaluate, values: list[Value], made: Value) -> Value:
+def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], made: Value) -> Value:
     """The results of a fold, those set aside that hang on its order: folded from the other end, they are others."""
     half, axes = len(values) // 2, tuple(reduced(instruction))
     plain = [np.asarray(picked(v, VALUE)) for v in values]
     turned = [*(np.flip(v, axes) for v in plain[:half]), *plain[half:]]
-    ways = [evaluate(analyst, instruction, given) for given in (plain, turned)]
+    ways = [evaluate(analyst, instruction, [*given]) for given in (plain, turned)]
     several = instruction.shape.is_tuple
-    found, one, other = ((x if several else (x,)) for x in (made, *ways))
+    found, one, other = (parts(x) if several else (x,) for x in (made, *ways))
     leaves = []
     for leaf, value, a, b in zip(instruction.shape.leaves(), found, one, other, strict=True):
         with np.errstate(invalid="ignore"):
@@ -239,7 +238,7 @@ def _sums(reducer: Computation) -> Any:
         if leaf.opcode not in MONOIDS or leaf.opcode == "xor" or numbers != {k, half + k}:
             return None
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> list[Value]:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> list[Value]:
         from hlo_opt.evaluate.program import face
 
         made = []
@@ -298,7 +297,7 @@ def _in_front(rows: Array, axes: Sequence[int]) -> Array:
     return front.reshape(rows.shape[0], count, *front.shape[1 + len(axes) :])
 
 
-def _turned(rows: Array, analyst: Any, count: int) -> Array:
+def _turned(rows: Array, analyst: Analyst, count: int) -> Array:
     made = np.array(rows)
     for lane in range(MOVED, ROWS):
         made[lane] = np.roll(made[lane], (lane * count) // ROWS + 1, axis=0)
@@ -315,13 +314,13 @@ def _joined(left: Value, right: Value) -> Value:
     return np.concatenate([left, right])
 
 
-def _spread_to(value: Value, sizes: tuple[int, ...], dtype: Any) -> Value:
+def _spread_to(value: Value, sizes: tuple[int, ...], dtype: DType) -> Value:
     if type(value) is Spread:
         return Spread(np.broadcast_to(value.rows.astype(dtype).reshape(ROWS, *(1,) * len(sizes)), (ROWS, *sizes)))
     return np.broadcast_to(np.asarray(value).astype(dtype), sizes)
 
 
-def _rounded(analyst: Any, value: Value, element_type: ElementType, shows: bool) -> Value:
+def _rounded(analyst: Analyst, value: Value, element_type: ElementType, shows: bool) -> Value:
     """What a fold gives, in the type of its result; where its order shows, with bounds as far as the moved values say and some roundings more."""
     rows = np.array(full(rows_of(value)))
     if not is_real(rows.dtype):

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.evaluate.program import Evaluate, face
+from hlo_opt.evaluate.interpreter import Interpreter
+from hlo_opt.evaluate.program import face
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
-from hlo_opt.ir.values import Array
+from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.reduction.accumulation import is_wide
 from hlo_opt.ops.reduction.folding import combine, ufunc_of
 from hlo_opt.ops.reduction.reducers import adds, monoid, picks
@@ -31,7 +32,7 @@ from hlo_opt.ops.sets import EXTREMES
 from hlo_opt.ops.spread import by_rows, certain, full, is_narrow, is_real, ordered, picked, rows_of, set_aside, settled
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread, Value
 from hlo_opt.runtime.rounding.calibration import calibrated
-from hlo_opt.runtime.rounding.elementwise import Analyst, force
+from hlo_opt.runtime.rounding.elementwise import Analyst, Face, force
 
 _PIECES = 4
 """Into so many pieces a long sum is cut to see how large it gets on the way."""
@@ -114,7 +115,7 @@ def around(
     return settled(made.reshape(ROWS, *value.shape))
 
 
-def _mantissa(dtype: np.dtype[Any]) -> int:
+def _mantissa(dtype: DType) -> int:
     import ml_dtypes
 
     return int(ml_dtypes.finfo(dtype).nmant)
@@ -189,10 +190,10 @@ def _squares(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Ar
     return product(small[0] * small[0], small[1] * small[1]).astype(np.float64) * (most[0] * most[1]) ** 2
 
 
-def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction, Evaluate], Evaluate]:
+def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction, Face], Face]:
     """The face of an operation that sums products of two operands, so many for each result; `along` is the first dimension of each that is summed."""
 
-    def make(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+    def make(instruction: Instruction, evaluate: Face) -> Face:
         element_type = instruction.shape.type
         wide = F64 if element_type.bits == 64 or not element_type.is_float else F32
         target = _wide_result(instruction) if element_type.is_narrow_float else instruction
@@ -201,7 +202,7 @@ def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction
         run_sizes = face(sizes)
         dtype = wide.dtype.type
 
-        def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
             spread = [type(v) is Spread for v in values[:2]]
             if not element_type.is_float and not any(spread):
                 return evaluate(analyst, instruction, values)
@@ -249,14 +250,14 @@ def _wide_result(instruction: Instruction) -> Instruction:
     return made
 
 
-def by_parts(instruction: Instruction, make: Callable[[Instruction, Evaluate], Evaluate | None]) -> Evaluate | None:
+def by_parts(instruction: Instruction, make: Callable[[Instruction, Face], Face | None]) -> Face | None:
     """The face of an operation that adds complex numbers: the sums of their real and of their imaginary parts."""
     target = retyped(instruction, F32 if next(instruction.shape.leaves()).type.bits == 64 else F64)
     add = make(target, face(target))
     if add is None:
         return None
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         real, imaginary = (rows_of(add(analyst, target, [_part(v, name) for v in values])) for name in ("real", "imag"))
         rows = np.empty((max(real.shape[0], imaginary.shape[0]), *real.shape[1:]), instruction.shape.type.dtype)
         rows.real, rows.imag = real, imaginary
@@ -275,8 +276,8 @@ def _part(value: Value, name: str) -> Value:
 
 
 def added(
-    instruction: Instruction, evaluate: Evaluate, terms: Callable[[Sequence[Array]], Any], fixed: Sequence[int] = ()
-) -> Evaluate:
+    instruction: Instruction, evaluate: Face, terms: Callable[[Sequence[Array]], Any], fixed: Sequence[int] = ()
+) -> Face:
     """The face of an operation that adds up elements of its operands: their bounds add up, too.
 
     terms  how many elements go into each result, or an array of such numbers
@@ -290,7 +291,7 @@ def added(
     run_sizes = face(target) if element_type.is_float else evaluate
     run_wide = evaluate if own_type else run_sizes
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         arrays = [rows_of(v) for v in values]
         if not element_type.is_float and not any(a.shape[0] > 1 for a in arrays):
             return evaluate(analyst, instruction, values)
@@ -333,7 +334,7 @@ def _whole(rows: Array, element_type: ElementType) -> Value:
     return settled(rows)
 
 
-def reduction(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+def reduction(instruction: Instruction, evaluate: Face) -> Face | None:
     """The face of a reduce with a plain reducer; None for another one."""
     leaf = next(instruction.shape.leaves())
     reducer = instruction.called_by("to_apply")
@@ -351,7 +352,7 @@ def reduction(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     ufunc = ufunc_of(reducer, leaf.type)
     rising = name in EXTREMES or (leaf.type.kind == "pred" and name != "xor")
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
             return evaluate(analyst, instruction, values)
         if not rising or ufunc is None:
@@ -369,12 +370,12 @@ def reduction(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     return run
 
 
-def _sum_of(instruction: Instruction, evaluate: Evaluate, axes: tuple[int, ...], terms: int) -> Evaluate:
+def _sum_of(instruction: Instruction, evaluate: Face, axes: tuple[int, ...], terms: int) -> Face:
     leaf = next(instruction.shape.leaves())
     is_float = leaf.type.is_float
     along = tuple(1 + d for d in axes)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         spreads = any(type(v) is Spread for v in values)
         if not spreads and not is_float:
             return evaluate(analyst, instruction, values)
@@ -407,13 +408,13 @@ def _before(value: Array, axes: tuple[int, ...], first: Array) -> Array:
     return np.asarray(np.abs(sums + first[VALUE].reshape((1,) * sums.ndim)).max(axis=0))
 
 
-def _product_of(instruction: Instruction, evaluate: Evaluate, terms: int) -> Evaluate:
+def _product_of(instruction: Instruction, evaluate: Face, terms: int) -> Face:
     leaf = next(instruction.shape.leaves())
     target = retyped(instruction, F64)
     run_wide = face(target)
     scale = 2 * unit(leaf.type) * terms
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         arrays = [rows_of(v).astype(np.float64) for v in values]
 
         def at(given: Sequence[Array]) -> Array:
@@ -434,7 +435,7 @@ def _product_of(instruction: Instruction, evaluate: Evaluate, terms: int) -> Eva
     return run
 
 
-def windows(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+def windows(instruction: Instruction, evaluate: Face) -> Face | None:
     """The face of a reduce-window with a plain reducer; None for another one."""
     from hlo_opt.ops.shapes import window
 
@@ -453,7 +454,7 @@ def windows(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     return None
 
 
-def selected(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+def selected(instruction: Instruction, evaluate: Face) -> Face | None:
     """The face of a select-and-scatter that adds and selects among certain elements; None for another one."""
     from hlo_opt.ops.shapes import window
     from hlo_opt.runtime.rounding.analysis import opaque
@@ -465,16 +466,16 @@ def selected(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     certainly = added(instruction, evaluate, lambda arrays: float(most), fixed=(0,))
     else_ = opaque(instruction, evaluate)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         return (else_ if type(values[0]) is Spread else certainly)(analyst, instruction, values)
 
     return run
 
 
-def rising(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
+def rising(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an exact operation that rises in every operand."""
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
             return evaluate(analyst, instruction, values)
         return by_rows(lambda row: evaluate(analyst, instruction, row), values)
@@ -482,7 +483,7 @@ def rising(instruction: Instruction, evaluate: Evaluate) -> Evaluate:
     return run
 
 
-def scatter(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
+def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
     """The face of a scatter at certain indices that adds or overwrites; None for another reducer."""
     combiner = instruction.called_by("to_apply")
     if len(instruction.operands) != 3 or instruction.shape.is_tuple:
@@ -500,13 +501,13 @@ def scatter(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
         def terms(arrays: Sequence[Array]) -> Array:
             """Updates of each element, and the element itself unless it is zero."""
             start = (arrays[0][VALUE] != 0).astype(np.float64)
-            return np.asarray(count(None, counted, [start, arrays[1][VALUE], np.ones(arrays[2].shape[1:])]))
+            return np.asarray(count(Interpreter(), counted, [start, arrays[1][VALUE], np.ones(arrays[2].shape[1:])]))
 
         chosen = added(instruction, evaluate, terms, fixed=(1,))
     else:
         return None
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if type(values[1]) is Spread:
             return _open_places(analyst, instruction, evaluate, values)
         return chosen(analyst, instruction, values)
@@ -514,7 +515,7 @@ def scatter(instruction: Instruction, evaluate: Evaluate) -> Evaluate | None:
     return run
 
 
-def _open_places(analyst: Analyst, instruction: Instruction, evaluate: Evaluate, values: list[Value]) -> Value:
+def _open_places(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value]) -> Value:
     """A scatter whose indices are open: whatever any choice of them gave, and the largest update more where they differ."""
     made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
     if type(made) is not Spread:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias, cast
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule.ops import Call
 
-Memory = Any
+Memory: TypeAlias = Array
 """A buffer as a device holds it; None for a token."""
+
+NOTHING: Memory = cast("Memory", None)
+"""What a token has, and a buffer that is free."""
 
 
 class Device(Protocol):

@@ -15,7 +15,7 @@ from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, exchanges
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.reference import Reference
 from hlo_opt.runtime.schedule import Schedule, told_array
-from hlo_opt.runtime.schedule.device import Device, Memory
+from hlo_opt.runtime.schedule.device import NOTHING, Device, Memory
 from hlo_opt.runtime.schedule.ops import (
     Alias,
     Allocate,
@@ -147,7 +147,7 @@ class Executor:
         entry = self.schedule.entry
         given = iter(inputs)
         shapes = [entry.shapes[b] for b in entry.inputs]
-        return [self.device.upload(next(given), s) if s.is_array else None for s in shapes]
+        return [self.device.upload(next(given), s) if s.is_array else NOTHING for s in shapes]
 
     def run_resident(self, memory: Sequence[Memory]) -> list[Memory]:
         """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return."""
@@ -172,7 +172,7 @@ class Executor:
                 stack.append(next_callee)
 
     def _start(self, routine: Routine, inputs: Sequence[Memory]) -> _Frame:
-        memory: list[Memory] = [None] * len(routine.shapes)
+        memory: list[Memory] = [NOTHING] * len(routine.shapes)
         for b, value in zip(routine.inputs, inputs, strict=True):
             memory[b] = value
         return _Frame(routine, memory, {} if self.graphs is None else self.graphs.stretches_of(routine))
@@ -236,7 +236,7 @@ class Executor:
 
     def _free(self, frame: _Frame, op: Free) -> None:
         for b in op.inputs:
-            frame.memory[b] = None
+            frame.memory[b] = NOTHING
 
     def _loop(self, frame: _Frame, op: Loop) -> _Frame | None:
         state = [frame.memory[b] for b in op.inputs]
@@ -307,7 +307,7 @@ class Executor:
         memory, shapes = frame.memory, frame.routine.shapes
         if op.kind == "empty":
             for b in op.outputs:
-                memory[b] = self.device.allocate(shapes[b]) if shapes[b].is_array else None
+                memory[b] = self.device.allocate(shapes[b]) if shapes[b].is_array else NOTHING
             return
         given, of = [memory[b] for b in op.inputs], [shapes[b] for b in op.inputs]
         if self._reference is not None and exchanges(op.instruction):
@@ -324,7 +324,7 @@ class Executor:
         arrays = [self.device.download(m, s) if s.is_array else None for m, s in zip(given, shapes, strict=True)]
         results = reference.leaves_of(op.instruction, arrays)
         leaves = op.instruction.shape.leaves()
-        return [None if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
+        return [NOTHING if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
 
     def _constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
         is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE

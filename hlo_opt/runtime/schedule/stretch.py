@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.schedule.arena import Arena
 from hlo_opt.runtime.schedule.device import Device
 from hlo_opt.runtime.schedule.lifetimes import Lifetimes, buffer_bytes, lifetimes
@@ -20,22 +21,22 @@ from hlo_opt.runtime.schedule.ops import Alias, Allocate, Buffers, Constant, Cop
 ALIGNMENT = 256
 """Bytes that a place in the block is a multiple of: what cudaMalloc gives at least (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 
-BoundLaunch = tuple[Kernel | None, list[Any], list[Any]]
+BoundLaunch = tuple[Kernel | None, list[Array], list[Array]]
 """A kernel with its inputs and outputs, or (None) a copy of one buffer to another."""
 
 
 class PlacingDevice(Device, Protocol):
     """A device that puts buffers into blocks of memory."""
 
-    def block(self, size: int) -> Any:
+    def block(self, size: int) -> Array:
         """Memory of so many bytes."""
         ...
 
-    def part(self, block: Any, offset: int, shape: Shape) -> Any:
+    def part(self, block: Array, offset: int, shape: Shape) -> Array:
         """The buffer at an offset of a block, in bytes."""
         ...
 
-    def copy_to(self, target: Any, source: Any) -> None:
+    def copy_to(self, target: Array, source: Array) -> None:
         """Start a copy of a buffer to another one of the same size."""
         ...
 
@@ -82,15 +83,16 @@ class Stretch:
         """Bytes that it allocates before it starts."""
         return self.bytes + sum(buffer_bytes(self.routine.shapes[b]) for b in self.kept)
 
-    def found(self, device: PlacingDevice, memory: Sequence[Any], buffer: int) -> Any:
+    def found(self, device: PlacingDevice, memory: Sequence[Array], buffer: int) -> Array:
         """A buffer that the stretch makes, once it is known where those lie whose memory it is."""
         root = self.root[buffer]
         return memory[root] if root == buffer else device.view(memory[root], self.routine.shapes[buffer])
 
-    def bound(self, device: PlacingDevice, given: Sequence[Any], block: Any) -> list[BoundLaunch]:
+    def bound(self, device: PlacingDevice, given: Sequence[Array], block: Array | None) -> list[BoundLaunch]:
         """The launches on memory: `given` has `taken` and `kept`, and `block` the rest. Copies of memory to itself are left out."""
         memory = list(given)
         for b, offset in self.offsets.items():
+            assert block is not None
             memory[b] = device.part(block, offset, self.routine.shapes[b])
         for b in self.made:
             memory[b] = self.found(device, memory, b)
