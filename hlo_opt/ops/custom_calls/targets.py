@@ -14,10 +14,10 @@ from hlo_opt.diag import UsageError
 from hlo_opt.diag.plugins import DUPLICATE, Plugin, plugins
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
 from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError
-from hlo_opt.ops.values import Value
 
 if TYPE_CHECKING:
     from hlo_opt.ir.values import Array
+    from hlo_opt.ops.values import Value
 
 
 GROUP = "hlo_opt.custom_calls"
