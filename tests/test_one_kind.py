@@ -14,18 +14,21 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import DeviceTarget, target
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.emit import emitter
 from hlo_opt.codegen.indices import block_of, thread_of
 from hlo_opt.codegen.tree import Leave
 from hlo_opt.codegen.vectors import Targets
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Variable, add, constant, multiply
 from hlo_opt.ops.code import code
 from hlo_opt.plans.kinds import KINDS, Kind
 from hlo_opt.plans.plan import Plan, Region, Segment
+from hlo_opt.plans.sketch import Sketch
 from hlo_opt.runtime.host.library import Form
+from scripts.launches import rows
 
 TEXT = """HloModule m
 
@@ -81,7 +84,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module = ModuleType("hlo_opt.codegen.mirror")
     module.emit = emit  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hlo_opt.codegen.mirror", module)
-    row = Kind("mirror", 3, match)
+    row = Kind("mirror", frozenset({"reverse"}), 3, match)
     KINDS.insert(0, row)
     yield
     KINDS.remove(row)
@@ -115,3 +118,13 @@ def test_other_outputs_are_left_to_other_kinds(tmp_path: Path) -> None:
     hlo_opt.emit(fused, tmp_path / "out")
     (kernel,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["kernels"]
     assert kernel["symbol"].startswith("loop_")
+
+
+@pytest.mark.usefixtures("mirror")
+def test_it_is_priced_and_explained_by_its_plan() -> None:
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(TEXT))
+    (row,) = rows(fused, "h100_sxm")
+    assert row.agrees and row.kind == "mirror" and row.price == (8, 64, 0)
+    state = FusionState(fused, target("h100_sxm"))
+    found = state.sketch(state.structure(fused.entry.root), lambda: state.cluster(fused.entry.root))
+    assert isinstance(found, Sketch) and found.kind == "mirror"  # what rules and reasons name
