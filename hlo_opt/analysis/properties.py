@@ -7,7 +7,7 @@ from hlo_opt.ops import find
 from hlo_opt.ops.call_config import field
 from hlo_opt.ops.custom_calls.opaque import says_side_effect
 from hlo_opt.ops.sets import fused
-from hlo_opt.text.chains import base_opcode
+from hlo_opt.text.asynchronous import base_opcode
 
 GENERIC_TRITON = "__triton"
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.diag import EvaluationError
-from hlo_opt.evaluate.direct import direct
 from hlo_opt.evaluate.effects import Acting
+from hlo_opt.evaluate.plain_functions import direct
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import zeros

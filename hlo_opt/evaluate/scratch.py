@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_opt.evaluate.direct import direct
+from hlo_opt.evaluate.plain_functions import direct
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
 from hlo_opt.ops.elementwise.declare import Evaluation

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.diag import Reason, UsageError, reason_spec
-from hlo_opt.fusion.known import Known
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.plugin_choices import Choice
 from hlo_opt.fusion.plugin_choices import choices as find_choices
 from hlo_opt.fusion.state import FusionState
@@ -58,8 +58,8 @@ class FuseOptions:
 class Memory:
     """The state that passes over one module hand on to each other, as long as only fusion passes change the module."""
 
-    def __init__(self, known: Known | None = None) -> None:
-        self.known = Known() if known is None else known
+    def __init__(self, known: ByStructure | None = None) -> None:
+        self.known = ByStructure() if known is None else known
         self._state: FusionState | None = None
 
     def state(self, module: Module, target: DeviceTarget) -> FusionState:

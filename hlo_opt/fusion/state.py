@@ -19,7 +19,7 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.known import Known
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.launches import Launches
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
@@ -40,10 +40,10 @@ _SETTLED = ("traits", "lowering", "waits", "structure")
 class FusionState:
     """Caches over a module that is being fused. `forget` an instruction whenever it, or a fusion's computation, changed."""
 
-    def __init__(self, module: Module, target: DeviceTarget, known: Known | None = None) -> None:
+    def __init__(self, module: Module, target: DeviceTarget, known: ByStructure | None = None) -> None:
         self.module = module
         self.target = target
-        self.known = Known() if known is None else known
+        self.known = ByStructure() if known is None else known
         """What depends on the structure of kernels only."""
         self._members = Members(self.known.structures)
         self._caches: dict[str, dict[Instruction, object]] = {}

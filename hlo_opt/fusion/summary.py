@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.fusion.known import Known
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
@@ -59,7 +59,7 @@ def launched(module: Module) -> list[Instruction]:
     return [i for c in module.computations if c in times for i in c.instructions if launches(i)]
 
 
-def module_summary(module: Module, target: DeviceTarget, known: Known | None = None) -> ModuleSummary:
+def module_summary(module: Module, target: DeviceTarget, known: ByStructure | None = None) -> ModuleSummary:
     """Count and price a module, with what is known of the structures in it."""
     times, unknown = executions(module)
     state = FusionState(module, target, known)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.graph.inlining import inline, is_plain_call, is_plain_fusion
-from hlo_opt.fusion.separate import separate_bodies
+from hlo_opt.fusion.preparation import separate_bodies
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.diag import UsageError, nearest
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
 from hlo_opt.fusion.decision import FusionDecision
-from hlo_opt.fusion.known import Known
+from hlo_opt.fusion.preparation import prepare
 from hlo_opt.fusion.proof import prove_same_graph
-from hlo_opt.fusion.separate import separate
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes.decisions import decisions
@@ -93,7 +93,7 @@ def run(
         return _run(module, alternatives[0], PassContext(options), observer, verify)
     with collector_paused():
         unproved: dict[Module, Module] = {}
-        known = Known()
+        known = ByStructure()
         unlimited = replace(options, stop_after_step=None)
         outcomes = [
             _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved) for a in alternatives
@@ -107,7 +107,7 @@ def run(
     return best
 
 
-def _best(outcomes: list[Outcome], known: Known) -> tuple[Outcome, float]:
+def _best(outcomes: list[Outcome], known: ByStructure) -> tuple[Outcome, float]:
     """The outcome that is estimated to take least time, and the seconds that the others and the comparison took."""
     started = time.perf_counter()
     prices = [module_summary(o.module, o.target, known).est_us for o in outcomes]
@@ -130,7 +130,7 @@ def _run(
     with collector_paused():
         work = edit.clone_module(module)
         work.target = context.options.target
-        if separate(work):
+        if prepare(work):
             _prove(module, work, seconds)
         parts = _provable_parts(pipeline)
         for part in parts:

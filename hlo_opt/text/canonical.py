@@ -44,7 +44,7 @@ _SHARED_RANK = {name: _UNKNOWN + 1 + rank for rank, name in enumerate(_LAST)}
 
 @functools.cache
 def _ranks(opcode: str) -> dict[str, int]:
-    from hlo_opt.text.chains import attributes_of
+    from hlo_opt.text.asynchronous import attributes_of
 
     return {name: rank for rank, name in enumerate(attributes_of(opcode))} | _SHARED_RANK
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.collective.replica_groups import FLAGGED, groups, source_target_pairs
-from hlo_opt.text.rules import Fault
+from hlo_opt.text.requirements import Fault
 
 _UNEVEN = frozenset({"all-reduce", "all-reduce-start", "collective-broadcast"})
 """Where groups may differ in size."""

@@ -16,11 +16,11 @@ from hlo_opt.ops import ShapeError, find, table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
 from hlo_opt.ops.started import started
 from hlo_opt.text.aliases import alias_fault
+from hlo_opt.text.asynchronous import ChainError, attributes_of, base_opcode, check_link, link
+from hlo_opt.text.attribute_forms import check_form
 from hlo_opt.text.canonical import HEADER_ORDER
-from hlo_opt.text.chains import ChainError, attributes_of, base_opcode, check_link, link
-from hlo_opt.text.forms import check_form
 from hlo_opt.text.groups import group_fault
-from hlo_opt.text.rules import instruction_fault
+from hlo_opt.text.requirements import instruction_fault
 from hlo_opt.text.shapes import compatible, read_entry_layout
 
 _COMPUTATION_ATTRIBUTES = ("execution_thread",)

@@ -11,9 +11,9 @@ import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import engine as engines
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
 from hlo_opt.fusion.engine import Engine, reader_names
-from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.legality import Edge
 
 ROW = "f32[64]{0}"
@@ -241,7 +241,7 @@ def test_a_kernel_without_a_plan_is_taken_apart(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_known_holds_for_one_module_and_one_device():
-    known = Known()
+    known = ByStructure()
     memory = Memory(known)
     one, other = module_of(*CHAIN), module_of(*CHAIN)
     state = memory.state(one, H100)

@@ -14,9 +14,9 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import state as states
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.known import Known
 from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.plans.sketch import Sketch
@@ -346,7 +346,7 @@ def test_what_a_plan_would_be_is_found_once_for_each_structure(monkeypatch: pyte
     found = state.sketch(state.structure(a), lambda: state.cluster(a))
     assert isinstance(found, Sketch) and found.row_reductions == 1 and state.known.sketches[state.structure(a)] is found
     assert state.sketch(-1, lambda: state.cluster(r)) is found and tried == [1]  # another structure, the same plan
-    again = FusionState(module, H100, Known())
+    again = FusionState(module, H100, ByStructure())
     assert again.row_reductions(a) == 1 and tried == [1, 1]
 
 

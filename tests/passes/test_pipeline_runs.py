@@ -14,8 +14,8 @@ from small_modules import H100, module_of, text_of
 import hlo_opt
 import hlo_opt.passes.run
 from hlo_opt.diag import HloOptError, UsageError
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, PassContext
-from hlo_opt.fusion.known import Known
 from hlo_opt.ir import Module
 from hlo_opt.passes import parse_pipeline, pipeline, register_pass, run, table
 from hlo_opt.passes.base import Pass
@@ -293,7 +293,7 @@ def test_the_time_of_what_is_not_kept_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs, "module_summary", lambda module, target, known: SimpleNamespace(est_us=module))
     clock = iter([10.0, 10.5])
     monkeypatch.setattr(runs.time, "perf_counter", lambda: next(clock))
-    assert runs._best(made, Known()) == (made[1], 13.0 + 9.0 + 0.5)
+    assert runs._best(made, ByStructure()) == (made[1], 13.0 + 9.0 + 0.5)
 
 
 def test_alternatives_begin_anew_and_share_what_is_known(monkeypatch: pytest.MonkeyPatch):

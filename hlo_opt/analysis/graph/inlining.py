@@ -12,7 +12,7 @@ from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import body_of, fused, is_view
-from hlo_opt.text.chains import link
+from hlo_opt.text.asynchronous import link
 
 GROWTH_LIMIT = 200_000
 """Instructions that inlining may add to a module before it stops: calls nested n deep, each twice, grow as 2^n."""

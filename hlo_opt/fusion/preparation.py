@@ -12,7 +12,7 @@ from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
 
 
-def separate(module: Module) -> bool:
+def prepare(module: Module) -> bool:
     """Inline fusions that take operands in another layout than their computation says, rename what has a name that something else has, entry first, and copy computations that several launched fusions call. Returns whether more than names changed.
 
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hlo_opt.evaluate import Interpreter
-from hlo_opt.evaluate.direct import direct
 from hlo_opt.evaluate.drawing import draw
+from hlo_opt.evaluate.plain_functions import direct
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Instruction, array
 from hlo_opt.ops import spec_of
 

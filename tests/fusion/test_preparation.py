@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import HloOptError, VerifyError
-from hlo_opt.fusion.separate import separate
+from hlo_opt.fusion.preparation import prepare
 from hlo_opt.ir import Module
 
 TEXT = """\
@@ -33,7 +33,7 @@ def names(module: Module) -> list[str]:
 
 def test_names_become_unique_and_the_entry_keeps_its_own():
     module = hlo_opt.parse(TEXT)
-    separate(module)
+    prepare(module)
     assert len(set(names(module))) == len(names(module))
     assert [i.name for i in module.entry.instructions] == ["x", "y", "z", "r"]
     assert hlo_opt.parse(str(module))
@@ -41,7 +41,7 @@ def test_names_become_unique_and_the_entry_keeps_its_own():
 
 def test_every_fusion_gets_its_own_computation():
     module = hlo_opt.parse(TEXT)
-    separate(module)
+    prepare(module)
     bodies = [i.called_by("calls") for i in module.entry.instructions if i.opcode == "fusion"]
     assert len({b.name for b in bodies}) == len(bodies) == 3
     hlo_opt.verify(module)
@@ -53,7 +53,7 @@ def test_a_copy_keeps_its_order_and_its_attributes():
         "w = f32[8]{0} exponential(x), control-predecessors={y}\n  ROOT r = f32[8]{0} add(y, w)",
     )
     module = hlo_opt.parse(text)
-    separate(module)
+    prepare(module)
     bodies = [c for c in module.computations if c is not module.entry]
     assert len(bodies) == 3
     for body in bodies:
@@ -62,24 +62,24 @@ def test_a_copy_keeps_its_order_and_its_attributes():
         assert all(p.computation is body for p in after.control_predecessors)
 
 
-def test_what_separating_breaks_is_seen(monkeypatch: pytest.MonkeyPatch):
+def test_what_preparing_breaks_is_seen(monkeypatch: pytest.MonkeyPatch):
     def broken(module: Module) -> bool:
-        changed = separate(module)
+        changed = prepare(module)
         fusion = next(i for i in module.entry.instructions if i.opcode == "fusion")
         inner = next(i for i in fusion.called_by("calls").instructions if i.opcode == "negate")
         inner.opcode = "exponential"
         return changed
 
-    monkeypatch.setattr(importlib.import_module("hlo_opt.passes.run"), "separate", broken)
+    monkeypatch.setattr(importlib.import_module("hlo_opt.passes.run"), "prepare", broken)
     with pytest.raises(HloOptError, match="HLO600"):
         hlo_opt.fuse(hlo_opt.parse(TEXT), simplify="never")
 
 
-def test_what_is_separate_already_stays():
+def test_what_is_prepared_already_stays():
     module = hlo_opt.parse(TEXT)
-    separate(module)
+    prepare(module)
     once = str(module)
-    separate(module)
+    prepare(module)
     assert str(module) == once
 
 
@@ -91,9 +91,9 @@ def test_shared_computations_are_merged_rightly(passes: str | None):
 
 
 def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hlo_opt.fusion.separate.GROWTH_LIMIT", 4)
+    monkeypatch.setattr("hlo_opt.fusion.preparation.GROWTH_LIMIT", 4)
     with pytest.raises(VerifyError, match="share"):
-        separate(hlo_opt.parse(TEXT))
+        prepare(hlo_opt.parse(TEXT))
 
 
 MISMATCHED = """HloModule m

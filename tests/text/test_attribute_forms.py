@@ -8,8 +8,8 @@ import hlo_opt
 from hlo_opt.diag import ParseError, Source
 from hlo_opt.ops import table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
+from hlo_opt.text.attribute_forms import FORMS, OPCODE_FORMS, check_form
 from hlo_opt.text.canonical import HEADER_ORDER
-from hlo_opt.text.forms import FORMS, OPCODE_FORMS, check_form
 from hlo_opt.text.grammar import grammar
 
 CALLED = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.text.aliases import operand_alias_fault
-from hlo_opt.text.chains import link
+from hlo_opt.text.asynchronous import link
 from hlo_opt.text.shapes import compatible, read_shapes
 
 Fault = tuple[str, str]

@@ -15,7 +15,7 @@ from hlo_opt.plans.sketch import Sketch
 
 
 @dataclass(eq=False)
-class Known:
+class ByStructure:
     """Tables by the numbers of `structures`.
 
     plans      of candidates, by all that a kernel holds, in its order

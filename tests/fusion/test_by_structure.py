@@ -7,8 +7,8 @@ import pytest
 import hlo_opt
 import hlo_opt.fusion.state as state
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
-from hlo_opt.fusion.known import Known
 from hlo_opt.passes.cse import CommonSubexpressionElimination
 from hlo_opt.passes.run import run
 
@@ -88,8 +88,8 @@ def test_what_is_known_changes_no_answer(text: str, preset: str, monkeypatch: py
 
     with_it = answers()
 
-    def nothing_kept(memory: Memory, known: Known | None = None) -> None:
-        memory.known = Known()
+    def nothing_kept(memory: Memory, known: ByStructure | None = None) -> None:
+        memory.known = ByStructure()
         for name in ("plans", "made", "traits", "sketches", "alone", "estimates", "costs", "verdicts"):
             setattr(memory.known, name, Forgetful())
         memory._state = None
