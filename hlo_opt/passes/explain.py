@@ -95,10 +95,6 @@ def explain_module(
 def report_on(module: Module, outcome: Outcome) -> ExplainReport:
     """The report on a run that was given the module."""
     with collector_paused():
-        return ExplainReport(
-            module,
-            outcome,
-            outcome.decide(),
-            module_summary(module, outcome.target),
-            module_summary(outcome.module, outcome.target),
-        )
+        known = outcome.context.memory.known
+        before, after = (module_summary(m, outcome.target, known) for m in (module, outcome.module))
+        return ExplainReport(module, outcome, outcome.decide(), before, after)
