@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ir import Attribute, Computation, Instruction, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.call_config import field
 from hlo_opt.ops.custom_calls.opaque import says_side_effect
@@ -21,7 +21,7 @@ def has_side_effect(instruction: Instruction) -> bool:
         if base is None or not instruction.opcode.endswith("-start"):
             return base is None
         spec = find(base)
-    return says_side_effect(instruction) or (spec is not None and spec.side_effects)
+    return (spec is not None and spec.side_effects) or says_side_effect(instruction)
 
 
 def elsewhere(computation: Computation) -> bool:
@@ -64,12 +64,17 @@ def fusion_backend_kind(instruction: Instruction) -> str:
 
 def is_generic_triton(instruction: Instruction) -> bool:
     """Whether a fusion is a tiled kernel that more may be fused into (xla/service/gpu/ir_emission_utils.h, IsGenericTritonFusion)."""
+    if "kind" not in instruction.attributes:
+        return False
     return fusion_backend_kind(instruction) == GENERIC_TRITON and fused(instruction) is not None
 
 
 def is_boundary_fusion(instruction: Instruction) -> bool:
     """Whether a fusion stands for a library call (cuDNN, a Triton matrix product, a custom kernel) and must stay as it is."""
-    return instruction.word("kind") == "kCustom" and fusion_backend_kind(instruction) != GENERIC_TRITON
+    kind = instruction.attributes.get("kind")
+    if not isinstance(kind, Attribute) or kind.text != "kCustom":  # most instructions, and asked of all
+        return False
+    return fusion_backend_kind(instruction) != GENERIC_TRITON
 
 
 def inside(instruction: Instruction) -> Computation | None:

@@ -42,7 +42,8 @@ def _known(instruction: Instruction) -> CustomCallSpec | None:
 
 def says_side_effect(instruction: Instruction) -> bool:
     """Whether a custom call does more than give its value, as it says itself."""
-    return instruction.word("custom_call_has_side_effect").lower() == "true"
+    said = instruction.attributes.get("custom_call_has_side_effect")
+    return said is not None and said.text.lower() == "true"
 
 
 def is_known(instruction: Instruction) -> bool:
