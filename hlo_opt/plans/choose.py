@@ -17,7 +17,7 @@ from hlo_opt.plans import scatter
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.disjoint import disjoint_outputs
 from hlo_opt.plans.kinds import KINDS, Kind, kind_of
-from hlo_opt.plans.limits import DEEPEST, LARGEST, nesting, values_computed
+from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
 from hlo_opt.plans.plan import Launch, Part, Plan, Region
 from hlo_opt.plans.products import product_of
 
@@ -49,17 +49,22 @@ def plan(
     reason = scatter.refusal(region)
     if reason is not None:
         return reason
-    depth = nesting(region.computation)
-    if depth > DEEPEST:
-        return Reason.of("FUS305", depth=depth, limit=DEEPEST)
-    values = values_computed(region)
-    if values > LARGEST:
-        return Reason.of("FUS306", values=values, limit=LARGEST)
+    reason = None if is_small(region) else _limit_reason(region)
+    if reason is not None:
+        return reason
     product = product_of(region) if alone is None else None
     if product is not None:
         products = (k.product(region, product, target) for k in kinds if k.product is not None)
         alone = next((part for part in products if part is not None), None)
     return _arrange(region, target, kinds) if alone is None else _launch(region, [alone])
+
+
+def _limit_reason(region: Region) -> Reason | None:
+    depth = nesting(region.computation)
+    if depth > DEEPEST:
+        return Reason.of("FUS305", depth=depth, limit=DEEPEST)
+    values = values_computed(region)
+    return Reason.of("FUS306", values=values, limit=LARGEST) if values > LARGEST else None
 
 
 def _is_unheard(region: Region) -> bool:

@@ -99,3 +99,23 @@ def values_computed(region: Region, most: int = LARGEST) -> int:
             known = indices.get(operand)
             indices[operand] = there if known is None else known if known is there else known | there
     return total
+
+
+def is_small(region: Region) -> bool:
+    """Whether a region is far from both limits, as nearly all are: it holds fewer operations than may nest, those of called computations too, and there are fewer ways from its results to
+    all that they need than it may compute values."""
+    instructions = list(region.computation.instructions)
+    todo, size = [region.computation], 0
+    while todo and size <= DEEPEST:
+        members = list(todo.pop().instructions)
+        size += 1 + len(members)
+        todo += [called for i in members if i.attributes for called in i.called()]
+    if todo or size > DEEPEST:
+        return False
+    ways, total = dict.fromkeys(region.roots, 1), 0
+    for instruction in reversed(instructions):
+        mine = ways.get(instruction, 0)
+        total += mine
+        for operand in instruction.operands if mine else ():
+            ways[operand] = ways.get(operand, 0) + mine
+    return total <= LARGEST

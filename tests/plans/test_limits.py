@@ -6,7 +6,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.ir.index_map import Expression, add, constant, multiply, variable
-from hlo_opt.plans.limits import nesting, weight
+from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed, weight
+from hlo_opt.plans.plan import Region
 
 
 @pytest.mark.parametrize("most", [1, 2, 100])
@@ -34,3 +35,35 @@ def test_every_pad_is_a_pair_of_braces_inside_the_last(pads: int) -> None:
         + f"\n  ROOT r = f32[{4 + pads}] negate(v{pads})\n}}\n"
     )
     assert nesting(module.entry) == pads
+
+
+@pytest.mark.parametrize(("doublings", "small"), [(12, True), (15, False)])
+def test_a_region_of_few_ways_is_small_without_a_closer_look(doublings: int, small: bool) -> None:
+    lines = [
+        f"  r{k} = f32[8] reverse(v{k}), dimensions={{0}}\n  v{k + 1} = f32[8] add(v{k}, r{k})"
+        for k in range(doublings)
+    ]
+    text = (
+        "HloModule m\nENTRY e {\n  v0 = f32[8] parameter(0)\n"
+        + "\n".join(lines)
+        + f"\n  ROOT n = f32[8] negate(v{doublings})\n}}\n"
+    )
+    region = region_of_entry(text)
+    assert is_small(region) == small
+    if small:
+        assert nesting(region.computation) <= DEEPEST and values_computed(region) <= LARGEST
+
+
+def test_a_region_of_many_operations_is_looked_at_closely() -> None:
+    lines = [f"  v{k + 1} = f32[8] negate(v{k})" for k in range(DEEPEST)]
+    text = (
+        "HloModule m\nENTRY e {\n  v0 = f32[8] parameter(0)\n"
+        + "\n".join(lines)
+        + f"\n  ROOT n = f32[8] tanh(v{DEEPEST})\n}}\n"
+    )
+    assert not is_small(region_of_entry(text))
+
+
+def region_of_entry(text: str) -> Region:
+    computation = hlo_opt.parse(text).entry
+    return Region(computation.root, computation, tuple(computation.parameters), (computation.root,))

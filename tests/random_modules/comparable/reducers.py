@@ -57,9 +57,7 @@ def reducer(w: Writer, element_type: ElementType, *, plain: bool = False, most: 
     computation = w.scalar_function(kind, element_type)
     if element_type.is_integer:
         identity = {"add": 0, "multiply": 1, "and": -1 if least < 0 else greatest, "or": 0, "xor": 0}[kind]
-        return Reducer(
-            computation, identity, (least, greatest), lambda known, count: Known(least, greatest, True)
-        )
+        return Reducer(computation, identity, (least, greatest), lambda known, count: Known(least, greatest, True))
     if kind == "multiply":
         return Reducer(computation, 1, (0.9, 1.1), lambda known, count: Known(0.0, 500.0, False))
     return Reducer(computation, 0, (least, greatest), _summed)

@@ -271,9 +271,7 @@ class Writer:
         scalar = arr(value.shape.type)
         bounds = [self.constant(scalar, np.asarray(b)) for b in (low, high)]
         made = self.emit("clamp", value.shape, [bounds[0], value, bounds[1]])
-        return self.keep(
-            made, Known(max(low, min(known.low, high)), min(high, max(known.high, low)), known.exact)
-        )
+        return self.keep(made, Known(max(low, min(known.low, high)), min(high, max(known.high, low)), known.exact))
 
     def refit(self, value: Instruction, shape: Shape) -> Instruction:
         """Elements of a value that is not empty in another shape of the same type."""
