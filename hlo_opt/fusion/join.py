@@ -80,7 +80,7 @@ def _write_too(other: Instruction, fusion: Instruction, origins: Origins) -> tup
 def _write_tuple(body: Computation, made: Instruction, origins: Origins) -> None:
     """The root becomes a tuple of what was written and what `made` gives."""
     old = body.root
-    outputs = [*_elements(body, old), *_elements(body, made)]
+    outputs = [*_elements(old), *_elements(made)]
     root = edit.create_tuple(body, outputs, root=True)
     origins[root] = original_name(outputs[0], origins)
     for tuple_shaped in (old, made):
@@ -88,9 +88,12 @@ def _write_tuple(body: Computation, made: Instruction, origins: Origins) -> None
             edit.remove(tuple_shaped)
 
 
-def _elements(body: Computation, root: Instruction) -> list[Instruction]:
-    if held(root) is not None or not root.shape.is_tuple:
-        return list(held(root) or [root])
+def _elements(root: Instruction) -> list[Instruction]:
+    elements = held(root)
+    if elements is not None:
+        return list(elements)
+    if not root.shape.is_tuple:
+        return [root]
     return [edit.create_element(root, number) for number in range(len(root.shape.elements or ()))]
 
 

@@ -1,9 +1,4 @@
-"""A value with what other correct backends may have in its place.
-
-A value that every correct backend computes bit for bit the same stays what it is in the interpreter, an array or a tuple. Any other array is a `Spread`:
-its rows are the reference's value, the least and the greatest value that another backend may have, and `LANES` moved values, each of which is what one
-imagined backend has. An element whose bounds are equal is certain; one with an infinite bound beside a finite value is set aside: it may be anything, NaN too.
-"""
+"""How values that may be uncertain are put together and taken apart: see `Spread` in `hlo_opt.ops.values`."""
 
 from __future__ import annotations
 
