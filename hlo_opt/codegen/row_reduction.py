@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
 from hlo_opt.codegen.indices import block_of, thread_of
-from hlo_opt.codegen.kept import Keeper, keeper
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
+from hlo_opt.codegen.registers import Keeper, keeper
 from hlo_opt.codegen.scalars import register_type, shuffled
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier, Leave
