@@ -110,10 +110,11 @@ static inline float extreme(float a, float b, bool greater) {
 }
 static inline float ptx(Ptx<hash("max.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, true); }
 static inline float ptx(Ptx<hash("min.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, false); }
-static inline unsigned short ptx(Ptx<hash("cvt.rn.bf16.f32" "h" "f")>, float x) {
+static inline unsigned int bf16(float x) {
   const unsigned int bits = bits_as<unsigned int>(x);
-  return x != x ? 0x7fff : (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  return x != x ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
+static inline unsigned int ptx(Ptx<hash("cvt.rn.bf16x2.f32" "r" "f")>, float high, float low) { return bf16(high) << 16 | bf16(low); }
 // by way of a double, in which a float and half a unit of any f16 are exact: 2^52 and more shifts the digits behind the last one out
 static inline unsigned short ptx(Ptx<hash("cvt.rn.f16.f32" "h" "f")>, float x) {
   const unsigned short sign = bits_as<unsigned int>(x) >> 16 & 0x8000u;

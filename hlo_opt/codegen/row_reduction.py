@@ -135,15 +135,7 @@ def _pass(
     keeping: Keeper,
 ) -> None:
     segment, row, live = frame.segment, frame.row, frame.live
-    threads, vector = segment.part.threads, segment.vector
-    if threads < WARP:
-        with builder.block():  # one step takes the whole row
-            first = multiply(Variable(0, threads - 1, frame.start.name), vector)
-            for number in range(vector):
-                _fold_column(builder, folds, row, add(first, constant(number)), number == 0)
-            found = [_stores(builder, segment, stores, row, add(first, constant(n))) for n in range(vector)]
-            store_all(builder, [store for of_column in found for store in of_column], live)
-        return
+    vector = segment.vector
     with _steps(builder, segment, frame.start, keeping.keeps) as (step, place):
 
         def visit(to: Builder, column: Expression, part: Expression) -> list[Store]:

@@ -15,7 +15,7 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, mo
 from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, writes_after
+from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, index_in, source_of, writes_after
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int, targets: Targets) -> None:
@@ -37,8 +37,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
         for at, of_cell in zip(places, cells, strict=True):
             place = frame.given(at)
             for transpose, table in tables.items():
-                operand = transpose.operands[0]
-                value = builder.value(operand, physical_index(operand.shape, place))
+                source = source_of(transpose)
+                value = builder.value(source, physical_index(source.shape, place))
                 found.append((cell(table, of_cell), stored(transpose.shape.type, value)))
         for target, value in found:
             builder.assign(target, value)
@@ -46,11 +46,10 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
 
     def drain(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
         for at, of_cell in zip(places, cells, strict=True):
-            place = frame.made(at)
             for transpose, table in tables.items():
                 builder.name_after(transpose)
                 name = builder.bind_exact(transpose.shape.type, loaded(transpose.shape.type, cell(table, of_cell)))
-                builder.provide(transpose, None, physical_index(transpose.shape, place), name)
+                builder.provide(transpose, None, index_in(frame, transpose, at), name)
         _write([n for n in segment.roots if after[n]], [frame.made(at) for at in places], places[0][frame.far])
 
     def _write(numbers: Sequence[int], places: Sequence[Expression], first: Expression) -> None:

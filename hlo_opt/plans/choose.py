@@ -16,7 +16,7 @@ from hlo_opt.ops.spec import find
 from hlo_opt.plans import scatter
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.disjoint import disjoint_outputs
-from hlo_opt.plans.kinds import KINDS, Kind, kind_of
+from hlo_opt.plans.kinds import KINDS, Kind, kind_of, orders_differ
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
 from hlo_opt.plans.plan import Launch, Part, Plan, Region
 from hlo_opt.plans.products import product_of
@@ -34,7 +34,8 @@ def plan(
     for the `lowering_reason` of every instruction already; `long_sorts`
     whether sorts may be long ones, None: where no library can do them."""
     opcodes = frozenset(i.opcode for i in region.computation.instructions)
-    kinds = [k for k in KINDS if k.may_be_in(opcodes)]
+    differ = orders_differ((*region.inputs, *region.outputs))
+    kinds = [k for k in KINDS if k.may_be_in(opcodes, orders_differ=differ)]
     if any(k.unheard for k in kinds) and not (_is_unheard(region) if long_sorts is None else long_sorts):
         kinds = [k for k in kinds if not k.unheard]
     wholes = (k.whole(region) for k in kinds if k.whole is not None)

@@ -12,7 +12,7 @@ from hlo_opt.analysis.memory.geometry import smallest_bits
 from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.plans.columns import SHARED_BYTES, ColumnTile, column_parts, column_tile
+from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, ColumnTile, column_parts, column_tile, wide_tile
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.row_reduction import may_be_reordered
@@ -56,7 +56,8 @@ class Columns:
     def segment(self, block: int) -> Segment[Columns]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         folded = tuple(r for level in self.levels for r in level)
-        return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded)
+        resident = 2 * MOST_THREADS // self.tile.threads if self.parts > 1 else 0  # as many as fill the device at once
+        return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes in which the threads of a column meet."""
@@ -71,10 +72,17 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
     space = folded.space
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
-    tile = column_tile(sizes, bits, _accumulator_bytes(folded.levels), target.core_count, shared_bytes)
+    of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
+    may_share = ends_in_one_pass(region, folded)
+    if may_share:
+        wide = wide_tile(sizes, bits, of_thread, shared_bytes)
+        parts = 0 if wide is None else column_parts(wide, space.reduced, cores)
+        if wide is not None and wide.blocks * parts >= cores:
+            return Columns(space, wide, folded.levels, folded.roots, parts)
+    tile = column_tile(sizes, bits, of_thread, cores, shared_bytes)
     if tile is None:
         return None
-    parts = column_parts(tile, space.reduced, target.core_count) if ends_in_one_pass(region, folded) else 1
+    parts = column_parts(tile, space.reduced, cores) if may_share else 1
     return Columns(space, tile, folded.levels, folded.roots, parts)
 
 

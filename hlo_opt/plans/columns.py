@@ -1,7 +1,7 @@
 """How our column-reduction kernels divide columns among blocks and threads.
 
-Source of the vector rule: xla/backends/gpu/codegen/emitters/reduction.cc (GetVectorSizeForMlir). Unlike there, short columns get smaller blocks, and where
-there are too few tiles to fill the device they are made narrower, down to one memory transaction.
+Source of the vector rule: xla/backends/gpu/codegen/emitters/reduction.cc (GetVectorSizeForMlir). Unlike there, short columns get smaller blocks. Where there are too few tiles
+to fill the device, blocks share columns; where they cannot, tiles are made narrower, down to one memory transaction.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ SHARED_BYTES = 48 * 1024
 """Shared memory of a block that needs no special launch."""
 PER_THREAD = 16
 """Elements of a column that one thread folds, before the column gets more threads."""
+WIDEST_BITS = 128
+"""What a thread reads at once at most."""
 SECTOR_BITS = 256
 """What one memory transaction brings: a narrower tile would waste part of it."""
 PART = 32 * 1024
@@ -65,20 +67,45 @@ def column_tile(
         and lanes * vector * bits > SECTOR_BITS
     ):
         lanes //= 2
-    blocks = major * _tiles(minor, vector, lanes)
-    most = MOST_THREADS if accumulator_bytes <= _ACCUMULATOR_BYTES else MOST_THREADS // 2
-    wanted = max(reduced // (2 if blocks < cores else PER_THREAD), SMALL_BLOCK // lanes, 1)
-    ways = _power_below(min(wanted, most // lanes, reduced))
-    while ways > 1 and ways * lanes * vector * accumulator_bytes > shared_bytes:
-        ways //= 2
-    if ways * lanes * vector * accumulator_bytes > shared_bytes:
-        return None
-    return ColumnTile(vector, lanes, ways, blocks)
+    per_thread = 2 if major * _tiles(minor, vector, lanes) < cores else PER_THREAD
+    return _tile(sizes, (vector, lanes), accumulator_bytes, per_thread, shared_bytes)
+
+
+def wide_tile(
+    sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
+) -> ColumnTile | None:
+    """A tile as wide as a warp with 16 bytes per lane, or as far as columns allow: for columns that blocks share, which fill the device however few tiles there are."""
+    minor = sizes[2]
+    vector = max(1, WIDEST_BITS // bits)
+    while vector > 1 and (
+        minor % vector
+        or minor < vector * WARP
+        or vector * accumulator_bytes > _ACCUMULATOR_BYTES
+        or vector * WARP * accumulator_bytes > shared_bytes
+    ):
+        vector //= 2
+    lanes = min(WARP, minor // vector)
+    return _tile(sizes, (vector, lanes), accumulator_bytes, PER_THREAD, shared_bytes)
 
 
 def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
     """Blocks that fold the same columns together: as many as fill the device, if each has enough to do."""
     return max(1, min(2 * cores // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
+
+
+def _tile(
+    sizes: tuple[int, int, int], across: tuple[int, int], accumulator_bytes: int, per_thread: int, shared_bytes: int
+) -> ColumnTile | None:
+    """The tile with so many columns per thread and lanes, and as many ways as threads have so many elements each; None where shared memory has no room."""
+    (major, reduced, minor), (vector, lanes) = sizes, across
+    most = MOST_THREADS if accumulator_bytes <= _ACCUMULATOR_BYTES else MOST_THREADS // 2
+    wanted = max(reduced // per_thread, SMALL_BLOCK // lanes, 1)
+    ways = _power_below(min(wanted, most // lanes, reduced))
+    while ways > 1 and ways * lanes * vector * accumulator_bytes > shared_bytes:
+        ways //= 2
+    if ways * lanes * vector * accumulator_bytes > shared_bytes:
+        return None
+    return ColumnTile(vector, lanes, ways, major * _tiles(minor, vector, lanes))
 
 
 def _vector(minor: int, bits: int) -> int:

@@ -19,7 +19,7 @@ from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.loop import BLOCK, physical_index
 from hlo_opt.plans.plan import Region, Segment, above
-from hlo_opt.plans.tiled_transpose import read_at
+from hlo_opt.plans.tiled_transpose import read_along
 
 MOST_SHARED = 4
 """Pieces that one thread goes through, unless they are single elements of the dimension."""
@@ -114,7 +114,7 @@ def _taken_apart(
     if not heroes or not heroes[0].shape.element_count or any(root.shape.is_tuple for root in roots):
         return []
     place = variable("place", heroes[0].shape.element_count)
-    read = set().union(*(read_at(root, heroes, place) for root in roots))
+    read = read_along(roots, heroes, place)
     chosen = [h for h in heroes if h in read]
     if not chosen or any(not _is_alike(h, chosen[0]) for h in chosen):
         return []

@@ -16,7 +16,7 @@ from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions
 from hlo_opt.plans.loop import BLOCK, elements_per_thread
 from hlo_opt.plans.plan import Region, Segment
-from hlo_opt.plans.tiled_transpose import read_at
+from hlo_opt.plans.tiled_transpose import read_along
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def heroes_of(region: Region, positions: Sequence[int]) -> list[Instruction]:
     if not heroes or any(root.shape.is_tuple for root in roots):
         return []
     place = variable("place", elements)
-    read = set().union(*(read_at(root, heroes, place) for root in roots))
+    read = read_along(roots, heroes, place)
     chosen = [hero for hero in heroes if hero in read and _together(hero) > 1]
     return [h for h in chosen if h.shape.dimensions == chosen[0].shape.dimensions and _order(h) == _order(chosen[0])]
 

@@ -5,10 +5,11 @@ A kind is two files, one here and one there, and a row of this table; nothing el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Shape
 from hlo_opt.plans import (
     column_reduction,
     concatenate,
@@ -44,7 +45,7 @@ class Kind:
     product  finds the region as one product, given what is multiplied
     unheard  only where no library has what the region asks for
     whole_warps  its threads meet by warps, so that blocks must be whole ones
-    moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory
+    moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory: it may be in every region whose arrays lie in several orders
     """
 
     name: str
@@ -57,9 +58,9 @@ class Kind:
     whole_warps: bool = False
     moves_tiles: bool = False
 
-    def may_be_in(self, opcodes: frozenset[str]) -> bool:
-        """Whether a region that holds such operations may be, or have a part, of this kind."""
-        return self.heroes is None or not self.heroes.isdisjoint(opcodes)
+    def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
+        """Whether a region that holds such operations, and reads and writes arrays of one order in memory or several, may be, or have a part, of this kind."""
+        return self.heroes is None or not self.heroes.isdisjoint(opcodes) or (self.moves_tiles and orders_differ)
 
 
 def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[Sequence[Part], list[int]]:
@@ -110,6 +111,12 @@ KINDS: list[Kind] = [
     Kind("loop", order=3, match=lambda region, roots, target, room: (loop.match(region, roots, target), [])),
 ]
 """In the order in which they are asked. The last takes what no other does."""
+
+
+def orders_differ(shapes: Iterable[Shape]) -> bool:
+    """Whether arrays of the same number of dimensions have these in different orders in memory."""
+    orders: dict[int, tuple[int, ...]] = {}
+    return any(orders.setdefault(s.rank, s.minor_to_major) != s.minor_to_major for s in shapes if s.is_array)
 
 
 def kind_of(part: Part) -> Kind:

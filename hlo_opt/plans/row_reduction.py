@@ -12,6 +12,7 @@ from typing import ClassVar
 from hlo_opt.analysis.memory.geometry import bits_of, round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.reduction.accumulation import is_wide
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
@@ -21,6 +22,9 @@ from hlo_opt.plans.plan import Region, Segment
 SHORT_ROW_BLOCK = 256
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds, before the row gets more threads."""
+
+MOST_NEIGHBOURS = 8
+"""Elements that a thread takes at a time: 16 bytes of bf16. Bytes would keep twice as many values in registers."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -43,10 +47,10 @@ def space_of(reduce: Instruction) -> Space | None:
 
 
 def may_be_reordered(reduce: Instruction) -> bool:
-    """Whether folding in another order stays close to HLO's own. Sums of bf16 or f16 round after every step, and a running sum stops growing where a tree's
-    does not: those keep their order, in a loop. (JAX sums narrow floats in f32.)"""
+    """Whether folding in another order stays close to HLO's own. A reducer that keeps a narrow float in its own type rounds after every step, and a running sum stops growing where a tree's
+    does not: it keeps its order, in a loop, unless it rounds nothing."""
     exact = monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
-    return exact or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
+    return exact or is_wide(reduce) or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Rows:
     columns: int
     levels: Levels
     roots: tuple[int, ...]
+    element_bytes: int
+    """Of the narrowest array that is read or written all along a row."""
     parts: int = 1
 
     @property
@@ -72,16 +78,23 @@ class Rows:
 
     @property
     def vector(self) -> int:
-        """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16 bytes of the widest operand unless
-        threads would have nothing to do."""
-        vector = max(1, WIDEST_ACCESS // max(leaf.type.bytes for leaf in self.levels[0][0].shape.leaves()))
+        """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16 bytes of the narrowest array, as long as
+        threads would have something to do."""
+        vector = self._widest
         while self.columns % vector or self.columns < vector * self.threads:
             vector //= 2
         return vector
 
     @property
+    def _widest(self) -> int:
+        return min(MOST_NEIGHBOURS, max(1, WIDEST_ACCESS // self.element_bytes))
+
+    @property
     def threads(self) -> int:
-        """Threads per row: whole warps, or a part of one for a short row."""
+        """Threads per row: whole warps, or a part of one for a short row, each with one access where the row divides so."""
+        lanes, rest = divmod(self.columns, self._widest)
+        if not rest and lanes in (2, 4, 8, 16):
+            return lanes
         if self.columns < WARP:
             return self.columns // short_row_vector(self.levels[0][0], self.columns)
         warps = math.ceil(math.ceil(self.columns / ROW_PER_THREAD) / WARP)
@@ -116,7 +129,10 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     """The row reduction that folds this."""
     rows, columns = folded.space.kept, folded.space.reduced
     parts = row_parts(rows, columns, target.core_count) if ends_in_one_pass(region, folded) else 1
-    return Rows(rows, columns, folded.levels, folded.roots, parts)
+    along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
+    widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
+    own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
+    return Rows(rows, columns, folded.levels, folded.roots, min(widths, default=max(own)), parts)
 
 
 def row_parts(rows: int, columns: int, cores: int) -> int:

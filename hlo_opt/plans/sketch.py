@@ -12,7 +12,7 @@ from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import loop
 from hlo_opt.plans.choose import plan
-from hlo_opt.plans.kinds import KINDS, kind_of
+from hlo_opt.plans.kinds import KINDS, kind_of, orders_differ
 from hlo_opt.plans.plan import Launch, Plan
 from hlo_opt.plans.region import region_of
 
@@ -60,10 +60,14 @@ def _alone(cluster: Cluster) -> Instruction | None:
 
 def loop_launch(opcodes: frozenset[str], root: Shape, inputs: Iterable[Shape], target: DeviceTarget) -> Launch | None:
     """The launch of a kernel with one result and members of these opcodes, where no other kind than the loop can be in it; None where only the plan can tell."""
-    if not root.is_array or any(kind.may_be_in(opcodes) for kind in KINDS[:-1]) or not all(map(_by_element, opcodes)):
+    if not root.is_array or not all(map(_by_element, opcodes)):
+        return None
+    shapes = [root, *inputs]
+    differ = orders_differ(shapes)
+    if any(kind.may_be_in(opcodes, orders_differ=differ) for kind in KINDS[:-1]):
         return None
     elements = root.element_count
-    vector = loop.elements_per_thread([root], inputs, elements, target.resident_threads)
+    vector = loop.elements_per_thread([root], shapes[1:], elements, target.resident_threads)
     return loop.launch(elements // vector)
 
 

@@ -1,18 +1,28 @@
 """The tiled-transpose plan: a block reads a square tile in the order of the operand and writes it in the order of the result; shared memory lies between.
 
 Transposes that move the same dimensions of the same sizes share the kernel, as do outputs in the order of the operand. What leads to a transpose is computed while
-reading, what follows it while writing.
+reading, what follows it while writing. An operand that lies in memory in another order than the result moves as a transpose does: so JAX writes `x.T + y`, with a transpose that
+is only another name, `f32[4,3]{0,1} transpose(f32[3,4]{1,0} x)`.
 Which transposes qualify: xla/service/gpu/ir_emission_utils.cc (GetDescriptionForTiledTransposeEmitter); how: xla/backends/gpu/codegen/emitters/transpose.cc.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.transposes import TILE, TiledTranspose, packing, tile_counts, tiled_move
+from hlo_opt.analysis.memory.transposes import (
+    TILE,
+    TiledTranspose,
+    only_renames,
+    packing,
+    tile_counts,
+    tiled_move,
+    tiled_read,
+)
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, linearize, variable
@@ -21,6 +31,8 @@ from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Region, Segment, above
+
+Index = tuple[Expression, ...]
 
 BLOCK = 128
 _MOST_STEPS = 20_000  # of the walk that follows indices from outputs to transposes
@@ -81,7 +93,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Outputs (`roots` are positions) that come out of tiles, and the transposes that go through them."""
+    """Outputs (`roots` are positions) that come out of tiles, and the transposes, and arrays in another order, that go through them."""
 
     kind: ClassVar[str] = "tiled-transpose"
     frame: Frame
@@ -90,7 +102,7 @@ class Tiles:
 
     @property
     def hero(self) -> Instruction:
-        """The first transpose."""
+        """The first that goes through tiles."""
         return self.tiled[0]
 
     @property
@@ -107,6 +119,16 @@ class Tiles:
         return sum(tile_bytes(self.frame, t) for t in self.tiled)
 
 
+def source_of(tiled: Instruction) -> Instruction:
+    """What a tile is filled with: a transpose's operand, or, where only others are in another order, the value itself."""
+    return tiled.operands[0] if tiled_move(tiled) is not None else tiled
+
+
+def index_in(frame: Frame, tiled: Instruction, at: Sequence[Expression]) -> Index:
+    """The index of the element that a tile holds of an instruction for a position."""
+    return physical_index(tiled.shape, frame.given(at) if tiled_move(tiled) is None else frame.made(at))
+
+
 def tile_bytes(frame: Frame, transpose: Instruction) -> int:
     """Bytes of a tile, one column more than it needs so that neither rows nor columns meet in a bank."""
     return frame.side * (frame.side + 1) * frame.width * transpose.shape.type.bytes
@@ -121,6 +143,8 @@ def match(
         description = tiled_move(instruction)
         if description is not None:
             frames.setdefault(Frame.of(description), []).append(instruction)
+    for instruction, description in _in_other_order(region, roots):
+        frames.setdefault(Frame.of(description), []).append(instruction)
     found, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
         tiles = _cover(region, rest, frame, frames[frame], shared_bytes, target.core_count)
@@ -139,7 +163,9 @@ def _cover(
     for number in roots:
         shapes = list(region.roots[number].shape.leaves())
         if len(shapes) == 1 and shapes[0].element_count == math.prod(frame.sizes):
-            needs[number] = read_at(region.roots[number], transposes, frame.made(at))
+            needs[number] = read_at(
+                region.roots[number], {t: index_in(frame, t, at) for t in transposes}, frame.made(at)
+            )
     tiled: list[Instruction] = []
     whole_room = room
     for transpose in transposes:
@@ -152,17 +178,16 @@ def _cover(
     bits = 8 * max(t.shape.type.bytes for t in tiled)
     frame = replace(frame, vector=packing(frame.sizes, frame.permutation, bits, len(tiled), cores, whole_room))
     chosen = set(tiled)
-    beside = above([t.operands[0] for t in tiled]) - chosen
+    beside = above(map(source_of, tiled))
+    moves = [t for t in transposes if source_of(t) is not t]
     covered = [
-        number
-        for number, read in needs.items()
-        if read & chosen or _goes_along(region.roots[number], transposes, beside)
+        number for number, read in needs.items() if read & chosen or _goes_along(region.roots[number], moves, beside)
     ]
     return Tiles(frame, tuple(tiled), tuple(covered))
 
 
 def _goes_along(root: Instruction, transposes: Sequence[Instruction], beside: set[Instruction]) -> bool:
-    """Whether an output needs what the transposes need, and none of these."""
+    """Whether an output needs what tiles are filled with or come from, and no transpose."""
     needed = above([root])
     return not needed.isdisjoint(beside) and needed.isdisjoint(transposes)
 
@@ -170,13 +195,12 @@ def _goes_along(root: Instruction, transposes: Sequence[Instruction], beside: se
 def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: Frame) -> bool:
     """Whether an output of the plan comes out of a tile; the others are written while tiles are filled."""
     at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
-    return bool(read_at(root, tiled, frame.made(at)))
+    return bool(read_at(root, {t: index_in(frame, t, at) for t in tiled}, frame.made(at)))
 
 
-def read_at(root: Instruction, among: Sequence[Instruction], place: Expression) -> set[Instruction]:
-    """The instructions among some whose element at a place in memory the root's element at that place needs."""
-    wanted = {i: physical_index(i.shape, place) for i in among}
-    over = _depending_on(root, set(among))
+def read_at(root: Instruction, wanted: Mapping[Instruction, Index], place: Expression) -> set[Instruction]:
+    """The instructions among some whose element at the index that is given for each the root's element at a place in memory needs."""
+    over = _depending_on(root, set(wanted))
     found: set[Instruction] = set()
     stack = [(root, physical_index(next(root.shape.leaves()), place))] if root in over else []
     seen = set(stack)
@@ -185,22 +209,58 @@ def read_at(root: Instruction, among: Sequence[Instruction], place: Expression) 
         if wanted.get(instruction) == index:
             found.add(instruction)
             continue
-        if len(seen) > _MOST_STEPS or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
-            continue
-        spec = find(instruction.opcode)
-        for number, operand in enumerate(instruction.operands):
-            read = (
-                None if operand not in over or spec is None or spec.index is None else spec.index(instruction, number)
-            )
-            if instruction.opcode in ("tuple", "get-tuple-element"):
-                continue
-            if read is None or read.symbols or read.runtime:
-                continue
-            below = (operand, read.apply(index))
-            if below not in seen:
+        if len(seen) <= _MOST_STEPS:
+            for below in _read_by(instruction, index, over) - seen:
                 seen.add(below)
                 stack.append(below)
     return found
+
+
+def read_along(roots: Iterable[Instruction], among: Iterable[Instruction], place: Expression) -> set[Instruction]:
+    """The instructions among some whose element at a place in memory one of the roots' elements at the same place needs."""
+    wanted = {i: physical_index(i.shape, place) for i in among}
+    return set[Instruction]().union(*(read_at(root, wanted, place) for root in roots))
+
+
+def _read_by(instruction: Instruction, index: Index, over: AbstractSet[Instruction]) -> set[tuple[Instruction, Index]]:
+    """Which elements of operands, among some instructions, an element needs; none where indices are data, or grow without end."""
+    spec = find(instruction.opcode)
+    if spec is None or spec.index is None or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
+        return set()
+    found = set()
+    for number, operand in enumerate(instruction.operands):
+        read = spec.index(instruction, number) if operand in over else None
+        if read is not None and not read.symbols and not read.runtime:
+            found.add((operand, read.apply(index)))
+    return found
+
+
+def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:
+    """The parameters, and transposes that only rename, whose order in memory is not that of an output that reads them element by element, each with how its elements move."""
+    names = [i for i in region.computation.instructions if i.parameter_number is not None or only_renames(i)]
+    found: dict[tuple[Instruction, TiledTranspose], None] = {}
+    for root in (region.roots[n] for n in roots):
+        shape = next(root.shape.leaves())
+        among = {i for i in names if i.shape.is_array and i.shape.element_count == shape.element_count}
+        if not any(i.shape.minor_to_major != shape.minor_to_major or i.operands for i in among):
+            continue
+        over = _depending_on(root, among)
+        whole = tuple(variable(f"d{d}", size) for d, size in enumerate(shape.dimensions))
+        stack = [(root, whole)] if root in over else []
+        seen = set(stack)
+        while stack and len(seen) <= _MOST_STEPS:
+            instruction, index = stack.pop()
+            if instruction in among and sorted(map(str, index)) == sorted(map(str, whole)):
+                description = tiled_read(instruction.shape, [index.index(v) for v in whole], shape)
+                if description is not None:
+                    found[instruction, description] = None
+                    continue
+            if tiled_move(instruction) is not None:
+                continue
+            for below in _read_by(instruction, index, over) - seen:
+                seen.add(below)
+                stack.append(below)
+    return list(found)
 
 
 def _depending_on(root: Instruction, wanted: set[Instruction]) -> set[Instruction]:

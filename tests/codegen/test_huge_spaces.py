@@ -20,10 +20,10 @@ ENTRY e {{
 @pytest.mark.parametrize(
     ("operand", "result", "along", "expected"),
     [
-        ("5000000000,64", "5000000000", 1, "const long long row = (long long)blockIdx.x * 8 + i0;"),
-        ("5000000001,64", "5000000001", 1, "const long long own_row = (long long)blockIdx.x * 8 + i0;"),
+        ("5000000000,64", "5000000000", 1, "const long long row = (long long)blockIdx.x * 32 + i0;"),
+        ("5000000001,64", "5000000001", 1, "const long long own_row = (long long)blockIdx.x * 32 + i0;"),
         ("64,5000000001", "5000000001", 0, "const long long columns = own_columns <= 5000000000 ? own_columns : 5000000000LL;"),
-        ("5000,64", "5000", 1, "const int row = blockIdx.x * 8 + i0;"),
+        ("4992,64", "4992", 1, "const int row = blockIdx.x * 32 + i0;"),
     ],
 )  # fmt: skip
 def test_places_have_64_bits_where_32_are_too_few(operand: str, result: str, along: int, expected: str) -> None:

@@ -154,6 +154,77 @@ ENTRY e {
     tool.agrees(text, whole=True)
 
 
+def ordered(sizes: Sequence[int], order: Sequence[int], element_type: str = "f32") -> str:
+    return f"{element_type}[{','.join(map(str, sizes))}]{{{','.join(map(str, order))}}}"
+
+
+def test_the_transpose_as_jax_writes_it(tool: Any) -> None:
+    """`x.T + y`: the transpose is another name for x, and what lies in another order than the result is y."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[65,40]{1,0} parameter(0)
+  y = f32[40,65]{1,0} parameter(1)
+  t = f32[40,65]{0,1} transpose(x), dimensions={1,0}
+  ROOT a = f32[40,65]{ORDER} add(t, y)
+}
+"""
+    for order, tiled in (("0,1", "y"), ("1,0", "t")):
+        (segment,) = tool.plan(text.replace("ORDER", order)).segments
+        assert segment.kind == "tiled-transpose" and [i.name for i in segment.part.tiled] == [tiled]
+        tool.agrees(text.replace("ORDER", order), whole=True)
+
+
+def test_an_output_in_the_order_of_the_operand_goes_along(tool: Any) -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[100,70]{0,1} parameter(0)
+  y = f32[100,70]{1,0} parameter(1)
+  a = f32[100,70]{1,0} add(x, y)
+  n = f32[100,70]{0,1} negate(x)
+  ROOT t = (f32[100,70]{1,0}, f32[100,70]{0,1}) tuple(a, n)
+}
+"""
+    (segment,) = tool.plan(text).segments
+    assert (segment.kind, segment.roots) == ("tiled-transpose", (0, 1))
+    assert tool.kernel(text).source.count("in0[") == 1
+    tool.agrees(text, whole=True)
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> str:
+    """Two arrays in any orders, one of them perhaps transposed, and two results in any orders."""
+    rank = draw(st.integers(2, 3))
+    sizes = [draw(st.sampled_from([1, 3, 16, 33, 40])) for _ in range(rank)]
+    lies = [draw(st.permutations(range(rank))) for _ in range(5)]
+    moved = draw(st.permutations(range(rank)))
+    given = [0] * rank
+    for n, d in enumerate(moved):
+        given[d] = sizes[n]
+    kind = draw(st.sampled_from(["f32", "bf16", "f64", "u8"]))
+    return f"""HloModule m
+ENTRY e {{
+  x = {ordered(given, lies[0], kind)} parameter(0)
+  y = {ordered(sizes, lies[1], kind)} parameter(1)
+  d = {ordered(given, lies[0], kind)} add(x, x)
+  t = {ordered(sizes, lies[2], kind)} transpose(d), dimensions={{{",".join(map(str, moved))}}}
+  a = {ordered(sizes, lies[3], kind)} add(t, y)
+  n = {ordered(sizes, lies[4], kind)} multiply(y, y)
+  ROOT r = ({ordered(sizes, lies[3], kind)}, {ordered(sizes, lies[4], kind)}) tuple(a, n)
+}}
+"""
+
+
+@settings(
+    max_examples=2,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(texts=st.lists(orders(), min_size=20, max_size=20))
+def test_random_orders(tool: Any, texts: list[str]) -> None:
+    tool.all_agree(texts)
+
+
 def test_tiles_that_find_no_room_are_read_directly(tool: Any) -> None:
     lines = [f"  p{k} = c128[33,40]{{1,0}} parameter({k})" for k in range(4)]
     lines += [f"  t{k} = c128[40,33]{{1,0}} transpose(p{k}), dimensions={{1,0}}" for k in range(4)]

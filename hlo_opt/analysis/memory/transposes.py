@@ -6,10 +6,11 @@ Source: xla/service/gpu/ir_emission_utils.cc (GetDescriptionForTiledTransposeEmi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlo_opt.analysis.memory.geometry import bits_of
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.emission import HEROES, ORDERS, Emitter
 
 MINIMUM = 16
@@ -58,11 +59,15 @@ def memory_order(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, 
     order = ORDERS.get(instruction.opcode)
     if order is None or not instruction.shape.is_array:
         return None
-    given, logical = instruction.operands[0].shape, order(instruction)
+    return relative_order(instruction.operands[0].shape, order(instruction), instruction.shape)
+
+
+def relative_order(given: Shape, logical: Sequence[int], made: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of `made` and the permutation as they lie in memory, normalised, where each dimension of it is the one of `given` that `logical` says."""
     from_major = list(reversed(given.minor_to_major))
     position = {d: n for n, d in enumerate(from_major)}
     sizes = tuple(given.dimensions[d] for d in from_major)
-    return normalized(sizes, tuple(position[logical[d]] for d in reversed(instruction.shape.minor_to_major)))
+    return normalized(sizes, tuple(position[logical[d]] for d in reversed(made.minor_to_major)))
 
 
 def moves_data(instruction: Instruction) -> bool:
@@ -100,12 +105,20 @@ def tiled_move(instruction: Instruction) -> TiledTranspose | None:
     return _tiled(instruction, packs=False)
 
 
+def tiled_read(given: Shape, logical: Sequence[int], made: Shape) -> TiledTranspose | None:
+    """The description of an array that is read in the order of another one, whose dimensions are those of it that `logical` says, as `tiled_move` has it."""
+    return _described(relative_order(given, logical, made), bits_of(given), packs=False)
+
+
 def _tiled(instruction: Instruction, *, packs: bool) -> TiledTranspose | None:
     found = memory_order(instruction)
-    if found is None or not _moves(found[1]):
+    return None if found is None else _described(found, bits_of(instruction.shape), packs=packs)
+
+
+def _described(order: tuple[tuple[int, ...], tuple[int, ...]], bits: int, *, packs: bool) -> TiledTranspose | None:
+    sizes, permutation = order
+    if not _moves(permutation):
         return None
-    sizes, permutation = found
-    bits = bits_of(instruction.shape)
     packed = _packed(sizes, permutation, bits) if packs else None
     if packed is not None:
         return TiledTranspose(sizes, permutation, BANK_BITS // 8 * TILE * TILE * (BANK_BITS // bits), *packed)

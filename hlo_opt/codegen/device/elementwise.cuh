@@ -229,9 +229,9 @@ __device__ __forceinline__ float hlo_load_bf16(unsigned short bits) { return hlo
 // to nearest even; NaN stays
 __device__ __forceinline__ unsigned short hlo_store_bf16(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  unsigned short r;
-  HLO_PTX_1("cvt.rn.bf16.f32", r, "h", x, "f");
-  return r;
+  unsigned int pair;  // one number alone goes through the slow pipe of conversions, a pair does not
+  HLO_PTX_2("cvt.rn.bf16x2.f32", pair, "r", 0.0f, x, "f");
+  return (unsigned short)pair;
 #else
   const unsigned int bits = hlo_bit_cast<unsigned int>(x);
   if (x != x) return (unsigned short)((bits >> 16) | 0x40u);
@@ -240,7 +240,15 @@ __device__ __forceinline__ unsigned short hlo_store_bf16(float x) {
 }
 
 // @hlo_round_bf16
-__device__ __forceinline__ float hlo_round_bf16(float x) { return hlo_load_bf16(hlo_store_bf16(x)); }
+__device__ __forceinline__ float hlo_round_bf16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  unsigned int pair;  // in its upper half a bf16 has its place in an f32
+  HLO_PTX_2("cvt.rn.bf16x2.f32", pair, "r", x, 0.0f, "f");
+  return hlo_bit_cast<float>(pair);
+#else
+  return hlo_load_bf16(hlo_store_bf16(x));
+#endif
+}
 
 // @hlo_load_f16
 __device__ __forceinline__ float hlo_load_f16(unsigned short bits) {
