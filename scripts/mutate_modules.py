@@ -275,6 +275,12 @@ def from_xla(judge: Judge, text: str, count: collections.Counter[str]) -> Any:
     return outcome
 
 
+def _address_space() -> int:
+    """Bytes that this process has mapped: with XLA loaded that is more than it will ever use."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    return int(pages) * resource.getpagesize()
+
+
 def in_a_child(
     text: str, ways: Sequence[str], fusing: Sequence[Way | AnyWay], by_xla: Any = None
 ) -> tuple[str | None, collections.Counter[str]]:
@@ -286,7 +292,8 @@ def in_a_child(
         os.close(reading)
         os.setpgid(0, 0)  # so that a compiler that it has started ends with it
         try:
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            limit = MEMORY + _address_space()
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 1)
             why = fails(text, ways, fusing, count, by_xla)

@@ -13,7 +13,7 @@ from hlo_opt.analysis.memory.reductions import fast_form
 from hlo_opt.analysis.memory.transposes import moves_data, tiled_transpose
 from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
-from hlo_opt.analysis.xla.performance import Priced, fused_estimate
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate, joint_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
@@ -123,6 +123,26 @@ def keeps_row_reductions(pair: Pair) -> Reason | None:
     if not isinstance(found, Sketch) or found.row_reductions >= wanted:
         return None
     return Reason.of("FUS407", consumer=pair.consumer_name, producer=pair.producer_name, kind=found.kind)
+
+
+def is_one_walk(pair: Kept) -> bool:
+    """Whether the threads of one kernel go over what both read as they would for either: then it is read once, and nothing is computed twice."""
+    wanted = pair.state.row_reductions(pair.producer)
+    if not wanted or next(structure(pair), None) is not None:
+        return False
+    found = _plan(pair)
+    both = wanted + pair.state.row_reductions(pair.consumer)
+    return isinstance(found, Sketch) and found.one_walk and found.row_reductions == both
+
+
+def walk_pays(pair: Pair) -> Reason | None:
+    """Whether the kernel that reads once what both read takes less time than both."""
+    state = pair.state
+    above, below = state.priced(pair.producer), state.priced(pair.consumer)
+    launch = state.target.kernel_launch_us
+    unfused = 2 * launch + above.estimate.us + below.estimate.us
+    fused = launch + joint_estimate(above, below, [pair.producer]).us
+    return None if fused <= unfused else _slower(pair, fused, unfused)
 
 
 def output_form(pair: Pair) -> Reason | None:
@@ -394,8 +414,10 @@ def code_fits(pair: Pair) -> Reason | None:
 def pays(pair: Pair) -> Reason | None:
     """EstimateRunTimesForMultiOutputFusion; for siblings the same sum over their common cluster."""
     us_unfused, us_fused = times(pair)
-    if us_fused <= us_unfused:
-        return None
+    return None if us_fused <= us_unfused else _slower(pair, us_fused, us_unfused)
+
+
+def _slower(pair: Pair, us_fused: float, us_unfused: float) -> Reason:
     return Reason.of(
         "FUS434", first=pair.producer_name, second=pair.consumer_name, us_fused=us_fused, us_unfused=us_unfused
     )
@@ -416,6 +438,7 @@ def times(pair: Pair) -> tuple[float, float]:
 BUDGETS: tuple[PairCheck, ...] = (library_call, buffers_fit, shared_memory_budget, reductions_fit)
 KEPT: tuple[PairCheck, ...] = (output_form, producer_form, heroes_fit, shapes_fit)
 KEPT_DEAR: tuple[PairCheck, ...] = (scatter_conflict, in_place_conflict, code_fits, keeps_row_reductions, pays)
+ONE_WALK_DEAR: tuple[PairCheck, ...] = (scatter_conflict, in_place_conflict, walk_pays)
 BESIDE: tuple[PairCheck, ...] = (output_form, heroes_fit, shapes_fit, slices_overlap, updates_in_place)
 BESIDE_DEAR: tuple[PairCheck, ...] = (code_fits, keeps_row_reductions)
 

@@ -34,6 +34,7 @@ class MultiOutputFusion(FusionPass):
     plain_siblings     join two siblings even where neither is a fusion yet
     any_form           join kernels whatever loops they walk; each index space then has blocks of its own
     price_siblings     join siblings only where the cost model says that it pays, as it always does for producers
+    levels             join a row-reduction kernel with one that goes over the same rows, which are then read once
     max_tries          refusals after which a kernel looks at no more siblings
     """
 
@@ -46,6 +47,7 @@ class MultiOutputFusion(FusionPass):
     plain_siblings: bool = False
     any_form: bool = False
     price_siblings: bool = False
+    levels: bool = False
     max_tries: int = 100
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
@@ -149,6 +151,8 @@ class MultiOutputFusion(FusionPass):
 
     def _checks(self, pair: Pair) -> Iterable[compatibility.PairCheck]:
         if isinstance(pair, Kept):
+            if self.levels and compatibility.is_one_walk(pair):
+                return compatibility.BUDGETS
             return (*(() if self.any_form else compatibility.KEPT), *compatibility.BUDGETS)
         plain = () if self.plain_siblings else (compatibility.plain_siblings,)
         forms = (compatibility.updates_in_place,) if self.any_form else compatibility.BESIDE
@@ -156,7 +160,8 @@ class MultiOutputFusion(FusionPass):
 
     def _dear_checks(self, pair: Pair) -> Iterable[compatibility.PairCheck]:
         if isinstance(pair, Kept):
-            return compatibility.KEPT_DEAR
+            one_walk = self.levels and compatibility.is_one_walk(pair)
+            return compatibility.ONE_WALK_DEAR if one_walk else compatibility.KEPT_DEAR
         return (*compatibility.BESIDE_DEAR, *((compatibility.pays,) if self.price_siblings else ()))
 
     def _is_forced(self, engine: Engine, pair: Pair) -> bool:

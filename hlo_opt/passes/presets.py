@@ -11,11 +11,13 @@ _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 
 _HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
 
+_OUTPUTS = "multi-output-fusion{levels=true}"
+
 _PRESETS = {
     "default": (
-        f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),multi-output-fusion,cse,dce"
+        f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS},cse,dce"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
-        "fusion-merger,cse,dce),multi-output-fusion,cse,dce),"
+        f"fusion-merger,cse,dce),{_OUTPUTS},cse,dce),"
         f"{_HORIZONTAL}"
     ),
     "xla-2023": (

@@ -45,6 +45,7 @@ class Kind:
     product  finds the region as one product, given what is multiplied
     unheard  only where no library has what the region asks for
     whole_warps  its threads meet by warps, so that blocks must be whole ones
+    rereads_near its threads go over the same elements several times and find in registers, or near them, what they have read before
     moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory: it may be in every region whose arrays lie in several orders
     """
 
@@ -56,6 +57,7 @@ class Kind:
     product: Callable[[Region, Space, DeviceTarget], Part | None] | None = None
     unheard: bool = False
     whole_warps: bool = False
+    rereads_near: bool = False
     moves_tiles: bool = False
 
     def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
@@ -98,7 +100,7 @@ KINDS: list[Kind] = [
         6,
         lambda region, roots, target, room: dynamic_update_slice.match(region, roots, target),
     ),
-    Kind("row-reduction", _FOLDS, 0, _folds, whole_warps=True),
+    Kind("row-reduction", _FOLDS, 0, _folds, whole_warps=True, rereads_near=True),
     Kind("column-reduction", _FOLDS, 1),
     Kind("tiled-transpose", frozenset({"transpose", "copy"}), 2, tiled_transpose.match, moves_tiles=True),
     Kind(

@@ -25,17 +25,20 @@ class Sketch:
     row_reductions  how many reductions the threads of a block share
     launch          blocks, threads and shared memory
     in_order        what it transposes goes through shared memory, so that reads and writes are in the order of memory
+    one_walk        its threads go over the same elements level by level, and near them what they read before
     """
 
     kind: str
     row_reductions: int
     launch: Launch
     in_order: bool = False
+    one_walk: bool = False
 
     @classmethod
     def of(cls, made: Plan) -> Sketch:
-        in_order = any(kind_of(segment.part).moves_tiles for segment in made.segments)
-        return cls(made.kind, made.row_reductions, made.launch, in_order)
+        kinds = [kind_of(segment.part) for segment in made.segments]
+        one_walk = len(kinds) == 1 and kinds[0].rereads_near
+        return cls(made.kind, made.row_reductions, made.launch, any(k.moves_tiles for k in kinds), one_walk)
 
 
 def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch | Reason:

@@ -191,6 +191,52 @@ turn {
     assert "FUS407" in {r.code for d in decisions for r in d.reasons}
 
 
+LEVELS = """  x = f32[512,2048]{1,0} parameter(0)
+  z = f32[] constant(0)
+  s = f32[512]{0} reduce(x, z), dimensions={1}, to_apply=sum
+  b = f32[512,2048]{1,0} broadcast(s), dimensions={0}
+  d = f32[512,2048]{1,0} subtract(x, b)
+  q = f32[512,2048]{1,0} multiply(d, d)
+  v = f32[512]{0} reduce(q, z), dimensions={1}, to_apply=sum
+  ROOT r = (f32[512]{0}, f32[512]{0}) tuple(s, v)
+"""
+INSIDE = "instruction-fusion{may-duplicate=false},"
+
+
+def levels(body: str, options: str) -> tuple[Module, list[FusionDecision]]:
+    text = f"HloModule m\n{SUM}\nENTRY e {{\n{body}}}\n"
+    return hlo_opt.fuse(hlo_opt.parse(text), passes=f"{INSIDE}multi-output-fusion{options},dce", simplify="never")
+
+
+def test_a_row_that_several_levels_fold_is_read_once() -> None:
+    """Mean and variance: the second reduction needs the first, which the caller wants, too."""
+    apart, _ = levels(LEVELS, "")
+    assert launched(apart) == ["reduce", "fusion"]
+    fused, _ = levels(LEVELS, "{levels=true}")
+    assert outputs(fused) == [2] and launched(fused) == ["fusion"]
+    x = np.random.default_rng(0).normal(size=(512, 2048)).astype(np.float32)
+    for got, want in zip(
+        hlo_opt.compile(fused, backend="host")(x), hlo_opt.evaluate(hlo_opt.parse(str(apart)), [x]), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_columns_of_several_levels_would_be_read_twice() -> None:
+    columns = (
+        LEVELS.replace("f32[512]", "f32[2048]")
+        .replace("dimensions={1}", "dimensions={0}")
+        .replace("(s), dimensions={0}", "(s), dimensions={1}")
+    )
+    fused, decisions = levels(columns, "{levels=true}")
+    assert len(launched(fused)) == 2 and "FUS434" in codes(decisions, "s", "b")
+
+
+def test_the_default_preset_reads_rows_once() -> None:
+    text = f"HloModule m\n{SUM}\nENTRY e {{\n{LEVELS}}}\n"
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    assert launched(fused) == ["fusion"]
+
+
 def test_a_limited_number_of_buffers() -> None:
     """A kernel takes 96 at most: the operand and 95 outputs."""
     lines = ["  p = f32[64]{0} parameter(0)\n", "  f = f32[64]{0} fusion(p), kind=kLoop, calls=one\n"]

@@ -295,13 +295,17 @@ def _form_of_both(producer: Priced, consumer: Priced, keep: bool) -> LaunchForm:
 def joint_estimate(
     one: Priced, other: Priced, handed: Iterable[Instruction] = (), unwritten: float = 0.0
 ) -> KernelEstimate:
-    """Two kernels as one: it writes what both wrote and reads once what both read. Where one reads the other, or no launcher speaks, in the larger launch of both.
+    """Two kernels as one: it writes what both wrote and reads once what both read. Where no launcher speaks, or one reads elements of the other, in the larger launch of both.
 
     handed     what one makes and the other reads, which the kernel need not read
     unwritten  bytes of it that nobody else reads, which it need not write either
     """
     handed = list(handed)
-    found = None if one.launcher is None or handed else one.launcher.form((one, other), beside=True)
+    found = None
+    if one.launcher is not None and not handed:
+        found = one.launcher.form((one, other), beside=True)
+    elif one.launcher is not None and handed == [one.instruction]:
+        found = one.launcher.form((one, other), keep=True)
     form = found or max((one.form, other.form), key=lambda f: f.launch.blocks * f.launch.threads)
     reads = dict(one.reads)
     for operand, size in other.reads.items():
