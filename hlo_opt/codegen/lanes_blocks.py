@@ -251,9 +251,10 @@ class _Writer(ThreadText):
             if isinstance(item, Walk) and self.is_own(item.start):
                 self.flush(nodes)
                 nodes.append(self.inside_out(item))
-            else:
+                return
+            if not (isinstance(item, For) and self.only_moves(item)):
                 self.current.items.append(item)
-            return
+                return
         match item:
             case Block(condition, body, otherwise):
                 if not self.is_same(condition) or any(isinstance(p, Cell) for p in condition.parts()):
@@ -271,6 +272,18 @@ class _Writer(ThreadText):
                 self.around(header, body, nodes)
             case _:
                 raise UnknownError("threads meet on their ways")
+
+    def only_moves(self, loop: For) -> bool:
+        """Whether rounds of a loop that is the same for all threads need nothing of each other, nor of what a thread has found before: then it runs around the threads."""
+        if loop.name is None:
+            return False
+        mentioned = {name.text for header in (loop.first, loop.test, loop.step) for name in header.names()}
+        kept = any(
+            isinstance(s, Array) or (isinstance(s, Assign) and s.target.name is not None) for s in walk(loop.body)
+        )
+        found = self.homes.keys() | self.banks.keys()
+        is_same = self.is_uniform(mentioned - {loop.name.text})
+        return is_same and not kept and found.isdisjoint(name.text for name in names_in(loop.body))
 
     def around(self, header: str, body: Sequence[Statement], nodes: list[_Node]) -> None:
         self.flush(nodes)
@@ -517,6 +530,9 @@ class _Writer(ThreadText):
         name = let.name.text
         if name in self.arrays_of:
             return f"{self.name(name)} = {self.value(let)};"
+        if let.is_index and let.kind == "int" and let.expression is not None and not digits_in(let.expression):
+            # a sum that were cut to 32 bits could wrap: then neighbouring threads would have no neighbouring elements
+            return f"const {_WIDE} {name} = {self.value(let)};"
         return super().let(let)
 
     shuffled = ""

@@ -17,12 +17,15 @@ from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, index_in, source_of, writes_after
 
+STRIP = 8
+"""Tiles side by side in a strip, at most."""
+
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int, targets: Targets) -> None:
     """A block moves one tile of each transpose."""
     frame = segment.part.frame
     only_first(builder, BLOCK, plan.launch.block)
-    corner = tile_of(builder, first_block, segment.blocks, frame.tiles)
+    corner = _corner(builder, first_block, segment.blocks, frame)
     line = builder.declare("line", divide(thread_of(BLOCK), TILE))
     lane = builder.declare("lane", modulo(thread_of(BLOCK), TILE))
     tables: dict[Instruction, Name] = {}
@@ -100,6 +103,16 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
                     [add(e, constant(k)) if d == along and k else e for d, e in enumerate(at)] for k in range(vector)
                 ]
                 work(places, [builder.text(add(here, constant(k * apart))) for k in range(vector)])
+
+
+def _corner(builder: Builder, first_block: int, blocks: int, frame: Frame) -> list[Expression]:
+    """Which tile a block moves, along each dimension. Blocks go along strips that are a few tiles wide: what they write lies in few pages of memory, and they come back to each soon."""
+    tiles = frame.tiles
+    wide = max(d for d in range(1, STRIP + 1) if tiles[frame.near] % d == 0)
+    others = [size for d, size in enumerate(tiles) if d != frame.near]
+    strip, *corner, inside = tile_of(builder, first_block, blocks, [tiles[frame.near] // wide, *others, wide])
+    corner.insert(frame.near, add(multiply(strip, wide), inside))
+    return corner
 
 
 def _position(

@@ -95,8 +95,8 @@ def planned(tool: Any, module: str) -> Plan:
         ((200, 1 << 20, 1), "row-reduction", 1),
         ((1, 65535, 1), "row-reduction", 1),
         ((1, 65536, 1), "row-reduction", 2),
-        ((1, 1 << 20, 64), "column-reduction", 33),
-        ((1, 4096, 4096), "column-reduction", 1),
+        ((1, 1 << 20, 64), "column-reduction", 264),
+        ((1, 4096, 4096), "column-reduction", 8),
         ((140, 64, 66), "column-reduction", 1),
     ],
 )

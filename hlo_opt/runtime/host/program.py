@@ -213,7 +213,8 @@ class _Run:
         self.wrapped.clear()
         self._check(status)
         shapes = [routine.shapes[b] for b in routine.results]
-        return [_logical(a, s) for a, s in zip(outputs, shapes, strict=True) if a is not None]
+        # views in the order of the layout: a copy into NumPy's own order may take longer than the run
+        return [from_memory(a, s) for a, s in zip(outputs, shapes, strict=True) if a is not None]
 
     def _check(self, status: int) -> None:
         if status == _FIBRES:
@@ -272,7 +273,3 @@ def _held(array: Array, shape: Shape) -> Array:
     """The array as a buffer: flat, at a multiple of its element's size."""
     found = to_memory(array, shape)
     return found if found.flags.aligned else found.copy()
-
-
-def _logical(memory: Array, shape: Shape) -> Array:
-    return np.ascontiguousarray(from_memory(memory, shape)).reshape(shape.dimensions)
