@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo_opt.ir import Attribute, Computation, Instruction, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.call_config import field
-from hlo_opt.ops.custom_calls.opaque import says_side_effect
+from hlo_opt.ops.custom_calls.targets import says_side_effect
 from hlo_opt.ops.sets import fused
 from hlo_opt.text.asynchronous import base_opcode
 

@@ -13,7 +13,7 @@ from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
-from hlo_opt.ops.reduction.accumulation import widened
+from hlo_opt.ops.reduction.reducers import widened
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import DEEPEST
 

@@ -18,8 +18,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Code, code, of
-from hlo_opt.ops.reduction.accumulation import is_wide, running_types
-from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import result_index
 from hlo_opt.plans.plan import Plan, Segment

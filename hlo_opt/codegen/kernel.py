@@ -34,7 +34,7 @@ class Kernel:
     """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, then one per output array, then one per array of scratch memory.
 
     Pointers are to physical memory: an array lies as its shape's layout says, and starts at a multiple of 16 bytes on a GPU. Elements of 2 and 4 bits share bytes
-    (`hlo_opt.library.packing`); on a GPU such an array's last word of 4 bytes is whole. `source` stands alone (prelude included) and is what CuPy, NVRTC
+    (`hlo_opt.library.arrays`); on a GPU such an array's last word of 4 bytes is whole. `source` stands alone (prelude included) and is what CuPy, NVRTC
     and the C++ compiler (after the host shim) read. Structurally equal fusions give equal sources and so share a kernel.
 
     outputs   the arrays that it writes; behind those of results, arrays that nobody reads afterwards

@@ -11,8 +11,8 @@ from typing import Any
 
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import find
-from hlo_opt.ops.custom_calls.opaque import is_known, says_side_effect
-from hlo_opt.ops.started import started
+from hlo_opt.ops.custom_calls.targets import is_known, says_side_effect
+from hlo_opt.ops.sets import started
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from hlo_opt.evaluate.watch import Change, Event, Watcher, watching
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import ShapeError
-from hlo_opt.ops.device import Device, OnlyDevice
-from hlo_opt.ops.reduction.accumulation import widened
+from hlo_opt.ops.reduction.reducers import widened
+from hlo_opt.ops.spec import Device, OnlyDevice
 from hlo_opt.ops.values import Value
 
 Observer = Callable[[Instruction, Value], None]
@@ -134,14 +134,14 @@ class Interpreter:
         return program
 
     def widened(self, reducer: Computation) -> Computation:
-        """The reducer of a wide fold: see `hlo_opt.ops.reduction.accumulation`."""
+        """The reducer of a wide fold: see `hlo_opt.ops.reduction.reducers`."""
         if reducer not in self._widened:
             self._widened[reducer] = widened(reducer)
         return self._widened[reducer]
 
     def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
         """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide
-        fold (`hlo_opt.ops.reduction.accumulation`)."""
+        fold (`hlo_opt.ops.reduction.reducers`)."""
         if wide:
             computation = self.widened(computation)
         if computation not in self._elementwise:

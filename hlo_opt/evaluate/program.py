@@ -13,9 +13,8 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.sets import APPLIED, held, taken_element
+from hlo_opt.ops.sets import APPLIED, held, started, taken_element
 from hlo_opt.ops.spec import Evaluator
-from hlo_opt.ops.started import started
 from hlo_opt.ops.values import Value, parts
 
 Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]

@@ -1,7 +1,8 @@
 """Buffers as arrays of an array module `xp` that is CuPy (or looks like it), and back.
 
 The text of these functions is also what an emitted driver contains, so they use nothing but their arguments. Buffers are flat and hold raw bits where
-CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`. Elements of less than a byte share bytes in buffers, and are `unpacked` for everything that is done here.
+CuPy lacks the type: bf16 is `uint16`, f8 is `uint8`. Elements of less than a byte lie in a device's memory as many as a byte holds, the first in its lowest bits
+(xla/util.h, PackIntN and UnpackIntN); they are `unpacked`, one to a byte, for everything that is done here. What is behind the last element in its byte is 0.
 """
 
 from __future__ import annotations
@@ -93,3 +94,28 @@ def alone_call(
             values[common] = logical(buffers[number], source[2], source[3])[common]
         made.append(flat(xp, values, result[3]))
     return made
+
+
+def packed(xp: ModuleType, values: Array, bits: int) -> Array:
+    """The bytes that hold elements of so many bits, given in a flat array, one to a byte."""
+    per_byte = 8 // bits
+    elements = values.view(xp.uint8) & xp.uint8((1 << bits) - 1)
+    if elements.size % per_byte:
+        elements = xp.concatenate([elements, xp.zeros(per_byte - elements.size % per_byte, xp.uint8)])
+    words = elements.view(f"uint{8 * per_byte}")  # little-endian: the first element is in the lowest byte
+    made = words.copy()
+    for k in range(1, per_byte):
+        made |= words >> words.dtype.type((8 - bits) * k)
+    return made.astype(xp.uint8)
+
+
+def unpacked(xp: ModuleType, memory: Array, bits: int, count: int) -> Array:
+    """So many elements of the bytes that hold them, in a flat array, one to a byte."""
+    per_byte = 8 // bits
+    words = memory.astype(f"uint{8 * per_byte}")
+    made = words.copy()
+    for k in range(1, per_byte):
+        made |= words << words.dtype.type((8 - bits) * k)
+    elements = made.view(xp.uint8)[:count]
+    elements &= xp.uint8((1 << bits) - 1)
+    return elements

@@ -1,4 +1,4 @@
-"""Operations one after the other on a GPU. Written as `library.arrays` says."""
+"""Scatters, functions of complex numbers, and operations one after the other on a GPU. Written as `library.arrays` says."""
 
 from __future__ import annotations
 
@@ -9,6 +9,71 @@ from typing import Any
 from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import Described, flat, logical, narrowed, widened
 from hlo_opt.library.products import convolution
+
+
+def scatter_call(
+    xp: ModuleType,
+    buffers: Sequence[Array],
+    shapes: Sequence[Described],
+    dimensions: tuple[Sequence[tuple[int | None, int | None, int | None]], int],
+    combine: str,
+    dtype_name: str,
+) -> list[Array]:
+    """`scatter` on buffers, of one operand. `dimensions` are, by operand dimension, (component of the index vector, dimension of the index space,
+    dimension of the updates), each None where there is none; then the vector's dimension in the indices. `combine` is `assign` or a ufunc of `xp`;
+    it works in `dtype_name`. Windows that are not wholly inside change nothing; where several updates meet, the order is any."""
+    source, index_shape, update_shape, result = shapes
+    by_dimension, vector_dim = dimensions
+    values = xp.array(logical(widened(xp, buffers[0], source[0]), source[2], source[3]).astype(dtype_name), order="C")
+    updates = logical(widened(xp, buffers[2], update_shape[0]), update_shape[2], update_shape[3]).astype(dtype_name)
+    indices = logical(buffers[1], index_shape[2], index_shape[3])
+    if indices.dtype.name == "uint64":
+        indices = xp.minimum(indices, xp.uint64(2**63 - 1))
+    indices = indices.astype(xp.int64)
+    if vector_dim == indices.ndim:
+        indices = indices.reshape((*indices.shape, 1))
+    indices = xp.moveaxis(indices, vector_dim, -1)
+    windows = [place for _, _, place in by_dimension if place is not None]
+    batch = [d for d in range(updates.ndim) if d not in windows]
+    updates = updates.transpose([*batch, *windows])
+    space = indices.ndim - 1
+    linear = xp.zeros((1,) * updates.ndim, xp.int64)
+    inside = xp.ones((1,) * updates.ndim, xp.bool_)
+    for d, (component, along, place) in enumerate(by_dimension):
+        at = xp.zeros((1,) * updates.ndim, xp.int64)
+        size = 1 if place is None else updates.shape[space + windows.index(place)]
+        if component is not None:
+            start = indices[..., component].reshape((*indices.shape[:-1], *(1,) * len(windows)))
+            inside = inside & (start >= 0) & (start <= values.shape[d] - size)
+            at = at + start
+        if along is not None:
+            counted = xp.arange(indices.shape[along])
+            at = at + counted.reshape([-1 if k == along else 1 for k in range(updates.ndim)])
+        if place is not None:
+            axis = space + windows.index(place)
+            at = at + xp.arange(size).reshape([-1 if k == axis else 1 for k in range(updates.ndim)])
+        linear = linear * values.shape[d] + at
+    inside = xp.broadcast_to(inside, updates.shape)
+    where, moved = xp.broadcast_to(linear, updates.shape)[inside], updates[inside]
+    values = values.reshape(-1)
+    if combine == "assign":
+        values[where] = moved
+    else:
+        getattr(xp, combine).at(values, where, moved)
+    return [narrowed(xp, flat(xp, values.reshape(source[2]), result[3]), result[0], result[1])]
+
+
+def complex_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], function: str) -> list[Array]:
+    """An elementwise operation on buffers, some of them complex; `pair` makes complex numbers of real and imaginary parts."""
+    result = shapes[-1]
+    values = [flat(xp, logical(b, s[2], s[3]), result[3]) for b, s in zip(buffers, shapes, strict=False)]
+    if function == "pair":
+        made = xp.empty(values[0].size, result[1])
+        made.real, made.imag = values
+    else:
+        made = getattr(xp, function)(*values)
+    return [xp.ascontiguousarray(made.astype(result[1], copy=False))]
+
 
 Step = tuple[str, Sequence[Any], Sequence[int]]
 """(operation, arguments, numbers of the values that it takes)"""

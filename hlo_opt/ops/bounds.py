@@ -200,23 +200,9 @@ def _reduce(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
 
 
 _RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("reshape", "transpose", "broadcast", "slice", "copy", "reverse", "convert"), _first),
     **dict.fromkeys(
-        [
-            "reshape",
-            "transpose",
-            "broadcast",
-            "slice",
-            "copy",
-            "reverse",
-            "convert",
-            "reduce-precision",
-            "gather",
-            "dynamic-slice",
-            "sort",
-            "all-gather",
-            "collective-permute",
-        ],
-        _first,
+        ("reduce-precision", "gather", "dynamic-slice", "sort", "all-gather", "collective-permute"), _first
     ),
     **dict.fromkeys(("concatenate", "pad"), _hull),
     **dict.fromkeys(("sine", "cosine", "tanh", "erf", "sign"), _within(-1.0, 1.0)),

@@ -14,8 +14,8 @@ import numpy as np
 
 from hlo_opt.ir import Instruction, Shape, SliceDimension
 from hlo_opt.ir.attribute import Attribute
+from hlo_opt.ir.index_map import groups
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.regroup import groups
 from hlo_opt.ops.spec import Evaluator, OpKind, ShapeError, find
 from hlo_opt.ops.values import Dynamic, Value, parts, whole
 

@@ -12,6 +12,11 @@ from enum import StrEnum, auto
 
 from hlo_opt.ir import Instruction
 
+
+def _opcodes(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
 UNROLLED_OPERANDS = 10
 """A kernel with a concatenate of more operands than this is slower unrolled."""
 UNROLLED_WINDOW = 8
@@ -71,112 +76,27 @@ def is_slower_unrolled(instruction: Instruction) -> bool:
 NOTABLE = frozenset({*HEROES, *ORDERS, *_SLOWER_UNROLLED, "convolution", "pad"})
 """Operations that may decide how a kernel that holds them is launched."""
 
-TILED_FLOATS = frozenset(
-    {
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan2",
-        "atanh",
-        "cbrt",
-        "ceil",
-        "cosh",
-        "cosine",
-        "divide",
-        "erf",
-        "exponential",
-        "exponential-minus-one",
-        "floor",
-        "is-finite",
-        "log",
-        "log-plus-one",
-        "logistic",
-        "power",
-        "reduce-precision",
-        "remainder",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "rsqrt",
-        "sine",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    }
+TILED_FLOATS = _opcodes(
+    "acos acosh asin asinh atan2 atanh cbrt ceil cosh cosine divide erf exponential exponential-minus-one "
+    "floor is-finite log log-plus-one logistic power reduce-precision remainder round-nearest-afz "
+    "round-nearest-even rsqrt sine sinh sqrt tan tanh"
 )
 """Operations that generic Triton kernels, which compute tiles, know for floats only (xla/backends/gpu/codegen/triton/support.cc)."""
 
-TILED = frozenset(
-    {
-        "abs",
-        "add",
-        "and",
-        "bitcast",
-        "broadcast",
-        "clamp",
-        "compare",
-        "constant",
-        "convert",
-        "copy",
-        "iota",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "parameter",
-        "reduce",
-        "reshape",
-        "select",
-        "slice",
-        "subtract",
-        "transpose",
-        "tuple",
-        "xor",
-    }
+TILED = _opcodes(
+    "abs add and bitcast broadcast clamp compare constant convert copy iota maximum minimum multiply negate "
+    "not or parameter reduce reshape select slice subtract transpose tuple xor"
 )
 """Those that they know for every type that they have."""
 
-LOOP_PRODUCERS = frozenset(
-    {
-        "bitcast",
-        "broadcast",
-        "concatenate",
-        "dynamic-slice",
-        "gather",
-        "iota",
-        "pad",
-        "reduce",
-        "reduce-window",
-        "reshape",
-        "reverse",
-        "slice",
-        "transpose",
-    }
+LOOP_PRODUCERS = _opcodes(
+    "bitcast broadcast concatenate dynamic-slice gather iota pad reduce reduce-window reshape reverse slice transpose"
 )
 """Operations besides the elementwise ones that a loop computes, so that they may be written beside another output (IsProducerMultiOutputFusible)."""
 
-PRIORITY_FUSED = frozenset(
-    {
-        "broadcast",
-        "concatenate",
-        "constant",
-        "copy",
-        "dynamic-slice",
-        "dynamic-update-slice",
-        "gather",
-        "iota",
-        "pad",
-        "reduce",
-        "reduce-window",
-        "reshape",
-        "reverse",
-        "scatter",
-        "slice",
-        "transpose",
-    }
+PRIORITY_FUSED = _opcodes(
+    "broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce "
+    "reduce-window reshape reverse scatter slice transpose"
 )
 """Operations besides the elementwise ones that priority fusion takes (IsFusible in xla/backends/gpu/transforms/priority_fusion.cc)."""
 

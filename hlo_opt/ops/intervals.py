@@ -1,7 +1,7 @@
 """The bounds of elementwise operations: interval arithmetic, run by the operations' own NumPy meanings at the bounds of their operands.
 
 Each rule is given `at`, which computes the operation on rows, the instruction, the rows of its operands (`hlo_opt.ops.spread`), and whether all operands are one value.
-The entries of the table name their rules (`hlo_opt.ops.spreading`).
+The entries of the table name their rules (`hlo_opt.ops.faces`).
 """
 
 from __future__ import annotations

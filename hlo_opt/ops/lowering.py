@@ -6,20 +6,20 @@ that both NVRTC and the host's C++ compiler read; the same text runs in both.
 Registers hold a *compute type* (`compute_type`): `bool` for pred, the C integer of the width, `float` for f32 and every narrower float,
 `double` for f64, and a pair of these for complex types. Integers of less than 8 bits are held in 8. A narrow float is rounded to its type after each operation, a narrow integer cut to its width (`KernelBuilder.bind` does it), so one operation is one rounding, as in
 XLA's evaluator. Memory holds a *storage type* (`storage_type`): `unsigned char` for pred and for integers of less than 8 bits, unsigned integers for narrow floats. In shared memory and in
-tables an `unsigned char` holds one element; in arrays of global memory several elements of 2 and of 4 bits share one (`hlo_opt.library.packing`).
+tables an `unsigned char` holds one element; in arrays of global memory several elements of 2 and of 4 bits share one (`hlo_opt.library.arrays`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from hlo_opt.ir.element_type import ELEMENT_TYPES, ElementType
-from hlo_opt.ir.index_map import Expression
+from hlo_opt.ir.index_map import Condition, Expression, add, multiply
 from hlo_opt.ir.module import Computation, Instruction
-from hlo_opt.ops.code import Code
+from hlo_opt.ops.code import Code, both, code
 
 Index = tuple[Expression, ...]
 
@@ -77,7 +77,7 @@ class KernelBuilder(Protocol):
         ...
 
     def apply(self, computation: Computation, arguments: Sequence[Code], *, wide: bool = False) -> list[Code]:
-        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.reduction.accumulation`)."""
+        """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.reduction.reducers`)."""
         ...
 
 
@@ -152,3 +152,39 @@ def width_text(element_type: ElementType) -> str | None:
 def is_rounded(element_type: ElementType) -> bool:
     """Whether a register is wider than the type, so that `hlo_round_*` must follow each operation; floats among these have `hlo_load_*` and `hlo_store_*`."""
     return (element_type.is_integer and element_type.bits < 8) or (element_type.is_float and element_type.bits < 32)
+
+
+def guard(builder: KernelBuilder, conditions: Iterable[Condition]) -> Code:
+    """A C++ condition that holds where all conditions do; `NOTHING` when they always do.
+
+    A comparison that the range of its expression makes superfluous is left out.
+    """
+    parts: list[Code] = []
+    for condition in conditions:
+        expression = condition.expression
+        if condition.always:
+            continue
+        text = builder.text(expression)
+        if condition.low == condition.high:
+            parts.append(code("({} == {})", text, condition.low))
+            continue
+        if expression.low < condition.low:
+            parts.append(code("({} >= {})", text, condition.low))
+        if expression.high > condition.high:
+            parts.append(code("({} <= {})", text, condition.high))
+    return both(*parts)
+
+
+def never(conditions: Iterable[Condition]) -> bool:
+    """Whether the ranges of the expressions alone make one of the conditions false."""
+    return any(c.expression.high < c.low or c.expression.low > c.high for c in conditions)
+
+
+def difference(left: Expression, right: Expression) -> Expression:
+    """left - right"""
+    return add(left, multiply(right, -1))
+
+
+def zero(element_type: ElementType) -> Code:
+    """A C++ zero of the compute type."""
+    return code(f"({compute_type(element_type)})0")

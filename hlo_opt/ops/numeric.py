@@ -395,12 +395,15 @@ def compare(call: Call, left: Array, right: Array) -> Array:
     np = call.np
     if left.dtype.kind == "f" and call.instruction.word("type") == "TOTALORDER":
         left, right = total_order_key(call, left), total_order_key(call, right)
-    functions = {
-        "EQ": np.equal,
-        "NE": np.not_equal,
-        "GE": np.greater_equal,
-        "GT": np.greater,
-        "LE": np.less_equal,
-        "LT": np.less,
-    }
-    return functions[call.instruction.word("direction")](left, right)
+    return getattr(np, COMPARISONS[call.instruction.word("direction")])(left, right)
+
+
+COMPARISONS = {
+    "EQ": "equal",
+    "NE": "not_equal",
+    "GE": "greater_equal",
+    "GT": "greater",
+    "LE": "less_equal",
+    "LT": "less",
+}
+"""The functions of NumPy and CuPy by direction."""

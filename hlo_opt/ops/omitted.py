@@ -1,4 +1,4 @@
-"""The layout of a result whose text leaves its shape out, and the shapes that XLA takes from the operands whatever the text says.
+"""The layout of a result whose text leaves its shape out: the `omitted` faces.
 
 The shape itself is what the `infer` face says; how it lies follows XLA's inference (xla/service/shape_inference.cc): mostly as an operand does.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from hlo_opt.ir import ELEMENT_TYPES, Instruction, Layout, Shape
+from hlo_opt.ir import Instruction, Layout, Shape
 
 Omitted = Callable[[Instruction, Shape], Shape]
 """(instruction, inferred shape without layout) -> the shape."""
@@ -75,25 +75,10 @@ def of_initial_value(instruction: Instruction, shape: Shape) -> Shape:
     return shape
 
 
-def of_operands(instruction: Instruction, shape: Shape) -> Shape:
-    """A tuple of what the operands are."""
-    return Shape.tuple_of(*(o.shape for o in instruction.operands))
-
-
 def of_element(instruction: Instruction, shape: Shape) -> Shape:
     """The element as it lies in its tuple."""
     elements, index = instruction.operands[0].shape.elements, instruction.value("index", 0)
     return elements[index] if elements is not None and isinstance(index, int) else shape
-
-
-def of_state(instruction: Instruction, shape: Shape) -> Shape:
-    """What a loop begins with."""
-    return instruction.operands[0].shape
-
-
-def of_root(instruction: Instruction, shape: Shape) -> Shape:
-    """What the first computation gives."""
-    return next(instruction.called()).root.shape
 
 
 _PACKED = re.compile(r"E\(\d+\)")
@@ -119,25 +104,3 @@ def packed_as(shape: Shape) -> str:
     """What a layout says about the size of elements."""
     found = _PACKED.search(shape.layout.tail) if shape.layout is not None else None
     return "" if found is None else found[0]
-
-
-# ---- given by the operands
-
-
-def send_given(instruction: Instruction) -> Shape:
-    token, u32 = Shape(ELEMENT_TYPES["token"]), Shape(ELEMENT_TYPES["u32"])
-    return Shape.tuple_of(instruction.operands[0].shape, u32, token) if instruction.operands else instruction.shape
-
-
-def token_given(instruction: Instruction) -> Shape:
-    return Shape(ELEMENT_TYPES["token"])
-
-
-def first_given(instruction: Instruction) -> Shape:
-    return instruction.operands[0].shape if instruction.operands else instruction.shape
-
-
-def recv_done_given(instruction: Instruction) -> Shape:
-    elements = instruction.operands[0].shape.elements if instruction.operands else None
-    token = Shape(ELEMENT_TYPES["token"])
-    return Shape.tuple_of(elements[0], token) if elements else instruction.shape

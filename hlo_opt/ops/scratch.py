@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from hlo_opt.ir import ElementType, Instruction, Shape
-from hlo_opt.ops.contraction.convolution import convolution_dimensions
-from hlo_opt.ops.contraction.table import DotDimensions
+from hlo_opt.ops.contraction.table import DotDimensions, convolution_dimensions
 from hlo_opt.ops.reduction.folding import SEQUENTIAL, ufunc_of
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.reduction.table import reduced

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hlo_opt.ir import Called, Computation, ElementType, Instruction, Shape, Window
 from hlo_opt.ir.attribute import WindowDimension
@@ -21,6 +21,13 @@ def operand(instruction: Instruction, number: int) -> Shape:
     if not shape.is_array:
         raise ShapeError(f"operand {number} is no array but {shape}")
     return shape
+
+
+def element(shape: Shape, number: int, fault: str) -> Shape:
+    """An element of a tuple, without layouts. Raises ShapeError, with the message, where there is none."""
+    if shape.elements is None or len(shape.elements) <= number:
+        raise ShapeError(fault)
+    return shape.elements[number].without_layout()
 
 
 def declared(instruction: Instruction) -> Shape:
@@ -165,25 +172,30 @@ def flops_of(instruction: Instruction) -> float:
     return 0.0 if spec is None or spec.flops is None else spec.flops(instruction)
 
 
-def no_flops(instruction: Instruction) -> float:
-    """The `flops` face of operations that only move data."""
-    return 0.0
+def inferred_shape(instruction: Instruction) -> Shape:
+    """The shape that operands and attributes imply, from the op table. Raises ValueError, with a message for the user, where they do not.
+
+    Leaves the instruction's own shape as it was.
+    """
+    spec = find(instruction.opcode)
+    refusal = f"the shape of {instruction.opcode} cannot be inferred"
+    if spec is None or spec.infer is None or spec.omitted is None:
+        raise ValueError(f"{refusal}; write it before the opcode")
+    before = instruction.shape
+    try:
+        # Some faces read the result's element type from the declared shape (dot, convolution): without one it is the widest operand's.
+        if instruction.operands:
+            instruction.shape = max((o.shape for o in instruction.operands), key=_width)
+        if instruction.opcode == "scan":
+            instruction.shape = instruction.called_by("to_apply").root.shape  # as many arrays
+        return spec.omitted(instruction, spec.infer(instruction))
+    except ShapeError as error:
+        raise ValueError(f"{refusal}: {error}") from None
+    except (TypeError, KeyError, IndexError, AttributeError):
+        raise ValueError(f"{refusal}; write it before the opcode") from None
+    finally:
+        instruction.shape = before
 
 
-def cheap(instruction: Instruction) -> bool:
-    """The `expensive` face of operations that are never expensive."""
-    return False
-
-
-def bit_exact(element_type: ElementType) -> float:
-    """The `tolerance` face of operations that round nothing."""
-    return 0.0
-
-
-def rounded(ulps: float) -> Callable[[ElementType], float]:
-    """A `tolerance` face for operations that add up: so many ULP for floats and complex numbers, exact for the rest."""
-
-    def tolerance(element_type: ElementType) -> float:
-        return ulps if element_type.is_float or element_type.is_complex else 0.0
-
-    return tolerance
+def _width(shape: Shape) -> tuple[bool, int]:
+    return (False, 0) if shape.element_type is None else (shape.element_type.is_float, shape.element_type.bits)

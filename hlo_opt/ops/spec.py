@@ -1,7 +1,7 @@
 """OpSpec: everything the program knows about one opcode, declared once.
 
 The table is filled by the family files of this package (`elementwise`, `movement`, `reduction`, `contraction`, `indexing`, `control`, `random`,
-`linalg`, `collective`, `opaque`) and by plugins. A missing face is None and becomes a coded reason or a hole in the coverage table.
+`linalg`, `collective`, `custom_calls`) and by plugins. A missing face is None and becomes a coded reason or a hole in the coverage table.
 """
 
 from __future__ import annotations
@@ -15,16 +15,58 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
-from hlo_opt.ops.device import Device
+from hlo_opt.ops.faces import UNKNOWN, Spreading
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Lowering
 from hlo_opt.ops.omitted import Omitted, anew
-from hlo_opt.ops.spreading import UNKNOWN, Spreading
 from hlo_opt.ops.strides import Strides
 from hlo_opt.ops.wishes import RULES, Rule
 
 if TYPE_CHECKING:
     from hlo_opt.ops.values import Value
+
+
+class Device(Protocol):
+    """One of `replicas` x `partitions` devices that run the same program."""
+
+    @property
+    def replica(self) -> int: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def number(self) -> int:
+        """replica * partitions + partition"""
+        ...
+
+    def exchange(
+        self, instruction: Instruction, values: Sequence[Value], group: Sequence[int]
+    ) -> list[Sequence[Value]]:
+        """The operands that the devices with these numbers bring to a collective, after all of them have brought theirs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyDevice:
+    """The device of a run of one, where collectives move nothing: groups may name more devices, but there are none."""
+
+    replica: int = 0
+    partition: int = 0
+    replicas: int = 1
+    partitions: int = 1
+
+    @property
+    def number(self) -> int:
+        return 0
+
+    def exchange(
+        self, instruction: Instruction, values: Sequence[Value], group: Sequence[int]
+    ) -> list[Sequence[Value]]:
+        return [values]
 
 
 Calling = tuple[Computation, Sequence[Shape | None], Shape | None]
@@ -84,7 +126,7 @@ class Evaluator(Protocol):
         ...
 
     def map_elements(self, computation: Computation, arguments: Sequence[Any], *, wide: bool = False) -> list[Any]:
-        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide fold (`hlo_opt.ops.reduction.accumulation`)."""
+        """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide fold (`hlo_opt.ops.reduction.reducers`)."""
         ...
 
 
@@ -104,6 +146,11 @@ class Arity:
         return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
 
 
+def attributes(names: str) -> dict[str, bool]:
+    """Attributes of an entry by their names, with blanks between; those that are required end with `!`."""
+    return {name.removesuffix("!"): name.endswith("!") for name in names.split()}
+
+
 @dataclass(frozen=True)
 class OpSpec:
     """One opcode.
@@ -115,12 +162,12 @@ class OpSpec:
     infer       result shape from operands and attributes (layouts not set); raises ShapeError. Gets the instruction (with its declared shape, for
                 ops such as iota or convert whose shape is not implied)
     evaluate    the NumPy meaning, exact in dtype: (evaluator, instruction, operand values) -> value; tuples are Python tuples
-    index       (instruction, operand number) -> IndexMap, or None where the operand index depends on data in a way no map expresses
+    index       (instruction, operand number) -> IndexMap, or None where the operand index depends on data in a way no map expresses, as in an entry without it
     cuda        how a kernel computes one element: see `hlo_opt.ops.lowering`
     expand      a module-independent computation of simpler ops that means the same: gives index, cost and CUDA to ops without their own.
                 One parameter per operand, the root is the result; it is in no module. Ask `has_expansion` before
     expands     which instructions `expand` covers; None: all
-    flops       floating-point operations of the whole instruction
+    flops       floating-point operations of the whole instruction; None: none
     tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
     call        what computes it on a GPU that has no kernel of ours for it; None: nothing does (`ops.calls`)
@@ -131,11 +178,11 @@ class OpSpec:
     given       the shape that the operands give, whatever the text says
     calls       the computations that it calls, with the shapes that each one is given (None: any) and the one that it must give (None: any);
                 raises ShapeError where there are not as many operands as computations. None: nothing is known of them
-    plain       the NumPy function of two operands of one type that does the same as `evaluate`, where there is one (`elementwise.plain`)
+    plain       the NumPy function of two operands of one type that does the same as `evaluate`, where there is one (`elementwise.functions`)
     scratch     bytes that `evaluate` takes besides operands and result (`scratch`); None: none
     ways        the ways that a run can go there (`ops.ways`)
     view        for a result that NumPy makes without copying, from the strides of its first operand: see `hlo_opt.ops.strides`
-    rows        moves all rows of spreads at once (`movement.rows`); None: one after another
+    rows        moves all rows of spreads at once (`movement.meaning`); None: one after another
     spread      how bounds of an elementwise operation go through it
     is_slow     its NumPy meaning takes some six times as long for an element as an addition
     hands_on    its `evaluate` hands values on as they are, or gives what every correct backend has the same

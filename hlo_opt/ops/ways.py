@@ -6,13 +6,14 @@ An addition has ways too: each term must matter somewhere, or a mistake in it ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.wishes import Bounds
 
 MATTERS = 2.0**-8
@@ -32,19 +33,6 @@ class Event(Protocol):
     def value(self) -> Any: ...
 
 
-def _all_operands(instruction: Instruction) -> tuple[int, int | None]:
-    return 0, None
-
-
-def _first_operand(instruction: Instruction) -> tuple[int, int | None]:
-    return 0, 1
-
-
-def _index_operands(instruction: Instruction) -> tuple[int, int | None]:
-    first = _rooms(instruction)[0]
-    return first, None if instruction.opcode.startswith("dynamic") else first + 1
-
-
 @dataclass(frozen=True)
 class Ways:
     """How one operation can go.
@@ -54,9 +42,23 @@ class Ways:
     deciding  which operands decide on the way: the first, and the end
     """
 
-    ways: Callable[[Instruction, Sequence[Bounds]], Iterator[str]]
-    gone: Callable[[Event, set[str]], Iterator[str]]
-    deciding: Callable[[Instruction], tuple[int, int | None]] = _all_operands
+    ways: Callable[[Instruction, Sequence[Bounds]], Iterable[str]]
+    gone: Callable[[Event, set[str]], Iterable[str]]
+    deciding: Callable[[Instruction], tuple[int, int | None]] = lambda instruction: (0, None)
+
+
+def _first(instruction: Instruction) -> tuple[int, int | None]:
+    return 0, 1
+
+
+def _open(where: Mapping[str, Callable[[Instruction, Sequence[Bounds]], bool]]) -> Callable[..., Iterator[str]]:
+    """The ways that bounds leave open: each where its question is answered by yes."""
+    return lambda i, bounds: (way for way, is_open in where.items() if is_open(i, bounds))
+
+
+def _seen(where: Mapping[str, Callable[[Event], bool]]) -> Callable[[Event, set[str]], Iterator[str]]:
+    """The missing ways that an evaluation went: each where its question is answered by yes."""
+    return lambda event, missing: (way for way, went in where.items() if way in missing and went(event))
 
 
 TRUE, FALSE, TIE = "is never true", "is never false", "never compares equal values"
@@ -76,9 +78,12 @@ def _any(value: Any) -> bool:
     return bool(np.any(value))
 
 
-def _truth_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
-    if i.shape.is_array and i.shape.type.kind == "pred":
-        yield from (TRUE, FALSE)
+def _is_truth(i: Instruction, bounds: Sequence[Bounds]) -> bool:
+    return i.shape.is_array and i.shape.type.kind == "pred"
+
+
+_VALUE = {TRUE: lambda event: _any(event.value), FALSE: lambda event: not np.all(event.value)}
+TRUTH = Ways(_open({TRUE: _is_truth, FALSE: _is_truth}), _seen(_VALUE))
 
 
 def _compare_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
@@ -88,43 +93,26 @@ def _compare_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
         return
     apart = b < c or d < a
     less, equal, greater = a < d, not apart, b > c
-    true = {"LT": less, "LE": less or equal, "GT": greater, "GE": greater or equal, "EQ": equal, "NE": True}.get(
-        direction, True
-    )
-    false = {"LT": greater or equal, "LE": greater, "GT": less or equal, "GE": less, "EQ": True, "NE": equal}.get(
-        direction, True
-    )
+    can = {
+        "LT": (less, greater or equal),
+        "LE": (less or equal, greater),
+        "GT": (greater, less or equal),
+        "GE": (greater or equal, less),
+        "EQ": (equal, True),
+        "NE": (True, equal),
+    }
+    true, false = can.get(direction, (True, True))
     if i.operands[0] is i.operands[1]:
         true, false, equal = direction == "NE", direction == "EQ", False
-    yield from (way for way, can in ((TRUE, true), (FALSE, false), (TIE, equal)) if can)
+    yield from (way for way, is_open in ((TRUE, true), (FALSE, false), (TIE, equal)) if is_open)
 
 
-def _truth(event: Event, missing: set[str]) -> Iterator[str]:
-    if TRUE in missing and _any(event.value):
-        yield TRUE
-    if FALSE in missing and not np.all(event.value):
-        yield FALSE
-
-
-def _compare(event: Event, missing: set[str]) -> Iterator[str]:
-    yield from _truth(event, missing)
-    if TIE in missing and _any(event.operands[0] == event.operands[1]):
-        yield TIE
-
-
-def _select(event: Event, missing: set[str]) -> Iterator[str]:
-    if FIRST in missing and _any(event.operands[0]):
-        yield FIRST
-    if SECOND in missing and not np.all(event.operands[0]):
-        yield SECOND
-
-
-def _select_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
-    low, high = bounds[0]
-    if high > 0:
-        yield FIRST
-    if low < 1:
-        yield SECOND
+COMPARE = Ways(_compare_ways, _seen({**_VALUE, TIE: lambda event: _any(event.operands[0] == event.operands[1])}))
+SELECT = Ways(
+    _open({FIRST: lambda i, bounds: bounds[0][1] > 0, SECOND: lambda i, bounds: bounds[0][0] < 1}),
+    _seen({FIRST: lambda event: _any(event.operands[0]), SECOND: lambda event: not np.all(event.operands[0])}),
+    _first,
+)
 
 
 def _extreme_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
@@ -133,43 +121,41 @@ def _extreme_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
         return
     greater, less = b > c, a < d
     first, second = (greater, less) if i.opcode == "maximum" else (less, greater)
-    if first:
-        yield FIRST
-    if second:
-        yield SECOND
+    yield from (way for way, is_open in ((FIRST, first), (SECOND, second)) if is_open)
 
 
-def _extreme(event: Event, missing: set[str]) -> Iterator[str]:
-    a, b = event.operands
-    if event.instruction.opcode == "minimum":
-        a, b = b, a
-    if FIRST in missing and _any(a > b):
-        yield FIRST
-    if SECOND in missing and _any(a < b):
-        yield SECOND
+def _exceeds(event: Event, first: int) -> bool:
+    """Whether an operand is taken somewhere: the larger one by a maximum, the smaller one by a minimum."""
+    taken, other = event.operands[first], event.operands[1 - first]
+    return _any(taken > other if event.instruction.opcode == "maximum" else taken < other)
 
 
-def _clamp_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
-    low, value, high = bounds
-    yield INSIDE
-    if value[0] < low[1]:
-        yield BELOW
-    if value[1] > high[0]:
-        yield ABOVE
+EXTREME = Ways(
+    _extreme_ways, _seen({FIRST: lambda event: _exceeds(event, 0), SECOND: lambda event: _exceeds(event, 1)})
+)
 
 
-def _clamp(event: Event, missing: set[str]) -> Iterator[str]:
+def _passes(event: Event) -> bool:
     low, value, high = event.operands
-    if BELOW in missing and _any(value < low):
-        yield BELOW
-    if ABOVE in missing and _any(value > high):
-        yield ABOVE
-    if INSIDE in missing and _any((value > low) & (value < high)):
-        yield INSIDE
+    return _any((value > low) & (value < high))
 
 
-def _branch_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
-    yield from (f"never takes branch {number}" for number, _ in enumerate(i.called()))
+CLAMP = Ways(
+    _open(
+        {
+            INSIDE: lambda i, bounds: True,
+            BELOW: lambda i, bounds: bounds[1][0] < bounds[0][1],
+            ABOVE: lambda i, bounds: bounds[1][1] > bounds[2][0],
+        }
+    ),
+    _seen(
+        {
+            BELOW: lambda event: _any(event.operands[1] < event.operands[0]),
+            ABOVE: lambda event: _any(event.operands[1] > event.operands[2]),
+            INSIDE: _passes,
+        }
+    ),
+)
 
 
 def _branch(event: Event, missing: set[str]) -> Iterator[str]:
@@ -182,12 +168,10 @@ def _branch(event: Event, missing: set[str]) -> Iterator[str]:
     yield f"never takes branch {number}"
 
 
-def _while_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
-    yield RUNS
-
-
-def _while(event: Event, missing: set[str]) -> Iterator[str]:
-    yield from ()  # that a round ran is seen in the body
+CONDITIONAL = Ways(
+    lambda i, bounds: (f"never takes branch {number}" for number, _ in enumerate(i.called())), _branch, _first
+)
+WHILE = Ways(lambda i, bounds: (RUNS,), lambda event, missing: ())  # that a round ran is seen in the body
 
 
 def _term_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
@@ -196,28 +180,26 @@ def _term_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
     yield from (way for way, (low, high) in zip(TERMS, bounds, strict=True) if not low == high == 0)
 
 
-def _terms(event: Event, missing: set[str]) -> Iterator[str]:
-    a, b = (np.abs(o) for o in event.operands)
+def _matters(event: Event, number: int) -> bool:
+    term, other = np.abs(event.operands[number]), np.abs(event.operands[1 - number])
     share = 0.25 if event.instruction.shape.type.is_narrow_float else MATTERS
-    if TERMS[0] in missing and _any((a >= b * a.dtype.type(share)) & (a > 0)):
-        yield TERMS[0]
-    if TERMS[1] in missing and _any((b >= a * a.dtype.type(share)) & (b > 0)):
-        yield TERMS[1]
+    return _any((term >= other * term.dtype.type(share)) & (term > 0))
 
 
-def _rounding_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+ADDITION = Ways(
+    _term_ways, _seen({TERMS[0]: lambda event: _matters(event, 0), TERMS[1]: lambda event: _matters(event, 1)})
+)
+
+
+def _leaves_zero(i: Instruction, bounds: Sequence[Bounds]) -> bool:
     low, high = bounds[0]
-    if low < 0.5 and high > -0.5:
-        yield ZERO
-    if low < 1 < high or low < -1 < high:
-        yield OTHER
+    return low < 1 < high or low < -1 < high
 
 
-def _rounding(event: Event, missing: set[str]) -> Iterator[str]:
-    if OTHER in missing and _any(event.value):
-        yield OTHER
-    if ZERO in missing and not np.all(event.value):
-        yield ZERO
+ROUNDING = Ways(
+    _open({ZERO: lambda i, bounds: bounds[0][0] < 0.5 and bounds[0][1] > -0.5, OTHER: _leaves_zero}),
+    _seen({OTHER: lambda event: _any(event.value), ZERO: lambda event: not np.all(event.value)}),
+)
 
 
 def _index_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
@@ -241,6 +223,11 @@ def _rooms(i: Instruction) -> tuple[int, list[int]]:
     return first, [source[d] - (sizes[d] if d < len(sizes) else 1) for d in spec if d < len(source)]
 
 
+def _index_operands(instruction: Instruction) -> tuple[int, int | None]:
+    first = _rooms(instruction)[0]
+    return first, None if instruction.opcode.startswith("dynamic") else first + 1
+
+
 def _index(event: Event, missing: set[str]) -> Iterator[str]:
     first, rooms = _rooms(event.instruction)
     if event.instruction.opcode in ("gather", "scatter"):
@@ -261,26 +248,24 @@ def _index(event: Event, missing: set[str]) -> Iterator[str]:
             yield OUT
 
 
-def _second_operand(instruction: Instruction) -> tuple[int, int | None]:
-    return 1, 2
+INDICES = Ways(_index_ways, _index, _index_operands)
 
 
-def _shift_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
-    low, high = bounds[1]
-    bits = i.shape.type.bits
-    if high >= 0 and low < bits:
-        yield FITS
-    if low < 0 or high >= bits:
-        yield TOO_FAR
-
-
-def _shift(event: Event, missing: set[str]) -> Iterator[str]:
+def _fits(event: Event) -> Array:
     amount = event.operands[1]
-    fits = (amount >= 0) & (amount < event.instruction.shape.type.bits)
-    if FITS in missing and _any(fits):
-        yield FITS
-    if TOO_FAR in missing and not np.all(fits):
-        yield TOO_FAR
+    return (amount >= 0) & (amount < event.instruction.shape.type.bits)
+
+
+SHIFT = Ways(
+    _open(
+        {
+            FITS: lambda i, bounds: bounds[1][1] >= 0 and bounds[1][0] < i.shape.type.bits,
+            TOO_FAR: lambda i, bounds: bounds[1][0] < 0 or bounds[1][1] >= i.shape.type.bits,
+        }
+    ),
+    _seen({FITS: lambda event: _any(_fits(event)), TOO_FAR: lambda event: not np.all(_fits(event))}),
+    lambda instruction: (1, 2),
+)
 
 
 def _special_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
@@ -296,24 +281,13 @@ def _special_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
         yield NAN
 
 
-def _special(event: Event, missing: set[str]) -> Iterator[str]:
-    for operand in event.operands:
-        if INFINITE in missing and _any(np.isinf(operand)):
-            yield INFINITE
-        if NAN in missing and _any(np.isnan(operand)):
-            yield NAN
-
-
-ENDS = Ways(_special_ways, _special)
+ENDS = Ways(
+    _special_ways,
+    _seen(
+        {
+            INFINITE: lambda event: any(_any(np.isinf(o)) for o in event.operands),
+            NAN: lambda event: any(_any(np.isnan(o)) for o in event.operands),
+        }
+    ),
+)
 """Of an operation that treats infinite numbers and NaN in its own way."""
-TRUTH = Ways(_truth_ways, _truth)
-EXTREME = Ways(_extreme_ways, _extreme)
-ADDITION = Ways(_term_ways, _terms)
-SHIFT = Ways(_shift_ways, _shift, _second_operand)
-ROUNDING = Ways(_rounding_ways, _rounding)
-INDICES = Ways(_index_ways, _index, _index_operands)
-CLAMP = Ways(_clamp_ways, _clamp)
-COMPARE = Ways(_compare_ways, _compare)
-CONDITIONAL = Ways(_branch_ways, _branch, _first_operand)
-SELECT = Ways(_select_ways, _select, _first_operand)
-WHILE = Ways(_while_ways, _while)

@@ -136,12 +136,14 @@ def _same(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     return [w] * len(i.operands)
 
 
-def _first(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [w]
+def _always(*wishes: Wish) -> Rule:
+    """Whatever the result is wished to be."""
+    return lambda i, w, known: wishes
 
 
-def _choice(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [NONE, w, w]
+def _also_near(*values: float) -> Rule:
+    """floor and its kind: fractions are cut at whole numbers, or at halves."""
+    return lambda i, w, known: [replace(w, near=(*w.near, *values)[:MOST_NEAR])]
 
 
 def _start(i: Instruction, dimension: int, room: int) -> Wish:
@@ -299,16 +301,6 @@ def _negate(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     return [w.through(lambda v: -v)]
 
 
-def _rounded(half: bool) -> Rule:
-    """floor and its kind: fractions are cut at whole numbers, or at halves."""
-
-    def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-        near = tuple(n + 0.5 * half for n in (-2.0, -1.0, 0.0, 1.0))
-        return [replace(w, near=(*w.near, *near)[:MOST_NEAR])]
-
-    return rule
-
-
 def _power(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     base, exponent = i.operands
     c = constant(known, exponent)
@@ -348,14 +340,6 @@ def _function(
     return rule
 
 
-def _square(value: float) -> float:
-    return value * value if value >= 0 else 0.0
-
-
-def _logistic(value: float) -> float | None:
-    return math.log(value / (1 - value)) if 0 < value < 1 else None
-
-
 def _between(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     low, _, high = i.operands
     ends = [c for c in (constant(known, low), constant(known, high)) if c is not None]
@@ -387,10 +371,6 @@ def _compare(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     return wishes
 
 
-def _is_finite(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [Wish(near=(math.inf, -math.inf))]
-
-
 # ---- bits
 
 
@@ -411,10 +391,6 @@ def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     if source.is_integer and source.bits <= 8 and not target.is_integer and w == NONE:
         return [Wish(form=Form.BITS)]  # a picture, a quantised weight
     return [w if w.form is not Form.BITS or source.is_integer else NONE]
-
-
-def _stochastic_convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [*_convert(i, w, known), Wish(form=Form.BITS)]
 
 
 def _rng_uniform(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -476,14 +452,6 @@ def _reduce(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 # ---- linear algebra and calls
 
 
-def _cholesky(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [Wish(form=Form.DEFINITE)]
-
-
-def _triangular(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [Wish(form=Form.TRIANGULAR), NONE]
-
-
 def _batch_norm(variance: int) -> Rule:
     def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
         epsilon = i.value("epsilon", 0.0)
@@ -509,39 +477,20 @@ def _custom(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 _HANDS_ON = [
-    "reshape",
-    "transpose",
-    "broadcast",
-    "slice",
-    "copy",
-    "reverse",
-    "bitcast",
-    "reduce-precision",
-    "copy-start",
-    "copy-done",
-    "dynamic-reshape",
-    "real",
-    "imag",
-    "all-gather",
-    "all-reduce",
-    "all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-    "reduce-scatter",
-    "domain",
-    "add-dependency",
+    *("reshape", "transpose", "broadcast", "slice", "copy", "reverse", "bitcast", "reduce-precision", "copy-start"),
+    *("copy-done", "dynamic-reshape", "real", "imag", "all-gather", "all-reduce", "all-to-all", "collective-permute"),
+    *("collective-broadcast", "reduce-scatter", "domain", "add-dependency"),
 ]
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_HANDS_ON, _first),
+    **dict.fromkeys(_HANDS_ON, lambda i, w, known: [w]),
     **dict.fromkeys(("concatenate", "pad", "complex"), _same),
     **dict.fromkeys(("and", "or", "xor", "not", "mulhi", "popcnt", "count-leading-zeros", "bitcast-convert"), _bits),
-    **dict.fromkeys(("rng-bit-generator",), _bits),
     **dict.fromkeys(("shift-left", "shift-right-logical", "shift-right-arithmetic"), _shift),
     **dict.fromkeys(("maximum", "minimum"), _extreme),
     **dict.fromkeys(("reduce", "reduce-window"), _reduce),
-    **dict.fromkeys(("floor", "ceil"), _rounded(half=False)),
-    **dict.fromkeys(("round-nearest-afz", "round-nearest-even"), _rounded(half=True)),
+    **dict.fromkeys(("floor", "ceil"), _also_near(-2.0, -1.0, 0.0, 1.0)),
+    **dict.fromkeys(("round-nearest-afz", "round-nearest-even"), _also_near(-1.5, -0.5, 0.5, 1.5)),
     **dict.fromkeys(("sine", "cosine"), _function(scale=3.0)),
     "abs": _abs,
     "acos": _function(-1.0, 1.0),
@@ -553,7 +502,7 @@ RULES: Mapping[str, Rule] = {
     "batch-norm-inference": _batch_norm(4),
     "batch-norm-training": _batch_norm(-1),
     "cbrt": _function(back=lambda v: v**3),
-    "cholesky": _cholesky,
+    "cholesky": _always(Wish(form=Form.DEFINITE)),
     "clamp": _between,
     "compare": _compare,
     "convert": _convert,
@@ -568,24 +517,25 @@ RULES: Mapping[str, Rule] = {
     "exponential": _function(high=80.0, scale=1.0, back=lambda v: math.log(v) if v > 0 else None),
     "exponential-minus-one": _function(high=80.0, scale=1.0, back=lambda v: math.log1p(v) if v > -1 else None),
     "gather": _gather,
-    "is-finite": _is_finite,
+    "is-finite": _always(Wish(near=(math.inf, -math.inf))),
     "log": _function(0.0, apart=True),
     "log-plus-one": _function(-1.0, back=lambda v: math.expm1(v) if abs(v) < 50 else None),
-    "logistic": _function(scale=2.0, back=_logistic),
+    "logistic": _function(scale=2.0, back=lambda v: math.log(v / (1 - v)) if 0 < v < 1 else None),
     "multiply": _multiply,
     "negate": _negate,
     "power": _power,
     "remainder": _remainder,
+    "rng-bit-generator": _bits,
     "rng": _rng_uniform,
     "rsqrt": _function(0.0, apart=True),
     "scatter": _scatter,
-    "select": _choice,
+    "select": lambda i, w, known: [NONE, w, w],
     "set-dimension-size": _set_size,
     "sinh": _function(scale=2.0),
-    "sqrt": _function(0.0, back=_square),
-    "stochastic-convert": _stochastic_convert,
+    "sqrt": _function(0.0, back=lambda v: v * v if v >= 0 else 0.0),
+    "stochastic-convert": lambda i, w, known: [*_convert(i, w, known), Wish(form=Form.BITS)],
     "subtract": _subtract,
     "tan": _function(-1.5, 1.5),
     "tanh": _function(scale=1.0, back=lambda v: math.atanh(v) if abs(v) < 1 else None),
-    "triangular-solve": _triangular,
+    "triangular-solve": _always(Wish(form=Form.TRIANGULAR), NONE),
 }

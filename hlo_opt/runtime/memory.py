@@ -1,6 +1,6 @@
 """How the arrays of a module lie in memory: a buffer is a flat array whose elements are in the order of the shape's layout.
 
-Elements of less than a byte share bytes there (`hlo_opt.library.packing`), and the flat array is one of bytes.
+Elements of less than a byte share bytes there (`hlo_opt.library.arrays`), and the flat array is one of bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import DType
 from hlo_opt.library import arrays
-from hlo_opt.library.packing import packed, unpacked
+from hlo_opt.library.arrays import packed, unpacked
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,7 +10,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import Interpreter, evaluate, flatten, unflatten
 from hlo_opt.evaluate.program import face, placed
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.ops.device import Device
+from hlo_opt.ops.spec import Device
 from hlo_opt.runtime.memory import Array
 
 

@@ -13,9 +13,9 @@ def verify(module: Module, allow_unknown: bool = False, max_errors: int = 1) -> 
 
     Its `errors` are the first `max_errors` faults, at most one per instruction. With `allow_unknown`, opcodes and attributes that the op table does not have are taken as they are.
     """
-    from hlo_opt.text.verifier import verify as run  # the op table is only loaded by who needs it
+    from hlo_opt.text.verifier import Verifier  # loads NumPy
 
-    run(module, allow_unknown, max_errors)
+    Verifier(module, allow_unknown, max_errors).run()
 
 
 __all__ = [

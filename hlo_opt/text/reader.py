@@ -18,9 +18,10 @@ from typing import NoReturn
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, edit
+from hlo_opt.ops import table
+from hlo_opt.ops.shapes import inferred_shape
 from hlo_opt.text.attributes import decoder
 from hlo_opt.text.grammar import EXPLAINED, TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
-from hlo_opt.text.infer import given_by_operand, inferred_shape
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import ShapeTable, compatible, read_shape
 
@@ -81,7 +82,8 @@ class Reader:
         self.anonymous: dict[str, int] = {}
         self.inline_count = 0
         self.result = Module("", source=source)
-        self.given = given_by_operand()
+        self.given = {spec.opcode: spec.given for spec in table() if spec.given is not None}
+        """By opcode, the shapes that XLA takes from the operands, whatever the text says (HloInstruction::CreateSend, CreateRecvDone, ...)."""
 
     # ---- places and faults
 

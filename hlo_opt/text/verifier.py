@@ -13,33 +13,25 @@ from typing import NoReturn
 from hlo_opt.diag import ParseError, Span, VerifyError, nearest
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
 from hlo_opt.ops import ShapeError, find, table
+from hlo_opt.ops.sets import started
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
-from hlo_opt.ops.started import started
 from hlo_opt.text.aliases import alias_fault
 from hlo_opt.text.asynchronous import ChainError, attributes_of, base_opcode, check_link, link
 from hlo_opt.text.attribute_forms import check_form
-from hlo_opt.text.canonical import HEADER_ORDER
-from hlo_opt.text.groups import group_fault
-from hlo_opt.text.requirements import instruction_fault
+from hlo_opt.text.printer import HEADER_ORDER
+from hlo_opt.text.requirements import group_fault, instruction_fault
 from hlo_opt.text.shapes import compatible, read_entry_layout
 
 _COMPUTATION_ATTRIBUTES = ("execution_thread",)
-
-
-def verify(module: Module, allow_unknown: bool = False, max_errors: int = 1) -> None:
-    """Check a module. Raises VerifyError, with the line of the instruction at fault, for the first thing that is wrong.
-
-    Its `errors` are the first `max_errors` faults, at most one per instruction. With `allow_unknown`, opcodes and attributes that the op table does not
-    have are taken as they are.
-    """
-    _Verifier(module, allow_unknown, max_errors).run()
 
 
 class _EnoughError(Exception):
     """As many faults are found as were asked for."""
 
 
-class _Verifier:
+class Verifier:
+    """One check of a module: `run` raises what `hlo_opt.text.verify` says."""
+
     def __init__(self, module: Module, allow_unknown: bool, max_errors: int) -> None:
         self.module = module
         self.allow_unknown = allow_unknown

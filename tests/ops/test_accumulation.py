@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.ops.reduction.accumulation import is_wide, running_types, widened
+from hlo_opt.ops.reduction.reducers import is_wide, running_types, widened
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 

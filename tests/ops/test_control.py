@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo_opt import EvaluationError, evaluate, parse
+from hlo_opt import EvaluationError, VerifyError, evaluate, parse, verify
 from hlo_opt.ir import Module
 from hlo_opt.ops import ShapeError, find, spec_of
 
@@ -131,11 +131,7 @@ def test_tuple_constants() -> None:
     [
         ("t = (f32[2]) tuple(x)\n  ROOT g = f32[2] get-tuple-element(t), index=1", "index=1 of a tuple of 1"),
         ("ROOT g = f32[2] get-tuple-element(x), index=0", "no tuple"),
-        ("ROOT w = f32[2] while(x), condition=below, body=step", "parameter 0 of condition"),
         ("ROOT c = f32[2] conditional(x, x, x), branch_computations={up, down}", "branch index"),
-        ("i = s32[] constant(0)\n  ROOT c = f32[2] conditional(i, x), branch_computations={up, down}", "2 branches, 1"),
-        ("i = s32[] constant(0)\n  ROOT c = f32[2] call(i), to_apply=up", "parameter 0 of computation"),
-        ("ROOT c = f32[2] fusion(x, x), kind=kLoop, calls=up", "takes 1 parameters, expected 2"),
         ("ROOT a = ((s32[]), f32[2]) async-start(x), calls=up", "first element"),
     ],
 )
@@ -143,6 +139,23 @@ def test_refused(body: str, message: str) -> None:
     module = program(body)
     with pytest.raises(ShapeError, match=message):
         infer(module)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("ROOT w = f32[2] while(x), condition=below, body=step", "parameter 0 of below"),
+        (
+            "i = s32[] constant(0)\n  ROOT c = f32[2] conditional(i, x), branch_computations={up, down}",
+            "2 branches and 1",
+        ),
+        ("i = s32[] constant(0)\n  ROOT c = f32[2] call(i), to_apply=up", "parameter 0 of up"),
+        ("ROOT c = f32[2] fusion(x, x), kind=kLoop, calls=up", "up has 1 parameters"),
+    ],
+)
+def test_what_is_called_takes_what_it_is_given(body: str, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        verify(program(body))
 
 
 def test_what_is_free_launches_nothing() -> None:

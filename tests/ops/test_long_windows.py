@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hlo_opt
 from hlo_opt.ir.attribute import WindowDimension
-from hlo_opt.ops.reduction import long_windows
+from hlo_opt.ops.reduction import folding
 from hlo_opt.ops.reduction import meaning as reduction_meaning
 
 KINDS = {
@@ -79,4 +79,4 @@ def test_a_cumulative_sum_of_a_million_is_quick():
     values = np.ones((2, size), np.int32)
     (got,) = hlo_opt.evaluate(hlo_opt.parse(text), [values])
     assert np.array_equal(got[1], np.arange(1, size + 1))
-    assert size > long_windows.LONG
+    assert size > folding.LONG

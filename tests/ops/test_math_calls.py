@@ -8,7 +8,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt import EvaluationError, VerifyError, evaluate, parse
-from hlo_opt.ops.custom_calls.math import FUNCTIONS
+from hlo_opt.ops.custom_calls.table import FUNCTIONS
 
 
 def module(name: str, kind: str = "f32", result: str = "f32") -> hlo_opt.ir.Module:

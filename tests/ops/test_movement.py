@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_opt.ir.index_map import constant
+from hlo_opt.ir.index_map import constant, groups, regroup
 from hlo_opt.ops import ShapeError, spec_of
-from hlo_opt.ops.regroup import groups, regroup
 
 CASES = [
     "f32[6,4,2] broadcast(f32[4]), dimensions={1}",

@@ -53,8 +53,9 @@ def test_cupy_has_what_a_text_names(name: str) -> None:
 
 
 def test_functions_called_by_name_are_there() -> None:
-    from hlo_opt.ops.calls.scatter import _COMBINERS
-    from hlo_opt.ops.elementwise.functions import COMPARISONS, FUNCTIONS
+    from hlo_opt.ops.calls.steps import _COMBINERS
+    from hlo_opt.ops.elementwise.functions import FUNCTIONS
+    from hlo_opt.ops.numeric import COMPARISONS
 
     for function in (*FUNCTIONS.values(), *COMPARISONS.values()):
         assert function in ("pair", "logistic") or hasattr(cupy, function), function

@@ -11,8 +11,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.library.arrays import raw_dtype
-from hlo_opt.library.packing import packed, unpacked
+from hlo_opt.library.arrays import packed, raw_dtype, unpacked
 from hlo_opt.runtime.driver.emission import manifest_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule

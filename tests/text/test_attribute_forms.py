@@ -9,8 +9,8 @@ from hlo_opt.diag import ParseError, Source
 from hlo_opt.ops import table
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
 from hlo_opt.text.attribute_forms import FORMS, OPCODE_FORMS, check_form
-from hlo_opt.text.canonical import HEADER_ORDER
 from hlo_opt.text.grammar import grammar
+from hlo_opt.text.printer import HEADER_ORDER
 
 CALLED = {
     "body", "branch_computations", "called_computations", "calls", "condition", "control-predecessors", "false_computation",

@@ -8,7 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.text import print_module
-from hlo_opt.text.canonical import ShapeTexts, listed, ordered, ordered_header
+from hlo_opt.text.printer import ShapeTexts, listed, ordered, ordered_header
 
 DUMPS = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
 MIXED = """HloModule m, num_partitions=2, is_scheduled=true

@@ -9,7 +9,7 @@ from typing import Any
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, Instruction, Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.library import packing
+from hlo_opt.library import arrays
 from hlo_opt.library.arrays import Described, raw_dtype
 from hlo_opt.library.functions import FUNCTIONS
 from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError, find
@@ -35,11 +35,11 @@ class DeviceCall:
         given = list(buffers)
         for number, (bits, count) in self.packed.items():
             if number < len(given):
-                given[number] = packing.unpacked(xp, given[number], bits, count)
+                given[number] = arrays.unpacked(xp, given[number], bits, count)
         made: list[Any] = FUNCTIONS[self.function](xp, given, self.shapes, *self.arguments)
         for number, (bits, _) in self.packed.items():
             if number >= len(given):
-                made[number - len(given)] = packing.packed(xp, made[number - len(given)], bits)
+                made[number - len(given)] = arrays.packed(xp, made[number - len(given)], bits)
         return made
 
     @property

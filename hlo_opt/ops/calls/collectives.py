@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.calls.call import DeviceCall, as_call, call_of, given_leaves, plain
-from hlo_opt.ops.collective.module_devices import counts, exchanges
-from hlo_opt.ops.collective.replica_groups import by_partition, participants, source_target_pairs
-from hlo_opt.ops.custom_calls.targets import hands_on
+from hlo_opt.ops.collective.module_devices import by_partition, counts, exchanges, participants, source_target_pairs
+from hlo_opt.ops.custom_calls.table import hands_on
 from hlo_opt.ops.elementwise.functions import FUNCTIONS
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.spec import LibraryCall

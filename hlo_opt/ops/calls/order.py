@@ -1,4 +1,4 @@
-"""What sorts ask of CuPy, or None where it cannot: `sort` and `topk`, and the custom calls TopK in its spellings and CUB's radix sort (ops/custom_calls/sorting.py).
+"""What sorts ask of CuPy, or None where it cannot: `sort` and `topk`, and the custom calls TopK in its spellings and CUB's radix sort (ops/custom_calls/table.py).
 
 CuPy sorts by integer keys. A comparator becomes some where it compares an elementwise function of its elements that is exact.
 """

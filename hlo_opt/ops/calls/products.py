@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ops.calls.call import plain
-from hlo_opt.ops.contraction.convolution import convolution_dimensions
+from hlo_opt.ops.contraction.table import convolution_dimensions
 from hlo_opt.ops.spec import LibraryCall
 
 _MOST = 2**31 - 1

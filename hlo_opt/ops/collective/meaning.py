@@ -12,9 +12,9 @@ import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.collective.replica_groups import by_partition, participants, source_target_pairs
+from hlo_opt.ops.collective.module_devices import by_partition, participants, source_target_pairs
 from hlo_opt.ops.control.meaning import zeros
-from hlo_opt.ops.reduction.accumulation import is_wide, running_type
+from hlo_opt.ops.reduction.reducers import is_wide, running_type
 from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.values import Value, packed
 

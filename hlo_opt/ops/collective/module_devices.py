@@ -1,15 +1,168 @@
-"""Which devices a module is for, and where they matter to it."""
+"""Which devices a module is for, where they matter to it, and which of them take part in a collective: replica groups in every spelling and mode.
+
+Source: xla/service/collective_ops_utils.cc (GetCollectiveOpGroupMode, GetParticipatingDevicesGroups) and xla/hlo/ir/collective_device_list.cc.
+A device is (replica, partition); its number is replica * partitions + partition.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 import warnings
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from hlo_opt.diag import DeviceWarning, EvaluationError
 from hlo_opt.ir import Attribute, Instruction, Module, edit
-from hlo_opt.ops.collective.replica_groups import counted_by, largest_named
 from hlo_opt.ops.spec import OpKind, find
+
+_IOTA = re.compile(r"\[([\d,\s]+)\]\s*<=\s*\[([\d,\s]+)\]\s*(?:T\(([\d,\s]+)\))?")
+_MESH = re.compile(r"mesh\s*\[([^\]]*)\]\s*(?:,\s*device_ids=\s*\(([^()]*(?:\([^()]*\))?[^()]*)\))?\s*\{([^}]*)\}")
+_AXIS = re.compile(r"'([^']*)'\s*=\s*(\d+)")
+_PART = re.compile(r"'([^']*)'\s*(?::\s*\((\d+)\)\s*(\d+))?")
+_TRANSPOSED = re.compile(r"\[([\d,\s]+)\]\s*(?:T\(([\d,\s]+)\))?")
+_GROUP = re.compile(r"\{([\d\s,]*)\}")
+_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
+
+FLAGGED = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-reduce-start", "all-gather-start"})
+"""Collectives with `use_global_device_ids`."""
+
+_MOST_MEMBERS = 1 << 20
+"""More members than this are no groups of devices: the text is refused."""
+
+
+def groups(text: str) -> list[list[int]]:
+    """The groups that `replica_groups` writes as a list, as a reshaped and transposed iota, or as axes of a mesh; none for all devices.
+
+    Raises ValueError for a text that is none of these.
+    """
+    text = text.strip()
+    if text.startswith("{"):
+        return [_numbers(group) for group in _GROUP.findall(text[1:-1])]
+    iota = _IOTA.match(text)
+    if iota is not None:
+        count, reshape = _numbers(iota[1]), _numbers(iota[2])
+        _bounded(math.prod(reshape))
+        order = _numbers(iota[3]) if iota[3] else list(range(len(reshape)))
+        return _listed(np.arange(math.prod(reshape)).reshape(reshape).transpose(order), count[0])
+    mesh = _MESH.match(text)
+    if mesh is not None:
+        return _of_mesh(mesh[1], mesh[2], mesh[3], text)
+    raise ValueError(f"replica_groups={text[:100]} is in no known form")
+
+
+def _of_mesh(axes: str, order: str | None, chosen: str, text: str) -> list[list[int]]:
+    """Groups along axes of a mesh, or along parts of axes: `'x':(2)4` is of size 4, and lies behind a part of size 2. `order` says which device is where."""
+    sizes = {name: int(size) for name, size in _AXIS.findall(axes)}
+    parts = [(name, int(before or 1), int(size or sizes.get(name, 0))) for name, before, size in _PART.findall(chosen)]
+    _bounded(math.prod(sizes.values()))
+    cuts = {name: sorted({1, size}) for name, size in sizes.items()}
+    for name, before, size in parts:
+        if name not in sizes or not size or sizes[name] % (before * size):
+            raise ValueError(f"replica_groups={text[:100]} names axes that the mesh has not")
+        cuts[name] = sorted({*cuts[name], before, before * size})
+    pieces = [(name, low, high) for name, own in cuts.items() for low, high in itertools.pairwise(own)]
+    if any(high % low for _, low, high in pieces):
+        raise ValueError(f"replica_groups={text[:100]} cuts an axis in parts that do not fit")
+    group = [
+        pieces.index((name, low, high))
+        for name, before, size in parts
+        for own, low, high in pieces
+        if own == name and before <= low < before * size
+    ]
+    if len(set(group)) < len(group):
+        raise ValueError(f"replica_groups={text[:100]} names an axis twice")
+    kept = [k for k in range(len(pieces)) if k not in group]
+    devices = _placed(order, math.prod(sizes.values())).reshape([high // low for _, low, high in pieces])
+    return _listed(devices.transpose([*kept, *group]), math.prod(devices.shape[k] for k in kept))
+
+
+def _placed(order: str | None, count: int) -> Any:
+    """The devices of a mesh in the order of its places: in their own, as a transposed iota `[2,2]T(1,0)`, or as they are listed."""
+    if order is None:
+        return np.arange(count)
+    iota = _TRANSPOSED.fullmatch(order.strip())
+    if iota is None:
+        return np.array(_numbers(order))
+    shape = _numbers(iota[1])
+    _bounded(math.prod(shape))
+    return np.arange(math.prod(shape)).reshape(shape).transpose(_numbers(iota[2]) if iota[2] else None).reshape(-1)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part.strip()]
+
+
+def _bounded(count: int) -> None:
+    if count > _MOST_MEMBERS:
+        raise ValueError(f"replica_groups name {count} devices")
+
+
+def _listed(devices: Any, count: int) -> list[list[int]]:
+    return [[int(device) for device in row] for row in devices.reshape(count, -1)]
+
+
+def source_target_pairs(instruction: Instruction) -> list[tuple[int, int]]:
+    """The pairs of a collective-permute."""
+    found = _PAIR.findall(instruction.attributes["source_target_pairs"].text)
+    return [(int(source), int(target)) for source, target in found]
+
+
+def by_partition(instruction: Instruction) -> bool:
+    """Whether a collective without `use_global_device_ids` counts partitions: when it has a channel."""
+    return "channel_id" in instruction.attributes
+
+
+def counted_by(instruction: Instruction) -> str:
+    """What the numbers in a collective's groups or pairs count: `replicas`, `partitions` or `devices`."""
+    if instruction.opcode not in FLAGGED:
+        return "partitions" if by_partition(instruction) else "replicas"
+    return "devices" if _is_global(instruction) else "replicas"
+
+
+def largest_named(instruction: Instruction) -> int:
+    """The largest number in a collective's groups or pairs; -1 where they name none. Raises ValueError for a text that is in no known form."""
+    if "source_target_pairs" in instruction.attributes:
+        return max((number for pair in source_target_pairs(instruction) for number in pair), default=-1)
+    written = instruction.attributes.get("replica_groups")
+    return max((n for group in groups(written.text) for n in group), default=-1) if written is not None else -1
+
+
+def _is_global(instruction: Instruction) -> bool:
+    return str(instruction.value("use_global_device_ids", False)) in ("True", "true")
+
+
+def participants(instruction: Instruction, replica: int, partition: int, replicas: int, partitions: int) -> list[int]:
+    """The numbers of the devices in the group of a device, in the order of the group. Empty when the device is in none.
+
+    Groups may name devices beyond those that there are. Raises ValueError for a mode that XLA refuses.
+    """
+    written = instruction.attributes.get("replica_groups")
+    found = groups(written.text) if written is not None else []
+    has_channel = by_partition(instruction)
+    if instruction.opcode in FLAGGED:
+        if _is_global(instruction):
+            if not has_channel:
+                raise ValueError("use_global_device_ids takes a channel_id")
+            return _mine(found, replica * partitions + partition, replicas * partitions)
+        chosen = _mine(found, replica, replicas)
+        if not has_channel:
+            return [r * partitions + partition for r in chosen]
+        return [r * partitions + p for r in chosen for p in range(partitions)]
+    if has_channel:
+        return [replica * partitions + p for p in _mine(found, partition, partitions)]
+    return [r * partitions + partition for r in _mine(found, replica, replicas)]
+
+
+def _mine(found: list[list[int]], number: int, count: int) -> list[int]:
+    """The group with a number; all numbers when there are no groups."""
+    if not any(found):
+        return list(range(count))
+    return next((group for group in found if number in group), [])
+
 
 WHICH_DEVICE = frozenset({"partition-id", "replica-id"})
 """What gives each device its own number."""

@@ -5,24 +5,21 @@ Shapes: xla/service/shape_inference.cc and xla/service/hlo_verifier.cc.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import U32
-from hlo_opt.ops import calling
+from hlo_opt.ops import faces
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.shapes import bit_exact, distinct, need, no_flops, operand, rounded
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.shapes import distinct, element, need, operand
+from hlo_opt.ops.spec import Arity, Calling, OpKind, OpSpec, ShapeError, register
 
 
 def _operands(instruction: Instruction) -> Shape:
     """One operand's shape, or the tuple of all of them."""
     shapes = [operand(instruction, k).without_layout() for k in range(len(instruction.operands))]
     return shapes[0] if len(shapes) == 1 and not instruction.shape.is_tuple else Shape.tuple_of(*shapes)
-
-
-def infer_all_reduce(instruction: Instruction) -> Shape:
-    return _operands(instruction)
 
 
 def _check_scaled(instruction: Instruction, declared: Shape, number: int, *, grows: bool) -> None:
@@ -48,32 +45,24 @@ def _infer_scaled(instruction: Instruction, *, grows: bool) -> Shape:
     return instruction.shape.without_layout()
 
 
-def infer_all_gather(instruction: Instruction) -> Shape:
-    return _infer_scaled(instruction, grows=True)
-
-
-def infer_reduce_scatter(instruction: Instruction) -> Shape:
-    return _infer_scaled(instruction, grows=False)
-
-
-def infer_all_gather_start(instruction: Instruction) -> Shape:
+def _infer_gather_start(instruction: Instruction) -> Shape:
     """((operands), results)"""
-    elements = instruction.shape.elements
-    if elements is None or len(elements) < 2:
-        raise ShapeError("all-gather-start gives (operands, results)")
+    element(instruction.shape, 1, "all-gather-start gives (operands, results)")
     return instruction.shape.without_layout()
 
 
-def infer_second(instruction: Instruction) -> Shape:
-    """The results of a start that gives (operands, results, contexts..)."""
-    elements = instruction.operands[0].shape.elements
-    if elements is None or len(elements) < 2:
-        raise ShapeError(f"{instruction.opcode} takes what its start gives")
-    return elements[1].without_layout()
-
-
-def infer_same(instruction: Instruction) -> Shape:
+def _first(instruction: Instruction) -> Shape:
     return instruction.operands[0].shape.without_layout()
+
+
+def _second(instruction: Instruction) -> Shape:
+    """The results of a start that gives (operands, results, contexts..)."""
+    return element(instruction.operands[0].shape, 1, f"{instruction.opcode} takes what its start gives")
+
+
+def _pairs(instruction: Instruction) -> Iterator[Calling]:
+    """A `calls` face: two values at a time."""
+    return ((callee, (None, None), None) for callee in instruction.called())
 
 
 def infer_permute_start(instruction: Instruction) -> Shape:
@@ -103,11 +92,6 @@ def infer_all_to_all(instruction: Instruction) -> Shape:
     return Shape.tuple_of(*(operand(instruction, k).without_layout() for k in range(len(instruction.operands))))
 
 
-def infer_ragged_all_to_all(instruction: Instruction) -> Shape:
-    """The second operand is what the rows are written into."""
-    return instruction.operands[1].shape.without_layout()
-
-
 _GROUPS = {"channel_id": False, "replica_groups": False}
 _GATHER = {**_GROUPS, "constrain_layout": False, "dimensions": True, "use_global_device_ids": False}
 _FLAGS = {**_GROUPS, "constrain_layout": False, "use_global_device_ids": False}
@@ -116,19 +100,24 @@ _REDUCE = {**_FLAGS, **_FOLD}
 _PERMUTE = {"channel_id": False, "source_target_pairs": True, "slice_sizes": False}
 _ANY, _ONE = Arity(1, None), Arity(1, 1)
 _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
-    "all-reduce": (_ANY, _REDUCE, infer_all_reduce),
-    "all-reduce-start": (_ANY, _REDUCE, infer_all_reduce),
-    "all-reduce-done": (_ONE, {}, infer_same),
-    "reduce-scatter": (_ANY, {**_FLAGS, "dimensions": True, **_FOLD}, infer_reduce_scatter),
-    "all-gather": (_ANY, _GATHER, infer_all_gather),
-    "all-gather-start": (_ANY, _GATHER, infer_all_gather_start),
-    "all-gather-done": (_ONE, {}, infer_second),
+    "all-reduce": (_ANY, _REDUCE, _operands),
+    "all-reduce-start": (_ANY, _REDUCE, _operands),
+    "all-reduce-done": (_ONE, {}, _first),
+    "reduce-scatter": (_ANY, {**_FLAGS, "dimensions": True, **_FOLD}, partial(_infer_scaled, grows=False)),
+    "all-gather": (_ANY, _GATHER, partial(_infer_scaled, grows=True)),
+    "all-gather-start": (_ANY, _GATHER, _infer_gather_start),
+    "all-gather-done": (_ONE, {}, _second),
     "all-to-all": (_ANY, {**_GROUPS, "constrain_layout": False, "dimensions": False}, infer_all_to_all),
-    "ragged-all-to-all": (Arity(6, 6), {**_GROUPS, "dimensions": False}, infer_ragged_all_to_all),
+    # the second operand is what the rows are written into
+    "ragged-all-to-all": (
+        Arity(6, 6),
+        {**_GROUPS, "dimensions": False},
+        lambda i: i.operands[1].shape.without_layout(),
+    ),
     "collective-permute": (_ANY, _PERMUTE, infer_permute),
     "collective-permute-start": (_ANY, _PERMUTE, infer_permute_start),
-    "collective-permute-done": (_ONE, {}, infer_second),
-    "collective-broadcast": (_ANY, _GROUPS, infer_all_reduce),
+    "collective-permute-done": (_ONE, {}, _second),
+    "collective-broadcast": (_ANY, _GROUPS, _operands),
 }
 for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
     register(
@@ -139,11 +128,9 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             _attributes,
             infer=_infer,
             evaluate=lazy("collective.meaning", _opcode.replace("-", "_")),
-            index=lambda instruction, number: None,
-            flops=no_flops,
-            tolerance=rounded(64) if "reduce" in _opcode else bit_exact,
+            tolerance=faces.rounded(64) if "reduce" in _opcode else faces.bit_exact,
             scratch=lazy("scratch", "applied") if _opcode in ("all-reduce", "reduce-scatter") else None,
-            calls=calling.pairs if "to_apply" in _attributes else None,
+            calls=_pairs if "to_apply" in _attributes else None,
             call=lazy("calls.collectives", "exchange"),
             side_effects=True,
             is_library=True,

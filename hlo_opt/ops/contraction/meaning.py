@@ -7,9 +7,8 @@ import numpy as np
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.library import products
-from hlo_opt.ops.contraction.convolution import convolution_dimensions
-from hlo_opt.ops.contraction.table import DotDimensions
-from hlo_opt.ops.reduction.accumulation import running_type
+from hlo_opt.ops.contraction.table import DotDimensions, convolution_dimensions
+from hlo_opt.ops.reduction.reducers import running_type
 from hlo_opt.ops.spec import Evaluator
 
 

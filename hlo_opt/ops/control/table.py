@@ -1,31 +1,24 @@
-"""Parameters, constants, tuples, calls, loops, branches, asynchronous pairs and markers: what holds a program together.
+"""Parameters, constants, tuples, calls, loops, branches, asynchronous pairs, markers, and transfers to and from the host and other devices: what holds a program together.
 
-Semantics: xla/hlo/evaluator/hlo_evaluator.cc and xla/service/hlo_verifier.cc.
+Semantics: xla/hlo/evaluator/hlo_evaluator.cc and xla/service/hlo_verifier.cc. Transfers are read, checked and scheduled, not computed; their shapes:
+xla/hlo/ir/hlo_instructions.cc (HloInfeedInstruction, HloSendInstruction, HloRecvInstruction); attributes: xla/hlo/parser/hlo_parser.cc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hlo_opt.ir import Called, IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import PRED, S32, TOKEN, U32
 from hlo_opt.ir.index_map import identity
-from hlo_opt.ops import calling, omitted
+from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code, atom
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, Lowering
-from hlo_opt.ops.shapes import (
-    applied,
-    bit_exact,
-    called_flops,
-    cheap,
-    check_parameters,
-    compatible,
-    integer,
-    need,
-    no_flops,
-)
-from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.shapes import applied, called_flops, compatible, element, integer, need
+from hlo_opt.ops.spec import EVERYTHING, Arity, Calling, OpKind, OpSpec, ShapeError, register
+
+_TOKEN, _CONTEXT = Shape(TOKEN), Shape(U32)
 
 
 def infer_as_declared(instruction: Instruction) -> Shape:
@@ -44,10 +37,6 @@ def infer_constant(instruction: Instruction) -> Shape:
     return instruction.shape.without_layout()
 
 
-def infer_tuple(instruction: Instruction) -> Shape:
-    return Shape.tuple_of(*(o.shape.without_layout() for o in instruction.operands))
-
-
 def infer_get_tuple_element(instruction: Instruction) -> Shape:
     elements, index = instruction.operands[0].shape.elements, integer(instruction, "index")
     if elements is None:
@@ -56,14 +45,42 @@ def infer_get_tuple_element(instruction: Instruction) -> Shape:
     return elements[index].without_layout()
 
 
+# ---- calls: that computations take what they are given, and give what is wanted, is for the `calls` faces to say (xla/service/hlo_verifier.cc)
+
+
+def _called_whole(instruction: Instruction) -> Iterator[Calling]:
+    """All operands, for the result."""
+    for callee in instruction.called():
+        yield callee, [o.shape for o in instruction.operands], instruction.shape
+
+
+def _called_started(instruction: Instruction) -> Iterator[Calling]:
+    """All operands, for the second element of the result."""
+    elements = instruction.shape.elements or ()
+    for callee in instruction.called():
+        yield callee, [o.shape for o in instruction.operands], elements[1] if len(elements) > 1 else None
+
+
+def _called_in_loop(instruction: Instruction) -> Iterator[Calling]:
+    """The state, for whether to go on and for the next state."""
+    for name, result in (("condition", None), ("body", instruction.shape)):
+        value = instruction.attributes.get(name)
+        if isinstance(value, Called):
+            yield value.computations[0], [o.shape for o in instruction.operands], result
+
+
+def _called_as_branches(instruction: Instruction) -> Iterator[Calling]:
+    """One operand each, for the result. Raises ShapeError where there is not one operand for each branch."""
+    called, given = list(instruction.called()), instruction.operands[1:]
+    need(len(called) == len(given), f"conditional has {len(called)} branches and {len(given)} operands for them")
+    for callee, operand in zip(called, given, strict=True):
+        yield callee, [operand.shape], instruction.shape
+
+
 def infer_while(instruction: Instruction) -> Shape:
-    state = instruction.operands[0].shape
-    condition, body = applied(instruction, "condition"), applied(instruction, "body")
-    check_parameters(condition, [state], "condition")
-    check_parameters(body, [state], "body")
+    condition = applied(instruction, "condition")
     need(condition.root.shape.same_values(Shape(PRED)), f"condition {condition.name} must return pred[]")
-    need(compatible(body.root.shape, state), f"body {body.name} returns {body.root.shape}, takes {state}")
-    return state.without_layout()
+    return instruction.operands[0].shape.without_layout()
 
 
 def branches(instruction: Instruction) -> list[Called]:
@@ -80,32 +97,7 @@ def infer_conditional(instruction: Instruction) -> Shape:
     )
     computations = [c for value in branches(instruction) for c in value.computations]
     need(bool(computations), "there are no branches")
-    need(
-        len(computations) == len(instruction.operands) - 1,
-        f"{len(computations)} branches, {len(instruction.operands) - 1} branch operands",
-    )
-    first = computations[0].root.shape
-    for computation, argument in zip(computations, instruction.operands[1:], strict=True):
-        check_parameters(computation, [argument.shape], "branch")
-        need(
-            compatible(computation.root.shape, first),
-            f"branch {computation.name} returns {computation.root.shape}, the first branch {first}",
-        )
-    return first.without_layout()
-
-
-def _infer_called(instruction: Instruction, name: str) -> Shape:
-    computation = applied(instruction, name)
-    check_parameters(computation, [o.shape for o in instruction.operands], "computation")
-    return computation.root.shape.without_layout()
-
-
-def infer_call(instruction: Instruction) -> Shape:
-    return _infer_called(instruction, "to_apply")
-
-
-def infer_fusion(instruction: Instruction) -> Shape:
-    return _infer_called(instruction, "calls")
+    return computations[0].root.shape.without_layout()
 
 
 def flops_call(instruction: Instruction) -> float:
@@ -113,9 +105,7 @@ def flops_call(instruction: Instruction) -> float:
     return sum(called_flops(computation) for computation in instruction.called())
 
 
-def infer_after_all(instruction: Instruction) -> Shape:
-    """A token, whatever it waits for (xla/service/hlo_verifier.cc, HandleAfterAll)."""
-    return Shape(TOKEN)
+# ---- asynchronous pairs
 
 
 def infer_async_start(instruction: Instruction) -> Shape:
@@ -128,28 +118,57 @@ def infer_async_start(instruction: Instruction) -> Shape:
     return instruction.shape.without_layout()
 
 
-def infer_async_done(instruction: Instruction) -> Shape:
-    elements = instruction.operands[0].shape.elements
-    if elements is None or len(elements) < 2:
-        raise ShapeError("an async done takes what an async start gives")
-    return elements[1].without_layout()
-
-
-def infer_number(instruction: Instruction) -> Shape:
-    return Shape(U32)
-
-
 def infer_copy_start(instruction: Instruction) -> Shape:
     """(destination, source, context)"""
     source = instruction.operands[0].shape.without_layout()
-    return Shape.tuple_of(source, source, Shape(U32))
+    return Shape.tuple_of(source, source, _CONTEXT)
 
 
-def infer_copy_done(instruction: Instruction) -> Shape:
-    elements = instruction.operands[0].shape.elements
-    if not elements:
-        raise ShapeError("copy-done takes what copy-start gives")
-    return elements[0].without_layout()
+# ---- transfers
+
+
+def _token(instruction: Instruction, number: int) -> Shape:
+    """That of an operand, which must be one. Raises ShapeError otherwise."""
+    shape = instruction.operands[number].shape
+    need(shape.element_type == TOKEN, f"operand {number} is no token but {shape}")
+    return _TOKEN
+
+
+def infer_infeed(instruction: Instruction) -> Shape:
+    """(data, token); what the data are is for the declaration to say."""
+    token = _token(instruction, 0)
+    return Shape.tuple_of(element(instruction.shape, 0, "an infeed gives a tuple of data and a token"), token)
+
+
+def infer_send(instruction: Instruction) -> Shape:
+    """(data, context, token)"""
+    return Shape.tuple_of(infer_operand(instruction), _CONTEXT, _token(instruction, 1))
+
+
+def infer_recv(instruction: Instruction) -> Shape:
+    """(data, context, token); what the data are is for the declaration to say."""
+    token = _token(instruction, 0)
+    data = element(instruction.shape, 0, "a recv gives a tuple of data, a context and a token")
+    return Shape.tuple_of(data, _CONTEXT, token)
+
+
+def infer_recv_done(instruction: Instruction) -> Shape:
+    """(data, token)"""
+    return Shape.tuple_of(element(instruction.operands[0].shape, 0, "recv-done takes what recv gives"), _TOKEN)
+
+
+def _given_to_send(instruction: Instruction) -> Shape:
+    return (
+        Shape.tuple_of(instruction.operands[0].shape, _CONTEXT, _TOKEN) if instruction.operands else instruction.shape
+    )
+
+
+def _given_to_recv_done(instruction: Instruction) -> Shape:
+    elements = instruction.operands[0].shape.elements if instruction.operands else None
+    return Shape.tuple_of(elements[0], _TOKEN) if elements else instruction.shape
+
+
+# ---- entries
 
 
 def index_identity(instruction: Instruction, number: int) -> IndexMap | None:
@@ -163,10 +182,6 @@ def index_tuple(instruction: Instruction, number: int) -> IndexMap | None:
     return identity(shape.dimensions) if shape.is_array else None
 
 
-def index_none(instruction: Instruction, number: int) -> IndexMap | None:
-    return None
-
-
 def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     return builder.value(instruction.operands[0], index)
 
@@ -176,93 +191,94 @@ def lower_zero(builder: KernelBuilder, instruction: Instruction, index: Index) -
     return atom("0u")
 
 
-_ASYNC = {"async_execution_thread": False, "calls": False}
-_ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
-    "parameter": (Arity(0, 0), {}, infer_as_declared),
-    "constant": (Arity(0, 0), {}, infer_constant),
-    "tuple": (Arity(0, None), {}, infer_tuple),
-    "get-tuple-element": (Arity(1, 1), {"index": True}, infer_get_tuple_element),
-    "while": (Arity(1, 1), {"condition": True, "body": True}, infer_while),
-    "conditional": (
-        Arity(2, None),
-        {"true_computation": False, "false_computation": False, "branch_computations": False},
-        infer_conditional,
-    ),
+_THREAD = {"async_execution_thread": False}
+_ALIASING = {"output_to_operand_aliasing": False, "calls": True}
+_BRANCHES = {"true_computation": False, "false_computation": False, "branch_computations": False}
+_CHANNEL = {"channel_id": False, "is_host_transfer": False}
+_MARKS = ("add-dependency", "opt-barrier", "domain")
+"""What gives its first operand as it is."""
+_NUMBERS = ("partition-id", "replica-id")
+_ROWS: dict[str, tuple[int, int | None, dict[str, bool], Callable[[Instruction], Shape]]] = {
+    "parameter": (0, 0, {}, infer_as_declared),
+    "constant": (0, 0, {}, infer_constant),
+    "tuple": (0, None, {}, lambda i: Shape.tuple_of(*(o.shape.without_layout() for o in i.operands))),
+    "get-tuple-element": (1, 1, {"index": True}, infer_get_tuple_element),
+    "while": (1, 1, {"condition": True, "body": True}, infer_while),
+    "conditional": (2, None, _BRANCHES, infer_conditional),
     "call": (
-        Arity(0, None),
+        0,
+        None,
         {"to_apply": True, "is_composite": False},
-        infer_call,
+        lambda i: applied(i, "to_apply").root.shape.without_layout(),
     ),
-    "fusion": (Arity(0, None), {"kind": True, "output_to_operand_aliasing": False, "calls": True}, infer_fusion),
-    "after-all": (Arity(0, None), {}, infer_after_all),
-    "add-dependency": (Arity(2, 2), {}, infer_operand),
-    "opt-barrier": (Arity(1, 1), {}, infer_operand),
-    "domain": (Arity(1, 1), {"domain": True}, infer_operand),
-    "async-start": (
-        Arity(0, None),
-        {"async_execution_thread": False, "output_to_operand_aliasing": False, "calls": True},
-        infer_async_start,
+    "fusion": (0, None, {"kind": True, **_ALIASING}, lambda i: applied(i, "calls").root.shape.without_layout()),
+    "after-all": (0, None, {}, lambda i: _TOKEN),  # whatever it waits for (xla/service/hlo_verifier.cc, HandleAfterAll)
+    "add-dependency": (2, 2, {}, infer_operand),
+    "opt-barrier": (1, 1, {}, infer_operand),
+    "domain": (1, 1, {"domain": True}, infer_operand),
+    "async-start": (0, None, {**_THREAD, **_ALIASING}, infer_async_start),
+    "async-update": (1, 1, {**_THREAD, "calls": False}, infer_operand),
+    "async-done": (
+        1,
+        1,
+        {**_THREAD, "calls": False},
+        lambda i: element(i.operands[0].shape, 1, "an async done takes what an async start gives"),
     ),
-    "async-update": (Arity(1, 1), _ASYNC, infer_operand),
-    "async-done": (Arity(1, 1), _ASYNC, infer_async_done),
-    "copy-start": (Arity(1, 1), {"cross_program_prefetch_index": False}, infer_copy_start),
-    "copy-done": (Arity(1, 1), {}, infer_copy_done),
-    "partition-id": (Arity(0, 0), {}, infer_number),
-    "replica-id": (Arity(0, 0), {}, infer_number),
+    "copy-start": (1, 1, {"cross_program_prefetch_index": False}, infer_copy_start),
+    "copy-done": (1, 1, {}, lambda i: element(i.operands[0].shape, 0, "copy-done takes what copy-start gives")),
+    **dict.fromkeys(_NUMBERS, (0, 0, {}, lambda i: Shape(U32))),
 }
-_LOWERINGS: dict[str, Lowering] = {
-    "add-dependency": lower_identity,
-    "opt-barrier": lower_identity,
-    "domain": lower_identity,
-    "partition-id": lower_zero,
-    "replica-id": lower_zero,
+_TRANSFERS: dict[str, tuple[int, dict[str, bool], Callable[[Instruction], Shape]]] = {
+    "infeed": (1, {"infeed_config": False}, infer_infeed),
+    "outfeed": (2, {"outfeed_shape": False, "outfeed_config": False}, lambda i: _token(i, 1)),
+    "recv": (1, _CHANNEL, infer_recv),
+    "recv-done": (1, _CHANNEL, infer_recv_done),
+    "send": (2, _CHANNEL, infer_send),
+    "send-done": (1, _CHANNEL, lambda i: _TOKEN),
 }
-_ACCEPTS = {"after-all": (), "partition-id": ("u32",), "replica-id": ("u32",)}
+_LOWERINGS: dict[str, Lowering] = {**dict.fromkeys(_MARKS, lower_identity), **dict.fromkeys(_NUMBERS, lower_zero)}
+_ACCEPTS: dict[str, tuple[str, ...]] = {"after-all": (), "send-done": (), **dict.fromkeys(_NUMBERS, ("u32",))}
 _OMITTED: dict[str, omitted.Omitted | None] = {
-    "parameter": None,
-    "constant": None,
-    "tuple": omitted.of_operands,
+    **dict.fromkeys(("parameter", "constant", "fusion")),
+    **dict.fromkeys(("conditional", "call"), lambda i, shape: next(i.called()).root.shape),
+    **dict.fromkeys(("add-dependency", "domain"), omitted.as_operand()),
+    "tuple": lambda i, shape: Shape.tuple_of(*(o.shape for o in i.operands)),
     "get-tuple-element": omitted.of_element,
-    "while": omitted.of_state,
-    "conditional": omitted.of_root,
-    "call": omitted.of_root,
-    "fusion": None,
-    "add-dependency": omitted.as_operand(),
-    "domain": omitted.as_operand(),
+    "while": lambda i, shape: i.operands[0].shape,
 }
-_GIVEN = {"add-dependency": omitted.first_given, "after-all": omitted.token_given}
+_GIVEN: dict[str, Callable[[Instruction], Shape]] = {
+    **dict.fromkeys(("after-all", "outfeed", "send-done"), lambda i: _TOKEN),
+    "add-dependency": lambda i: i.operands[0].shape if i.operands else i.shape,
+    "recv-done": _given_to_recv_done,
+    "send": _given_to_send,
+}
 _LAUNCHES = frozenset({"fusion", "async-start", "copy-start", "copy-done"})
 """The rest launches nothing by itself."""
 _DECIDES = frozenset({"while", "conditional"})
 _CALLS = {
-    "while": calling.loop,
-    "conditional": calling.branches,
-    "call": calling.whole,
-    "fusion": calling.whole,
-    "async-start": calling.started,
+    "while": _called_in_loop,
+    "conditional": _called_as_branches,
+    "call": _called_whole,
+    "fusion": _called_whole,
+    "async-start": _called_started,
 }
-_INDICES: dict[str, Callable[[Instruction, int], IndexMap | None]] = {
-    "tuple": index_tuple,
-    "add-dependency": index_identity,
-    "opt-barrier": index_identity,
-    "domain": index_identity,
-}
+_INDICES = {"tuple": index_tuple, **dict.fromkeys(_MARKS, index_identity)}
 
-for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
+for _opcode, (_least, _most, _attributes, _infer) in _ROWS.items():
     register(
         OpSpec(
             _opcode,
             OpKind.CONTROL,
-            _arity,
+            Arity(_least, _most),
             _attributes,
             _ACCEPTS.get(_opcode, EVERYTHING),
             infer=_infer,
             evaluate=lazy("control.meaning", _opcode.replace("-", "_") + "_" * (_opcode in ("while", "tuple"))),
-            index=_INDICES.get(_opcode, index_none),
+            index=_INDICES.get(_opcode),
             cuda=_LOWERINGS.get(_opcode),
-            flops=flops_call if _opcode in _CALLS else no_flops,
-            tolerance=bit_exact,
-            expensive=None if _opcode in _CALLS else cheap,
+            flops=flops_call if _opcode in _CALLS else None,
+            tolerance=faces.bit_exact,
+            expensive=None if _opcode in _CALLS else faces.never,
             omitted=_OMITTED.get(_opcode, omitted.anew),
             given=_GIVEN.get(_opcode),
             calls=_CALLS.get(_opcode),
@@ -271,5 +287,19 @@ for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
             is_free=_opcode not in _LAUNCHES,
             hands_on=_opcode not in _DECIDES,
             is_identity=_infer is infer_operand,
+        )
+    )
+for _opcode, (_least, _attributes, _infer) in _TRANSFERS.items():
+    register(
+        OpSpec(
+            _opcode,
+            OpKind.COLLECTIVE,
+            Arity(_least, _least),
+            _attributes,
+            _ACCEPTS.get(_opcode, EVERYTHING),
+            infer=_infer,
+            given=_GIVEN.get(_opcode),
+            side_effects=True,
+            is_library=True,
         )
     )

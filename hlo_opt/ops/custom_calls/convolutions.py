@@ -13,17 +13,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, Instruction, Shape, array
+from hlo_opt.ir import Computation, ElementType, Instruction, Shape, array
 from hlo_opt.ir.attribute import Window, WindowDimension
+from hlo_opt.ir.element_type import F32, F64, S32
 from hlo_opt.ops.call_config import configuration, number
-from hlo_opt.ops.contraction.convolution import ConvolutionDimensions, convolution_dimensions, infer_convolution
-from hlo_opt.ops.custom_calls.float_writer import FloatWriter
+from hlo_opt.ops.contraction.table import ConvolutionDimensions, convolution_dimensions, infer_convolution
 from hlo_opt.ops.custom_calls.targets import CustomCallSpec, register_custom_call
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.shapes import windowed
 from hlo_opt.ops.spec import Evaluator, ShapeError
-
-F32, F64, S32 = (ELEMENT_TYPES[name] for name in ("f32", "f64", "s32"))
+from hlo_opt.ops.writer import Writer
 
 ACTIVATIONS = (
     "kNone",
@@ -39,7 +38,7 @@ ACTIVATIONS = (
 )
 """By their numbers in dnn.proto, which old dumps write."""
 
-_Build = Callable[[FloatWriter, Instruction, ConvolutionDimensions, Shape, list[Instruction]], Instruction]
+_Build = Callable[[Writer, Instruction, ConvolutionDimensions, Shape, list[Instruction]], Instruction]
 
 
 def _config(instruction: Instruction) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def _labels(batch: int, feature: int, spatial: tuple[int, ...], letters: str = "
 
 
 def _convolution(
-    writer: FloatWriter,
+    writer: Writer,
     result: Shape,
     operands: tuple[Instruction, Instruction],
     c: ConvolutionDimensions,
@@ -99,14 +98,14 @@ def _spatial(c: ConvolutionDimensions, source: Shape, out: Shape) -> list[tuple[
 
 
 def _forward(
-    writer: FloatWriter, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
+    writer: Writer, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
 ) -> Instruction:
     _check_sizes(_spatial(c, values[0].shape, result))
     return _convolution(writer, result, (values[0], values[1]), c)
 
 
 def _backward_input(
-    writer: FloatWriter, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
+    writer: Writer, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
 ) -> Instruction:
     """Each element of the output's gradient goes back to what its window read: a convolution of the gradient, spread by the stride, with the mirrored kernel
     whose features change places within each group."""
@@ -127,7 +126,7 @@ def _backward_input(
 
 
 def _swapped(
-    writer: FloatWriter, kernel: Instruction, c: ConvolutionDimensions
+    writer: Writer, kernel: Instruction, c: ConvolutionDimensions
 ) -> tuple[Instruction, int, int, tuple[int, ...]]:
     """The kernel with group-wise features as [o / groups, groups * i, spatial..], and where its dimensions are; the kernel itself for one group."""
     o, i, spatial = c.rhs
@@ -145,7 +144,7 @@ def _swapped(
 
 
 def _backward_filter(
-    writer: FloatWriter, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
+    writer: Writer, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
 ) -> Instruction:
     """A weight met each element that lies under it: a convolution of the input with the output's gradient as kernel, over the batch instead of the features."""
     source, gradient = values
@@ -173,7 +172,7 @@ def _backward_filter(
 
 
 def _with_activation(
-    writer: FloatWriter, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
+    writer: Writer, call: Instruction, c: ConvolutionDimensions, result: Shape, values: list[Instruction]
 ) -> Instruction:
     """activation(scale conv(input, kernel) + side scale side input + bias)"""
     config = _config(call)
@@ -196,7 +195,7 @@ def _mode(config: dict[str, Any]) -> str:
     return ACTIVATIONS[int(given)] if given.isdigit() and int(given) < len(ACTIVATIONS) else given
 
 
-def _activated(writer: FloatWriter, value: Instruction, mode: str, slope: float) -> Instruction:
+def _activated(writer: Writer, value: Instruction, mode: str, slope: float) -> Instruction:
     zero = writer.number(value.shape.type, 0.0)
     match mode:
         case "kNone":
@@ -245,7 +244,7 @@ def as_hlo(instruction: Instruction) -> Computation:
     if build is not _with_activation and number(config, "conv_result_scale", 1.0) != 1.0:
         raise ValueError(f"{target} takes no scale")
     leaves = instruction.shape.elements or (instruction.shape,)
-    writer = FloatWriter("convolution")
+    writer = Writer("convolution")
     values = [writer.parameter(k, o.shape) for k, o in enumerate(instruction.operands)]
     made = build(writer, instruction, convolution_dimensions(instruction), leaves[0], values)
     results = [writer.saturated(made, leaves[0].type), *(writer.zeros(leaf) for leaf in leaves[1:])]

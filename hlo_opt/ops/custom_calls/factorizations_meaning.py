@@ -12,15 +12,10 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.library.factorizations import hermitian, reflected, reflector
 from hlo_opt.ops.call_config import is_lower, is_true, letter, option
+from hlo_opt.ops.custom_calls.meaning import wide
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.values import Value, packed
-
-
-def _wide(value: Array) -> Array:
-    """In f64 or c128."""
-    array = np.asarray(value)
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _no_fault(a: Array) -> Array:
@@ -46,8 +41,8 @@ def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     """The solution x of op(A) x = B or x op(A) = B for triangular A."""
     names = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
     x = solve_triangular(
-        _wide(values[0]),
-        _wide(values[1]),
+        wide(values[0]),
+        wide(values[1]),
         left=letter(instruction, "side", "L") == "L",
         lower=letter(instruction, "uplo", "L") == "L",
         transpose=names[letter(instruction, "trans_x", "N")],
@@ -61,7 +56,7 @@ def gtsv(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
 
     Row k reads lower[k] x[k-1] + middle[k] x[k] + upper[k] x[k+1] = right[k]; elimination exchanges neighbouring rows where the lower element is greater.
     """
-    lower, middle, upper, right = (_wide(value).copy() for value in values)
+    lower, middle, upper, right = (wide(value).copy() for value in values)
     n = middle.shape[-1]
     below = lower[..., 1:]  # a view: LAPACK counts from the second row
     for k in range(n - 1):
@@ -99,9 +94,9 @@ def _size(value: Array) -> Array:
 def gtsv2(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """cuSPARSE's tridiagonal solver gives the solution alone. Raises ValueError for a singular matrix."""
     n = np.shape(values[1])[-1]
-    made = np.zeros(np.shape(values[3]), _wide(values[3]).dtype).reshape(-1, *np.shape(values[3])[-2:])
-    diagonals = [_wide(value).reshape(-1, n) for value in values[:3]]
-    for number, right in enumerate(_wide(values[3]).reshape(made.shape)):
+    made = np.zeros(np.shape(values[3]), wide(values[3]).dtype).reshape(-1, *np.shape(values[3])[-2:])
+    diagonals = [wide(value).reshape(-1, n) for value in values[:3]]
+    for number, right in enumerate(wide(values[3]).reshape(made.shape)):
         lower, middle, upper = (d[number] for d in diagonals)
         matrix = np.diag(middle) + np.diag(lower[1:], -1) + np.diag(upper[:-1], 1)
         made[number] = np.linalg.solve(matrix, right)
@@ -110,7 +105,7 @@ def gtsv2(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 
 def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """alpha A A^T + beta C, or with A^T A."""
-    a, c, alpha, beta = (_wide(value) for value in values)
+    a, c, alpha, beta = (wide(value) for value in values)
     turned = np.swapaxes(a, -1, -2)
     product = turned @ a if is_true(instruction, "transpose") else a @ turned
     return _returned(instruction, [alpha * product + beta * c])
@@ -129,7 +124,7 @@ def geqp3(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 
     Raises ValueError where columns are to be kept at the front.
     """
-    a = _wide(values[0])
+    a = wide(values[0])
     if np.any(values[1]):
         raise ValueError("columns that are fixed at the front are not known")
     rows, columns = a.shape[-2:]
@@ -153,7 +148,7 @@ def geqp3(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 
 def gehrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """A = Q H Q^H: (H and, below its first subdiagonal, the reflectors, their factors, 0). Raises ValueError for a part of the matrix."""
-    a = _wide(values[0]).copy()
+    a = wide(values[0]).copy()
     n = a.shape[-1]
     if (option(instruction, "low", "1"), option(instruction, "high", str(n))) != ("1", str(n)):
         raise ValueError("the Hessenberg form of a part of a matrix is not known")
@@ -169,7 +164,7 @@ def gehrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
 
 def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """A = Q T Q^H with T real and tridiagonal: (T's triangle with the reflectors, its diagonal, its off-diagonal, the factors, 0)."""
-    given = _wide(values[0])
+    given = wide(values[0])
     lower = is_lower(instruction)
     a, made = hermitian(np, given, lower), given.copy()
     n = a.shape[-1]
@@ -197,7 +192,7 @@ def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
 
     Vectors have length 1. Raises ValueError for left vectors of a matrix without a full set of right ones.
     """
-    a = _wide(values[0])
+    a = wide(values[0])
     eigenvalues, right = np.linalg.eig(a)
     left = np.zeros_like(right)
     if letter(instruction, "compute_left", "N") == "V":

@@ -1,4 +1,4 @@
-"""Custom calls: what is known about a target, and the targets that this program knows.
+"""custom-call: what is known about a target, and the opcode, which looks its target up. One that nobody knows stays in the graph and is a boundary of fusion.
 
 A spec with `expand` alone is complete: evaluation runs the expansion, kernels are made from it. Packages add targets through entry points of the group
 `hlo_opt.custom_calls`, each a `CustomCallSpec` or a list of them; a program calls `register_custom_call`.
@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hlo_opt.diag import UsageError
+from hlo_opt.diag import EvaluationError, UsageError, nearest
 from hlo_opt.diag.plugins import DUPLICATE, Plugin, plugins
-from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape
-from hlo_opt.ops.spec import Evaluator, LibraryCall, ShapeError
-
-if TYPE_CHECKING:
-    from hlo_opt.ir.values import Array
-    from hlo_opt.ops.values import Value
-
+from hlo_opt.ir import Computation, Instruction, Module, Shape
+from hlo_opt.ops import faces
+from hlo_opt.ops.spec import Arity, Evaluator, LibraryCall, OpKind, OpSpec, ShapeError, attributes, register
 
 GROUP = "hlo_opt.custom_calls"
 
@@ -95,151 +91,112 @@ def _plugged() -> dict[str, CustomCallSpec]:
     return {target: spec for target, (spec, _) in found.items()}
 
 
-def _infer_threefry(instruction: Instruction) -> Shape:
-    shapes = [operand.shape for operand in instruction.operands]
-    if len(shapes) != 4:
-        raise ShapeError(f"a ThreeFry call takes two keys and two counts, not {len(shapes)} operands")
-    for number, shape in enumerate(shapes):
-        if shape.element_type != ELEMENT_TYPES["u32"]:
-            raise ShapeError(f"operand {number} of a ThreeFry call must be u32, not {shape}")
-        # keys may be scalars
-        if shape.dimensions != shapes[2].dimensions and (number > 1 or shape.rank):
-            raise ShapeError(f"operands of a ThreeFry call differ in dimensions: {shapes[2]} and {shape}")
-    words = shapes[2].without_layout()
-    return Shape.tuple_of(words, words)
+# ---- the opcode
+
+_LONGEST = 200  # characters of a target that a message repeats
+
+ATTRIBUTES = attributes(
+    "window dim_labels feature_group_count batch_group_count operand_precision custom_call_target! operand_layout_constraints "
+    "custom_call_has_side_effect literal schedule output_to_operand_aliasing api_version to_apply called_computations padding_type"
+)
+"""Source: xla/hlo/parser/hlo_parser.cc, the case of kCustomCall."""
 
 
-def expand_threefry(module: Module | None, instruction: Instruction) -> Computation:
-    """ThreeFry-2x32 on arrays: the four operands are parameters, the root is the pair of words.
-
-    Source: jax/jaxlib/gpu/prng_kernels.cu.cc. Raises ShapeError for operands that do not fit.
-    """
-    from hlo_opt.ops.random.expand import Writer, threefry
-
-    _infer_threefry(instruction)
-    writer = Writer("threefry2x32")
-    key0, key1, count0, count1 = (writer.parameter(k, o.shape) for k, o in enumerate(instruction.operands))
-    shapes = instruction.shape.elements
-    if shapes is None or len(shapes) != 2 or any(s.dimensions != count0.shape.dimensions for s in shapes):
-        raise ShapeError(f"a ThreeFry call gives two words per count, not {instruction.shape}")
-    return writer.finish(threefry(writer, (key0, key1), (count0, count1)), shapes)
+def target_of(instruction: Instruction) -> str:
+    """The target of a custom call, as the text gives it: untrusted."""
+    return instruction.word("custom_call_target")
 
 
-def _evaluate_threefry(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    import numpy as np
-
-    with np.errstate(over="ignore"):
-        return threefry_words(*(np.asarray(value) for value in values))
+def _known(instruction: Instruction) -> CustomCallSpec | None:
+    return find_custom_call(target_of(instruction))
 
 
-def threefry_words(key0: Array, key1: Array, count0: Array, count1: Array) -> tuple[Array, Array]:
-    """ThreeFry-2x32, 20 rounds, on u32 arrays."""
-    import numpy as np
-
-    from hlo_opt.ops.random.expand import PARITY, ROTATIONS
-
-    u32 = np.uint32
-    schedule = (key0, key1, key0 ^ key1 ^ u32(PARITY))
-    x0, x1 = count0 + key0, count1 + key1
-    for group in range(5):
-        for rotation in ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = ((x1 << u32(rotation)) | (x1 >> u32(32 - rotation))) ^ x0
-        x0 = x0 + schedule[(group + 1) % 3]
-        x1 = x1 + schedule[(group + 2) % 3] + u32(group + 1)
-    return x0, x1
+def says_side_effect(instruction: Instruction) -> bool:
+    """Whether a custom call does more than give its value, as it says itself."""
+    said = instruction.attributes.get("custom_call_has_side_effect")
+    return said is not None and said.text.lower() == "true"
 
 
-for _target in (
-    "threefry2x32",
-    "cu_threefry2x32",
-    "cu_threefry2x32_ffi",
-    "hip_threefry2x32",
-    "hip_threefry2x32_ffi",
-):
-    register_custom_call(
-        CustomCallSpec(
-            _target,
-            _infer_threefry,
-            _evaluate_threefry,
-            expand_threefry,
-            library="" if "_" not in _target else "jaxlib",
-        )
+def is_known(instruction: Instruction) -> bool:
+    """Whether somebody knows what a custom call computes: a target with a meaning of its own, or a result that there is only one of."""
+    spec = _known(instruction)
+    has_meaning = spec is not None and (spec.evaluate is not None or spec.expand is not None)
+    return has_meaning or instruction.shape.elements == ()
+
+
+def _infer(instruction: Instruction) -> Shape:
+    spec = _known(instruction)
+    return instruction.shape.without_layout() if spec is None or spec.infer is None else spec.infer(instruction)
+
+
+def _evaluate(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
+    spec = _known(instruction)
+    if spec is not None and spec.evaluate is not None:
+        return spec.evaluate(evaluator, instruction, values)
+    if spec is not None and spec.expand is not None:
+        return evaluator.call(spec.expand(Module("expansion"), instruction), values)
+    if instruction.shape.elements == ():
+        return ()  # there is only one such value
+    target = target_of(instruction)[:_LONGEST]
+    close = nearest(target, [s.target for s in custom_calls() if s.evaluate is not None or s.expand is not None])
+    raise EvaluationError(
+        f"{instruction.name}: nothing is known about custom call {target!r}",
+        code="HLO404",
+        hint=f"did you mean {close}?" if close else "a plugin can tell what it means (register_custom_call)",
     )
 
 
-def _is_identity(instruction: Instruction) -> bool:
-    return len(instruction.operands) > 0 and instruction.operands[0].shape.same_values(instruction.shape)
+def _expands(instruction: Instruction) -> bool:
+    spec = _known(instruction)
+    if spec is None or spec.expand is None:
+        return False
+    if spec.expands is not None:
+        return spec.expands(instruction)
+    if spec.infer is None:
+        return True
+    try:
+        return spec.infer(instruction).same_values(instruction.shape)
+    except ShapeError:
+        return False
 
 
-def hands_on(instruction: Instruction) -> bool:
-    """Whether a custom call marks its one operand and gives it on as it is."""
-    spec = find_custom_call(instruction.word("custom_call_target"))
-    return spec is not None and spec.expand is _expand_identity and _is_identity(instruction)
+def _expand(module: Module, instruction: Instruction) -> Computation:
+    spec = _known(instruction)
+    if spec is None or spec.expand is None:
+        raise ValueError(f"custom call {target_of(instruction)[:_LONGEST]!r} has no expansion")
+    return spec.expand(module, instruction)
 
 
-def _is_copy(instruction: Instruction) -> bool:
-    return _is_identity(instruction) and instruction.shape.is_array and len(instruction.operands) == 1
+def _flops(instruction: Instruction) -> float:
+    """What is known of the target; nothing where its operands do not fit."""
+    spec = _known(instruction)
+    if spec is None or spec.flops is None:
+        return 0.0
+    try:
+        return spec.flops(instruction)
+    except (ShapeError, ValueError, IndexError):
+        return 0.0
 
 
-def _evaluate_identity(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    if not _is_identity(instruction):
-        raise ValueError("operand and result differ in shape, which takes more than one device")
-    return values[0]
+def _call(instruction: Instruction) -> LibraryCall | None:
+    spec = _known(instruction)
+    return None if spec is None or spec.call is None else spec.call(instruction)
 
 
-def _expand_identity(module: Module | None, instruction: Instruction) -> Computation:
-    from hlo_opt.ops.random.expand import Writer
-
-    writer = Writer("identity")
-    copy = writer.emit("copy", instruction.shape, writer.parameter(0, instruction.operands[0].shape))
-    return writer.finish([copy], [instruction.shape])
-
-
-for _target in (
-    "LayoutConstraint",
-    "MoveToDevice",
-    "MoveToHost",
-    "SPMDFullToShardShape",
-    "SPMDShardToFullShape",
-    "SetBound",
-    "ShardBarrierFrom",
-    "ShardBarrierTo",
-    "Sharding",
-    "annotate_device_placement",
-    "xla.sdy.FuncResultSharding",
-):
-    register_custom_call(
-        CustomCallSpec(
-            _target,
-            evaluate=_evaluate_identity,
-            expand=_expand_identity,
-            expands=_is_copy,
-            aliasing=lambda instruction: {(): 0} if _is_identity(instruction) else {},
-        )
-    )
-
-
-def _evaluate_allocation(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    """Memory that nothing is written to yet; its content is open, and zeros do not change from run to run."""
-    import numpy as np
-
-    return np.zeros(instruction.shape.dimensions, instruction.shape.type.dtype)
-
-
-def _expand_allocation(module: Module | None, instruction: Instruction) -> Computation:
-    from hlo_opt.ops.random.expand import Writer
-
-    writer = Writer("allocation")
-    zeros = writer.emit("broadcast", instruction.shape, writer.constant(instruction.shape.type, 0), dimensions=())
-    return writer.finish([zeros], [instruction.shape])
-
-
-register_custom_call(
-    CustomCallSpec(
-        "AllocateBuffer",
-        evaluate=_evaluate_allocation,
-        expand=_expand_allocation,
-        expands=lambda instruction: instruction.shape.is_array,
+register(
+    OpSpec(
+        "custom-call",
+        OpKind.OPAQUE,
+        Arity(0, None),
+        ATTRIBUTES,
+        infer=_infer,
+        evaluate=_evaluate,
+        expand=_expand,
+        expands=_expands,
+        flops=_flops,
+        call=_call,
+        tolerance=faces.bit_exact,
+        expensive=faces.always,
+        omitted=None,
     )
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
-from hlo_opt.ops import numeric, omitted
+from hlo_opt.ops import faces, numeric, omitted
 from hlo_opt.ops.elementwise.declare import (
     INTEGERS,
     NUMBERS,
@@ -21,19 +21,6 @@ from hlo_opt.ops.elementwise.declare import (
 )
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import EVERYTHING, ShapeError
-from hlo_opt.ops.spreading import (
-    BY_PARTS,
-    FALLING,
-    ORDERED,
-    RISING,
-    STEPS,
-    UNKNOWN,
-    Spreading,
-    always,
-    any_type,
-    interval,
-    one,
-)
 
 
 def wrapping(operator: str) -> dict[str, str]:
@@ -68,10 +55,9 @@ elementwise(
     "add",
     2,
     lambda call, x, y: x | y if call.type.kind == "pred" else x + y,
-    plain="add",
     one_step=True,
     ways="ADDITION",
-    spread=BY_PARTS.but(integer=interval("add_integers"), rounds=True),
+    spread=faces.BY_PARTS.but(integer=faces.interval("add_integers"), rounds=True),
     accepts=EVERYTHING,
     cuda={**wrapping("+"), "pred": "{0} | {1}"},
     commutative=True,
@@ -80,10 +66,9 @@ elementwise(
     "subtract",
     2,
     lambda call, x, y: x - y,
-    plain="subtract",
     one_step=True,
     ways="ADDITION",
-    spread=any_type("subtract", rounds=True).but(integer=interval("subtract_integers")),
+    spread=faces.any_type("subtract", rounds=True).but(integer=faces.interval("subtract_integers")),
     accepts=NUMBERS,
     cuda=wrapping("-"),
 )
@@ -91,9 +76,10 @@ elementwise(
     "multiply",
     2,
     lambda call, x, y: x & y if call.type.kind == "pred" else x * y,
-    plain="multiply",
     one_step=True,
-    spread=Spreading(interval("multiply"), interval("multiply_integers"), interval("complex_multiply"), rounds=True),
+    spread=faces.Spreading(
+        faces.interval("multiply"), faces.interval("multiply_integers"), faces.interval("complex_multiply"), rounds=True
+    ),
     complex_ulp=4,
     accepts=EVERYTHING,
     cuda={**wrapping("*"), "pred": "{0} & {1}"},
@@ -103,7 +89,7 @@ elementwise(
     "divide",
     2,
     numeric.divide,
-    spread=one("divide", rounds=True),
+    spread=faces.one("divide", rounds=True),
     complex_ulp=4,
     accepts=NUMBERS,
     cuda={
@@ -117,7 +103,7 @@ elementwise(
     "remainder",
     2,
     numeric.remainder,
-    spread=one("remainder", rounds=True),
+    spread=faces.one("remainder", rounds=True),
     slow=True,
     accepts=("signed", "unsigned", "float"),
     cuda={"float": "fmod{F}({0}, {1})", **every("hlo_remainder<{T}>({0}, {1})", *INTEGERS)},
@@ -127,10 +113,9 @@ elementwise(
     "maximum",
     2,
     numeric.maximum,
-    plain="maximum",
     one_step=True,
     ways="EXTREME",
-    spread=ORDERED,
+    spread=faces.ORDERED,
     accepts=EVERYTHING,
     cuda={"pred": "{0} | {1}", **every("hlo_maximum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
@@ -139,10 +124,9 @@ elementwise(
     "minimum",
     2,
     numeric.minimum,
-    plain="minimum",
     one_step=True,
     ways="EXTREME",
-    spread=ORDERED,
+    spread=faces.ORDERED,
     accepts=EVERYTHING,
     cuda={"pred": "{0} & {1}", **every("hlo_minimum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
     commutative=True,
@@ -152,7 +136,7 @@ elementwise(
     1,
     lambda call, x: -x,
     one_step=True,
-    spread=FALLING.but(complex=FALLING.real, keeps=True),
+    spread=faces.FALLING.but(complex=faces.FALLING.real, keeps=True),
     accepts=NUMBERS,
     cuda={
         **every("-({0})", "float", "complex", *INTEGERS),
@@ -165,7 +149,7 @@ elementwise(
     1,
     numeric.absolute,
     one_step=True,
-    spread=one("magnitude", keeps=True),
+    spread=faces.one("magnitude", keeps=True),
     accepts=NUMBERS,
     result="real",
     by=0,
@@ -183,7 +167,7 @@ elementwise(
     "sign",
     1,
     numeric.sign,
-    spread=STEPS,
+    spread=faces.STEPS,
     complex_ulp=4,
     accepts=("signed", "float", "complex"),
     # the last branch keeps NaN and the sign of zero
@@ -207,8 +191,7 @@ for _opcode, _operator in (("and", "&"), ("or", "|"), ("xor", "^")):
         _opcode,
         2,
         {"and": lambda call, x, y: x & y, "or": lambda call, x, y: x | y, "xor": lambda call, x, y: x ^ y}[_opcode],
-        plain={"and": "and_", "or": "or_", "xor": "xor"}[_opcode],
-        spread=UNKNOWN if _opcode == "xor" else RISING,
+        spread=faces.UNKNOWN if _opcode == "xor" else faces.RISING,
         ways="" if _opcode == "xor" else "TRUTH",
         one_step=True,
         accepts=("pred", *INTEGERS),
@@ -220,7 +203,7 @@ elementwise(
     1,
     lambda call, x: ~x,
     one_step=True,
-    spread=FALLING,
+    spread=faces.FALLING,
     accepts=("pred", *INTEGERS),
     cuda={"pred": "!{0}", **every("~({0})", *INTEGERS)},
 )
@@ -241,13 +224,13 @@ elementwise(
 
 
 def _stays_inside(instruction: Instruction) -> bool:
-    """Whether the amount of a shift is a constant below the width, as it nearly always is."""
+    """Whether the amount of a shift is a constant below the width, as it nearly faces.always is."""
     amount = instruction.operands[1]
     if amount.opcode == "broadcast":
         amount = amount.operands[0]
     if amount.literal is None or amount.shape.rank or amount.literal.is_elided:
         return False
-    return 0 <= int(amount.literal.value) < instruction.shape.type.bits  # type: ignore[arg-type]  # an array of one integer
+    return 0 <= int(amount.literal.value) < instruction.shape.type.bits  # type: ignore[arg-type]  # an array of faces.one integer
 
 
 def _shift_left_texts(instruction: Instruction) -> Mapping[str, str]:
@@ -302,10 +285,9 @@ elementwise(
     "compare",
     2,
     numeric.compare,
-    plain="compare",
     one_step=True,
     ways="COMPARE",
-    spread=any_type("compare", decides=always),
+    spread=faces.any_type("compare", decides=faces.always),
     accepts=EVERYTHING,
     infer=_infer_compare,
     cuda=Elementwise(_compare_texts, by=0),
@@ -329,7 +311,7 @@ elementwise(
     lambda call, predicate, x, y: call.np.where(predicate, x, y),
     ways="SELECT",
     omitted=omitted.select,
-    spread=any_type("select", keeps=True),
+    spread=faces.any_type("select", keeps=True),
     accepts=EVERYTHING,
     infer=_infer_select,
     precision="own",
@@ -356,7 +338,7 @@ elementwise(
     numeric.clamp,
     ways="CLAMP",
     omitted=omitted.as_operand(1),
-    spread=ORDERED,
+    spread=faces.ORDERED,
     accepts=_ORDERED,
     infer=_infer_clamp,
     cuda=every("hlo_minimum<{T}>(hlo_maximum<{T}>({1}, {0}), {2})", "pred", "float", *INTEGERS),

@@ -1,15 +1,17 @@
-"""Changes of type and of representation: convert, bitcast-convert, reduce-precision, stochastic-convert, complex parts, copy, map."""
+"""Changes of type and of representation: convert, bitcast-convert, reduce-precision, stochastic-convert, complex parts, copy, map.
+
+Floats saturate in integers; bits are reinterpreted little end first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import constant, dimensions, identity, variable
-from hlo_opt.ops import calling, element_use
+from hlo_opt.ops import faces
 from hlo_opt.ops.code import Code, code
-from hlo_opt.ops.elementwise import convert_meaning
 from hlo_opt.ops.elementwise.arithmetic import every
 from hlo_opt.ops.elementwise.declare import (
     INTEGERS,
@@ -22,9 +24,148 @@ from hlo_opt.ops.elementwise.declare import (
 )
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
+from hlo_opt.ops.numeric import Call, integer_limits, narrow
 from hlo_opt.ops.omitted import as_operand
-from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, register
-from hlo_opt.ops.spreading import BY_PARTS, ORDERED, RISING, Spreading, interval, one
+from hlo_opt.ops.spec import EVERYTHING, Arity, Calling, Evaluator, OpKind, OpSpec, ShapeError, register
+
+if TYPE_CHECKING:
+    from hlo_opt.ir import ElementType
+    from hlo_opt.ir.values import Array
+
+
+FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
+"""Bits of exponent and mantissa of the types whose precision reduce-precision cuts in place; others are cut as the type that XLA widens them to."""
+
+
+def convert(call: Call, value: Array) -> Array:
+    """Floats to integers saturate and NaN becomes 0; everything but zero becomes true; integers are cut."""
+    np, target = call.np, call.type
+    if target.kind == "pred":
+        return value != 0
+    if target.is_integer and value.dtype.kind == "f":
+        return saturate(call, value)
+    if target.is_integer and target.bits < 8:
+        return value.astype(np.int64).astype(np.uint64).astype(np.int8 if target.kind == "signed" else np.uint8)
+    return value
+
+
+def saturate(call: Call, value: Array) -> Array:
+    """Floats as integers of the result's type: cut towards zero, held at the limits, 0 for NaN."""
+    np, target = call.np, call.type
+    low, high = integer_limits(target)
+    dtype = np.dtype(f"{'u' if target.kind == 'unsigned' else ''}int{max(8, target.bits)}")
+    # float(high) may round up to high + 1, which is still where saturation begins; low is a power of two or 0
+    above, below = value >= float(high), value <= float(low)
+    inside = np.where(above | below | np.isnan(value), value.dtype.type(0), value)
+    result: Array = np.where(above, dtype.type(high), np.where(below, dtype.type(low), inside.astype(dtype)))
+    return result
+
+
+def widened_name(element_type: ElementType) -> str:
+    """The float in which reduce-precision of a float that is not in `FORMATS` is computed.
+
+    f16 holds all floats of 8 bits but the faces.one that is all exponent (xla/service/float_normalization.cc).
+    """
+    return "f16" if element_type.bits == 8 and element_type.name != "f8e8m0fnu" else "f32"
+
+
+def reduce_precision(call: Call, value: Array) -> Array:
+    """Mantissa to nearest even, exponents above the range to infinity, at or below its least to zero; NaN stays.
+
+    Source: xla/service/elemental_ir_emitter.cc, EmitReducePrecisionIR: on the bits of the value's own type, denormal numbers included.
+    """
+    np = call.np
+    within = call.type.name
+    if within not in FORMATS:
+        within = widened_name(call.type)
+        value = value.astype(np.float16 if within == "f16" else np.float32)
+    exponent = call.instruction.attribute("exponent_bits", int)
+    mantissa = call.instruction.attribute("mantissa_bits", int)
+    own_exponent, own_mantissa = FORMATS[within]
+    width = 8 * value.dtype.itemsize
+    bits = np.ascontiguousarray(value).view(f"uint{width}").reshape(value.shape)
+    unsigned = bits.dtype.type
+    infinity = ((1 << own_exponent) - 1) << own_mantissa
+    is_nan = (bits & unsigned((1 << (width - 1)) - 1)) > unsigned(infinity)
+    result = bits
+    if mantissa < own_mantissa:
+        dropped = own_mantissa - mantissa
+        last = (bits >> unsigned(dropped)) & unsigned(1)
+        result = bits + (last + unsigned((1 << (dropped - 1)) - 1))
+        result = result & unsigned((1 << width) - (1 << dropped))
+    if exponent < own_exponent:
+        bias, reduced = (1 << (own_exponent - 1)) - 1, (1 << (exponent - 1)) - 1
+        signed_zero, found = result & unsigned(1 << (width - 1)), result & unsigned(infinity)
+        result = np.where(found > unsigned((bias + reduced) << own_mantissa), signed_zero | unsigned(infinity), result)
+        result = np.where(found <= unsigned((bias - reduced) << own_mantissa), signed_zero, result)
+    kept = np.where(is_nan, bits, result)
+    return np.ascontiguousarray(kept).view(value.dtype).reshape(value.shape)
+
+
+def stochastic_convert(call: Call, value: Array, random: Array) -> Array:
+    """The magnitude cut, and faces.one more where the random number is below the fraction; limits saturate and NaN is 0.
+
+    Source: xla/hlo/evaluator/hlo_evaluator_typed_visitor.h, HandleStochasticConvert.
+    """
+    np, target = call.np, call.type
+    bits = call.instruction.operands[1].shape.type.bits
+    low, high = integer_limits(target)
+    plain = saturate(call, value)
+    settled = np.isnan(value) | (value >= float(high)) | (value <= float(low))
+    magnitude = np.abs(np.where(settled, value.dtype.type(0), value)).astype(np.float64)
+    whole = np.floor(magnitude)
+    threshold = np.ldexp(magnitude - whole, bits)
+    inside = np.where(threshold >= 2.0**64, 0.0, threshold).astype(np.uint64)
+    count = whole.astype(np.int64) + (random.astype(np.uint64) < inside)
+    signed = np.where(np.signbit(value), -count, count)
+    return np.where(settled, plain, narrow(signed, target).astype(plain.dtype))
+
+
+def make_complex(call: Call, real: Array, imaginary: Array) -> Array:
+    """real + i imaginary; a sum would lose signed zeros and infinities."""
+    np = call.np
+    result = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), call.type.dtype)
+    result.real, result.imag = real, imaginary
+    return result
+
+
+def bitcast_convert(call: Call, value: Array) -> Array:
+    """The same bits as another type; a change of width takes away or adds a last dimension, little end first."""
+    np, target = call.np, call.type
+    source = call.operand_type
+    if source.bits >= 8 and target.bits >= 8:
+        # the operand's own dimensions: an interpreter may apply a scalar operation to a whole array
+        sizes = value.shape if source.bits >= target.bits else value.shape[:-1]
+        if source.bits > target.bits:
+            sizes = (*sizes, source.bits // target.bits)
+        return np.ascontiguousarray(value).reshape(-1).view(target.dtype).reshape(sizes)
+    wide = bits_of(np, value, source.bits)
+    if source.bits == target.bits:
+        return from_bits(np, wide, call)
+    if source.bits > target.bits:
+        steps = np.arange(source.bits // target.bits, dtype=np.uint64) * np.uint64(target.bits)
+        return from_bits(np, (wide[..., None] >> steps) & np.uint64((1 << target.bits) - 1), call)
+    steps = np.arange(target.bits // source.bits, dtype=np.uint64) * np.uint64(source.bits)
+    return from_bits(np, np.bitwise_or.reduce(wide << steps, axis=-1), call)
+
+
+def bits_of(np: ModuleType, value: Array, bits: int) -> Array:
+    """The bits of each element as a 64-bit unsigned integer."""
+    size = value.dtype.itemsize
+    whole: Array = np.ascontiguousarray(value).view(f"uint{size * 8}").astype(np.uint64).reshape(value.shape)
+    return whole & np.uint64((1 << bits) - 1) if bits < 64 else whole
+
+
+def from_bits(np: ModuleType, bits: Array, call: Call) -> Array:
+    """Elements of the result's type from their bits in 64-bit unsigned integers."""
+    target = call.type
+    if target.kind == "signed" and target.bits < 8:
+        bits = ((bits << np.uint64(64 - target.bits)).view(np.int64) >> np.int64(64 - target.bits)).view(np.uint64)
+    if target.is_integer and target.bits < 8:
+        return bits.astype(np.uint8).view(np.int8 if target.kind == "signed" else np.uint8)
+    size = target.dtype.itemsize * 8
+    result: Array = np.ascontiguousarray(bits.astype(f"uint{size}")).view(target.dtype).reshape(bits.shape)
+    return result
 
 
 def _declared(instruction: Instruction) -> ElementType:
@@ -53,12 +194,12 @@ def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
 elementwise(
     "convert",
     1,
-    convert_meaning.convert,
+    convert,
     one_step=True,
     omitted=None,
-    spread=Spreading(
-        interval("convert"),
-        interval("convert_integer"),
+    spread=faces.Spreading(
+        faces.interval("convert"),
+        faces.interval("convert_integer"),
         rounds=True,
         keeps=True,
         decides=lambda instruction: not instruction.shape.type.is_float,
@@ -104,9 +245,9 @@ def _infer_reduce_precision(instruction: Instruction) -> Shape:
 
 def _reduce_precision_texts(instruction: Instruction) -> Mapping[str, str]:
     element_type = instruction.shape.type
-    if element_type.name not in convert_meaning.FORMATS:
-        element_type = ELEMENT_TYPES[convert_meaning.widened_name(element_type)]
-    own_exponent, own_mantissa = convert_meaning.FORMATS[element_type.name]
+    if element_type.name not in FORMATS:
+        element_type = ELEMENT_TYPES[widened_name(element_type)]
+    own_exponent, own_mantissa = FORMATS[element_type.name]
     exponent = min(own_exponent, instruction.attribute("exponent_bits", int))
     mantissa = min(own_mantissa, instruction.attribute("mantissa_bits", int))
     formats = f"{_unsigned(element_type.bits)}, {own_exponent}, {own_mantissa}, {exponent}, {mantissa}"
@@ -116,8 +257,8 @@ def _reduce_precision_texts(instruction: Instruction) -> Mapping[str, str]:
 elementwise(
     "reduce-precision",
     1,
-    convert_meaning.reduce_precision,
-    spread=RISING.but(rounds=True),
+    reduce_precision,
+    spread=faces.RISING.but(rounds=True),
     accepts=("float",),
     infer=_infer_reduce_precision,
     precision="own",
@@ -148,7 +289,7 @@ def _stochastic_convert_texts(instruction: Instruction) -> Mapping[str, str]:
 elementwise(
     "stochastic-convert",
     2,
-    convert_meaning.stochastic_convert,
+    stochastic_convert,
     omitted=None,
     accepts=_AS_WIDE_AS_BITS,
     infer=_infer_stochastic_convert,
@@ -169,8 +310,8 @@ def _infer_complex(instruction: Instruction) -> Shape:
 elementwise(
     "complex",
     2,
-    convert_meaning.make_complex,
-    spread=BY_PARTS,
+    make_complex,
+    spread=faces.BY_PARTS,
     accepts=_PARTS,
     infer=_infer_complex,
     cuda={"complex": "{T}({0}, {1})"},
@@ -180,7 +321,7 @@ elementwise(
     1,
     lambda call, x: call.np.real(x),
     one_step=True,
-    spread=BY_PARTS,
+    spread=faces.BY_PARTS,
     accepts=("float", "complex"),
     result="real",
     by=0,
@@ -191,7 +332,7 @@ elementwise(
     1,
     lambda call, x: call.np.imag(x),
     one_step=True,
-    spread=BY_PARTS,
+    spread=faces.BY_PARTS,
     accepts=("float", "complex"),
     result="real",
     by=0,
@@ -210,7 +351,7 @@ elementwise(
     1,
     lambda call, x: x,
     omitted=as_operand(),
-    spread=ORDERED.but(complex=ORDERED.real),
+    spread=faces.ORDERED.but(complex=faces.ORDERED.real),
     accepts=EVERYTHING,
     infer=_infer_copy,
     precision="own",
@@ -227,7 +368,7 @@ def _infer_bitcast_convert(instruction: Instruction) -> Shape:
         raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}")
     wide, thin = max(operand.type.bits, target.bits), min(operand.type.bits, target.bits)
     if wide % thin:
-        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}: one width must divide the other")
+        raise ShapeError(f"bitcast-convert takes no {operand.type} to {target}: faces.one width must divide the other")
     if target.bits < operand.type.bits:
         return Shape(target, (*operand.dimensions, wide // thin))
     if not operand.rank or operand.dimensions[-1] != wide // thin:
@@ -268,10 +409,10 @@ def _bitcast_convert_text(builder: KernelBuilder, instruction: Instruction, inde
 elementwise(
     "bitcast-convert",
     1,
-    convert_meaning.bitcast_convert,
-    aligned=element_use.same_width,
+    bitcast_convert,
+    aligned=faces.same_width,
     omitted=None,
-    spread=one("reinterpreted", integer=interval("reinterpreted")),
+    spread=faces.one("reinterpreted", integer=faces.interval("reinterpreted")),
     accepts=EVERYTHING,
     infer=_infer_bitcast_convert,
     index=_bitcast_convert_index,
@@ -291,6 +432,14 @@ def _infer_map(instruction: Instruction) -> Shape:
     if not root.is_array or root.rank:
         raise ShapeError(f"map needs a computation that gives a scalar; {computation.name} gives {root}")
     return same_dimensions("map", shapes, root.type)
+
+
+def _calls_of_map(instruction: Instruction) -> Iterator[Calling]:
+    """One element of each operand, for faces.one of the result."""
+    shape = instruction.shape
+    given = [Shape(o.shape.type) if o.shape.is_array else o.shape for o in instruction.operands]
+    for callee in instruction.called():
+        yield callee, given, Shape(shape.type) if shape.is_array else None
 
 
 def _evaluate_map(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
@@ -318,7 +467,7 @@ register(
         flops=lambda instruction: float(
             instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
         ),
-        calls=calling.scalars,
+        calls=_calls_of_map,
         # what its computation does has tolerances of its own
         tolerance=lambda element_type: 0.0,
         scratch=lazy("scratch", "applied"),

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import identity
+from hlo_opt.ops import faces
 from hlo_opt.ops import omitted as omitted_shapes
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Lowering
 from hlo_opt.ops.numeric import Call, narrow, widen
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
-from hlo_opt.ops.spreading import UNKNOWN, Spreading
 
 Meaning = Callable[..., Any]
 """(call, *operands) -> array. Operands are arrays in a type that NumPy computes in; the result is rounded to the op's type afterwards."""
@@ -48,11 +48,10 @@ def elementwise(
     commutative: bool = False,
     precision: Precision = "f32",
     attributes: Mapping[str, bool] | None = None,
-    spread: Spreading = UNKNOWN,
+    spread: faces.Spreading = faces.UNKNOWN,
     slow: bool = False,
     one_step: bool = False,
     ways: str = "",
-    plain: str = "",
     aligned: Callable[[Instruction, int | None], bool] | None = None,
     omitted: omitted_shapes.Omitted | None = omitted_shapes.elementwise,
 ) -> OpSpec:
@@ -72,7 +71,6 @@ def elementwise(
     spread     how bounds go through it
     one_step   whether the meaning is one NumPy function; others make some arrays on the way
     ways       the name of its ways in `ops.ways`, if it has any
-    plain      the name of its function in `elementwise.plain`, if it has one
     slow, omitted, aligned  as in OpSpec
     Raises ValueError when the opcode is in the table already.
     """
@@ -97,7 +95,7 @@ def elementwise(
             omitted=omitted,
             aligned=aligned,
             ways=lazy("ways", ways) if ways else None,
-            plain=lazy("elementwise.plain", plain) if plain else None,
+            plain=lazy("elementwise.functions", "plain"),
             call=lazy("calls.steps", "of_complex"),
         )
     )

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import S32
-from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
-from hlo_opt.ops import element_use, omitted
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, regroup, variable
+from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code, atom
-from hlo_opt.ops.guards import difference, guard, never, zero
 from hlo_opt.ops.indexing.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.lowering import Index, KernelBuilder
-from hlo_opt.ops.regroup import regroup
+from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard, never, zero
 from hlo_opt.ops.shapes import (
     applied,
-    bit_exact,
     called_flops,
-    cheap,
     check_parameters,
     declared,
     distinct,
     need,
-    no_flops,
     operand,
     result,
     results,
-    rounded,
     similar,
 )
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+from hlo_opt.ops.spec import Arity, OpKind, OpSpec, attributes, register
 from hlo_opt.ops.strides import dynamic_slice
 
 
@@ -293,78 +287,71 @@ def lower_dynamic_reshape(builder: KernelBuilder, instruction: Instruction, inde
     return builder.value(instruction.operands[0], index_dynamic_reshape(instruction, 0).apply(index))
 
 
-def _register() -> None:
-    rows = {
-        "dynamic-slice": (Arity(1, None), {"dynamic_slice_sizes": True}),
-        "dynamic-update-slice": (Arity(2, None), {}),
-        "set-dimension-size": (Arity(2, 2), {"dimensions": True}),
-        "get-dimension-size": (Arity(1, 1), {"dimensions": True}),
-        "dynamic-reshape": (Arity(1, None), {}),
-    }
-    faces = {
-        "dynamic-slice": (infer_dynamic_slice, index_dynamic_slice, lower_dynamic_slice),
-        "dynamic-update-slice": (infer_dynamic_update_slice, index_dynamic_update_slice, lower_dynamic_update_slice),
-        "set-dimension-size": (infer_set_dimension_size, index_same, lower_same),
-        "get-dimension-size": (infer_get_dimension_size, lambda instruction, number: None, lower_get_dimension_size),
-        "dynamic-reshape": (infer_dynamic_reshape, index_dynamic_reshape, lower_dynamic_reshape),
-    }
-    reuses = {"dynamic-slice": element_use.behind_first, "dynamic-update-slice": element_use.behind_second}
-    for opcode, (arity, attributes) in rows.items():
-        infer, index, cuda = faces[opcode]
-        register(
-            OpSpec(
-                opcode,
-                OpKind.INDEXING,
-                arity,
-                attributes,
-                infer=infer,
-                evaluate=lazy("indexing.meaning", opcode.replace("-", "_")),
-                index=index,
-                cuda=cuda,
-                flops=no_flops,
-                tolerance=bit_exact,
-                expensive=cheap,
-                view=dynamic_slice if opcode == "dynamic-slice" else None,
-                ways=lazy("ways", "INDICES") if opcode in ("dynamic-slice", "dynamic-update-slice") else None,
-                omitted=omitted.set_dimension_size if opcode == "set-dimension-size" else omitted.anew,
-                is_free=opcode == "get-dimension-size",
-                moves_data=opcode != "get-dimension-size",
-                aligned=element_use.first if opcode == "dynamic-update-slice" else None,
-                reads_part=opcode == "dynamic-slice",
-                first_index={"dynamic-slice": 1, "dynamic-update-slice": 2}.get(opcode),
-                reuses=reuses.get(opcode),
-            )
+_INDICES = lazy("ways", "INDICES")
+for _opcode, _arity, _attributes, _infer, _index, _cuda in (
+    (
+        "dynamic-slice",
+        Arity(1, None),
+        {"dynamic_slice_sizes": True},
+        infer_dynamic_slice,
+        index_dynamic_slice,
+        lower_dynamic_slice,
+    ),
+    (
+        "dynamic-update-slice",
+        Arity(2, None),
+        {},
+        infer_dynamic_update_slice,
+        index_dynamic_update_slice,
+        lower_dynamic_update_slice,
+    ),
+    ("set-dimension-size", Arity(2, 2), {"dimensions": True}, infer_set_dimension_size, index_same, lower_same),
+    ("get-dimension-size", Arity(1, 1), {"dimensions": True}, infer_get_dimension_size, None, lower_get_dimension_size),
+    ("dynamic-reshape", Arity(1, None), {}, infer_dynamic_reshape, index_dynamic_reshape, lower_dynamic_reshape),
+):
+    register(
+        OpSpec(
+            _opcode,
+            OpKind.INDEXING,
+            _arity,
+            _attributes,
+            infer=_infer,
+            evaluate=lazy("indexing.meaning", _opcode.replace("-", "_")),
+            index=_index,
+            cuda=_cuda,
+            tolerance=faces.bit_exact,
+            expensive=faces.never,
+            view=dynamic_slice if _opcode == "dynamic-slice" else None,
+            ways=_INDICES if _opcode.endswith("slice") else None,
+            omitted=omitted.set_dimension_size if _opcode == "set-dimension-size" else omitted.anew,
+            is_free=_opcode == "get-dimension-size",
+            moves_data=_opcode != "get-dimension-size",
+            aligned=faces.first if _opcode == "dynamic-update-slice" else None,
+            reads_part=_opcode == "dynamic-slice",
+            first_index={"dynamic-slice": 1, "dynamic-update-slice": 2}.get(_opcode),
+            reuses={"dynamic-slice": faces.behind_first, "dynamic-update-slice": faces.behind_second}.get(_opcode),
         )
-
-
-_register()
+    )
 register(
     OpSpec(
         "gather",
         OpKind.INDEXING,
         Arity(2, 2),
-        {
-            "offset_dims": True,
-            "collapsed_slice_dims": True,
-            "start_index_map": True,
-            "operand_batching_dims": False,
-            "start_indices_batching_dims": False,
-            "index_vector_dim": True,
-            "slice_sizes": True,
-            "indices_are_sorted": False,
-        },
+        attributes(
+            "offset_dims! collapsed_slice_dims! start_index_map! operand_batching_dims "
+            "start_indices_batching_dims index_vector_dim! slice_sizes! indices_are_sorted"
+        ),
         infer=infer_gather,
         evaluate=lazy("indexing.meaning", "gather"),
         index=index_gather,
         cuda=lower_gather,
-        flops=no_flops,
-        tolerance=bit_exact,
+        tolerance=faces.bit_exact,
         scratch=lazy("scratch", "gather"),
-        ways=lazy("ways", "INDICES"),
+        ways=_INDICES,
         moves_data=True,
         reads_part=True,
         first_index=1,
-        reuses=element_use.behind_first,
+        reuses=faces.behind_first,
     )
 )
 register(
@@ -372,27 +359,20 @@ register(
         "scatter",
         OpKind.INDEXING,
         Arity(3, None),
-        {
-            "update_window_dims": True,
-            "inserted_window_dims": True,
-            "scatter_dims_to_operand_dims": True,
-            "input_batching_dims": False,
-            "scatter_indices_batching_dims": False,
-            "index_vector_dim": True,
-            "indices_are_sorted": False,
-            "unique_indices": False,
-            "to_apply": True,
-        },
+        attributes(
+            "update_window_dims! inserted_window_dims! scatter_dims_to_operand_dims! input_batching_dims "
+            "scatter_indices_batching_dims index_vector_dim! indices_are_sorted unique_indices to_apply!"
+        ),
         infer=infer_scatter,
         evaluate=lazy("indexing.meaning", "scatter"),
         index=index_scatter,
         flops=flops_scatter,
-        tolerance=rounded(64),
-        call=lazy("calls.scatter", "scatter"),
+        tolerance=faces.rounded(64),
+        call=lazy("calls.steps", "scatter"),
         is_planned=True,
         omitted=omitted.as_operand(every=True),
         scratch=lazy("scratch", "scatter"),
-        ways=lazy("ways", "INDICES"),
-        reuses=element_use.never,
+        ways=_INDICES,
+        reuses=faces.never,
     )
 )

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
-from hlo_opt.ops import omitted
+from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.elementwise.declare import REALS, check_kind
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.shapes import integer, need, operand, result, rounded
+from hlo_opt.ops.shapes import integer, need, operand, result
 from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
 
 FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")
@@ -24,12 +24,6 @@ def infer_cholesky(instruction: Instruction) -> Shape:
     need(shape.rank >= 2 and shape.dimensions[-1] == shape.dimensions[-2], f"{shape} holds no square matrices")
     check_kind("cholesky", shape.type, REALS)
     return result(instruction, shape.type, shape.dimensions)
-
-
-def flops_cholesky(instruction: Instruction) -> float:
-    """n^3 / 3 per matrix (xla/service/hlo_cost_analysis.cc, HandleCholesky)."""
-    shape = instruction.operands[0].shape
-    return shape.element_count * shape.dimensions[-1] / 3.0
 
 
 def is_left(instruction: Instruction) -> bool:
@@ -45,12 +39,6 @@ def infer_triangular_solve(instruction: Instruction) -> Shape:
     need(a.dimensions[:-2] == b.dimensions[:-2], f"batch dimensions of {a} and {b} differ")
     need(a.dimensions[-1] == b.dimensions[-2 if is_left(instruction) else -1], f"{a} does not fit {b}")
     return result(instruction, b.type, b.dimensions)
-
-
-def flops_triangular_solve(instruction: Instruction) -> float:
-    """n multiply-adds per element of the right sides (xla/service/hlo_cost_analysis.cc, HandleTriangularSolve)."""
-    a, b = (o.shape for o in instruction.operands[:2])
-    return float(b.element_count * a.dimensions[-1])
 
 
 def infer_fft(instruction: Instruction) -> Shape:
@@ -69,74 +57,60 @@ def infer_fft(instruction: Instruction) -> Shape:
     return result(instruction, shape.type, shape.dimensions)
 
 
-def flops_fft(instruction: Instruction) -> float:
-    """4 n log2 n complex operations (xla/service/hlo_cost_analysis.cc, HandleFft)."""
-    n = max(instruction.shape.element_count, instruction.operands[0].shape.element_count)
-    length = math.prod(instruction.ints("fft_length"))
-    return 4.0 * n * max(math.log2(length), 1.0) if length > 1 else 0.0
-
-
 _NORMALISED = ("float",)
+_FEATURE_OPERANDS = {"batch-norm-training": 3, "batch-norm-inference": 5, "batch-norm-grad": 4}
+"""The operands from the second up to this one have one element for each feature."""
 
 
-def _features(instruction: Instruction) -> tuple[Shape, Shape]:
-    shape = operand(instruction, 0)
-    check_kind(instruction.opcode, shape.type, _NORMALISED)
+def infer_batch_norm(instruction: Instruction) -> Shape:
+    """Training gives (normalised, mean, variance), the gradient those of operand, scale and offset."""
+    shape, opcode = operand(instruction, 0), instruction.opcode
+    check_kind(opcode, shape.type, _NORMALISED)
     index = integer(instruction, "feature_index")
     need(0 <= index < shape.rank, f"feature_index={index} is no dimension of {shape}")
-    return Shape(shape.type, shape.dimensions), Shape(operand(instruction, 1).type, (shape.dimensions[index],))
+    features = Shape(operand(instruction, 1).type, (shape.dimensions[index],))
+    for number in range(1, _FEATURE_OPERANDS[opcode]):
+        given = operand(instruction, number)
+        need(given.dimensions == features.dimensions, f"operand {number} is {given}, expected {features}")
+    whole = Shape(shape.type, shape.dimensions)
+    if opcode == "batch-norm-inference":
+        return whole
+    gradient = operand(instruction, len(instruction.operands) - 1)
+    is_fit = opcode == "batch-norm-training" or gradient.dimensions == shape.dimensions
+    need(is_fit, "the gradient has other dimensions than the operand")
+    return Shape.tuple_of(whole, features, features)
 
 
-def _check_features(instruction: Instruction, numbers: range, features: Shape) -> None:
-    for number in numbers:
-        shape = operand(instruction, number)
-        need(shape.dimensions == features.dimensions, f"operand {number} is {shape}, expected {features}")
-
-
-def infer_batch_norm_training(instruction: Instruction) -> Shape:
-    shape, features = _features(instruction)
-    _check_features(instruction, range(1, 3), features)
-    return Shape.tuple_of(shape, features, features)
-
-
-def infer_batch_norm_inference(instruction: Instruction) -> Shape:
-    shape, features = _features(instruction)
-    _check_features(instruction, range(1, 5), features)
-    return shape
-
-
-def infer_batch_norm_grad(instruction: Instruction) -> Shape:
-    shape, features = _features(instruction)
-    _check_features(instruction, range(1, 4), features)
-    need(operand(instruction, 4).dimensions == shape.dimensions, "the gradient has other dimensions than the operand")
-    return Shape.tuple_of(shape, features, features)
-
-
-def flops_batch_norm(instruction: Instruction) -> float:
-    """A handful of operations per element; XLA expands these before it counts."""
-    return 8.0 * instruction.operands[0].shape.element_count
+def flops(instruction: Instruction) -> float:
+    """As xla/service/hlo_cost_analysis.cc counts (HandleCholesky: n^3 / 3 per matrix; HandleTriangularSolve: n multiply-adds per element of the right sides; HandleFft: 4 n log2 n
+    complex operations); of normalisations, which XLA expands before it counts, a handful per element."""
+    shapes = [o.shape for o in instruction.operands]
+    match instruction.opcode:
+        case "cholesky":
+            return shapes[0].element_count * shapes[0].dimensions[-1] / 3.0
+        case "triangular-solve":
+            return float(shapes[1].element_count * shapes[0].dimensions[-1])
+        case "fft":
+            count = max(instruction.shape.element_count, shapes[0].element_count)
+            length = math.prod(instruction.ints("fft_length"))
+            return 4.0 * count * max(math.log2(length), 1.0) if length > 1 else 0.0
+    return 8.0 * shapes[0].element_count
 
 
 _NORM = {"epsilon": True, "feature_index": True}
+_SOLVE = {"left_side": False, "lower": False, "unit_diagonal": False, "transpose_a": False}
 _ROUTINES = {
     "cholesky": "numpy.linalg.cholesky (LAPACK)",
     "fft": "numpy.fft (pocketfft)",
     "triangular-solve": "substitution in NumPy",
 }
-for _opcode, _arity, _accepts, _attributes, _infer, _flops in (
-    ("cholesky", 1, REALS, {"lower": False}, infer_cholesky, flops_cholesky),
-    (
-        "triangular-solve",
-        2,
-        REALS,
-        {"left_side": False, "lower": False, "unit_diagonal": False, "transpose_a": False},
-        infer_triangular_solve,
-        flops_triangular_solve,
-    ),
-    ("fft", 1, _TRANSFORMED, {"fft_type": True, "fft_length": True}, infer_fft, flops_fft),
-    ("batch-norm-training", 3, _NORMALISED, _NORM, infer_batch_norm_training, flops_batch_norm),
-    ("batch-norm-inference", 5, _NORMALISED, _NORM, infer_batch_norm_inference, flops_batch_norm),
-    ("batch-norm-grad", 5, _NORMALISED, _NORM, infer_batch_norm_grad, flops_batch_norm),
+for _opcode, _arity, _accepts, _attributes, _infer in (
+    ("cholesky", 1, REALS, {"lower": False}, infer_cholesky),
+    ("triangular-solve", 2, REALS, _SOLVE, infer_triangular_solve),
+    ("fft", 1, _TRANSFORMED, {"fft_type": True, "fft_length": True}, infer_fft),
+    ("batch-norm-training", 3, _NORMALISED, _NORM, infer_batch_norm),
+    ("batch-norm-inference", 5, _NORMALISED, _NORM, infer_batch_norm),
+    ("batch-norm-grad", 5, _NORMALISED, _NORM, infer_batch_norm),
 ):
     register(
         OpSpec(
@@ -147,10 +121,9 @@ for _opcode, _arity, _accepts, _attributes, _infer, _flops in (
             _accepts,
             infer=_infer,
             evaluate=lazy("linalg.meaning", _opcode.replace("-", "_")),
-            index=lambda instruction, number: None,
-            flops=_flops,
+            flops=flops,
             # factorizations magnify errors by the condition of their matrix; the others add up
-            tolerance=rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
+            tolerance=faces.rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
             scratch=lazy("scratch", "wide_copies"),
             omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),
             is_library=True,

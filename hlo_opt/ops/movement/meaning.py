@@ -1,32 +1,66 @@
-"""The NumPy meaning of the movement operations. Every function takes (evaluator, instruction, operand values)."""
+"""The NumPy meaning of the movement operations, of values and of all rows of spreads at once."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
-from hlo_opt.library.packing import packed, unpacked
+from hlo_opt.library.arrays import packed, unpacked
 from hlo_opt.ops.movement.table import padding_dimensions, slice_dimensions
 from hlo_opt.ops.shapes import integer
 from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.spread import full
 
 
-def broadcast(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    value, sizes = np.asarray(values[0]), instruction.shape.dimensions
-    mapped = instruction.ints("dimensions")
-    if list(mapped) != sorted(mapped):  # the result's dimensions may come in another order
-        order = np.argsort(mapped)
-        value = value.transpose(order)
-        mapped = tuple(mapped[k] for k in order)
+def moved(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """An `evaluate` face, for the operations of `_MOVES`."""
+    return _MOVES[instruction.opcode](instruction, [np.asarray(v) for v in values], 0)
+
+
+def moved_rows(instruction: Instruction, rows: list[Array]) -> Array:
+    """A `rows` face: all rows of a spread at once, without a copy where NumPy makes none."""
+    return _MOVES[instruction.opcode](instruction, rows, 1)
+
+
+# ---- each is given how many dimensions stand before those of the operands
+
+
+def _broadcast(instruction: Instruction, values: list[Array], ahead: int) -> Array:
+    (value,), sizes, mapped = values, instruction.shape.dimensions, instruction.ints("dimensions")
+    order = sorted(range(len(mapped)), key=lambda k: mapped[k])  # the result's dimensions may come in another order
     spread = [1] * len(sizes)
-    for to, size in zip(mapped, value.shape, strict=True):
-        spread[to] = size
-    return np.broadcast_to(value.reshape(spread), sizes)
+    for k in order:
+        spread[mapped[k]] = value.shape[ahead + k]
+    value = _ordered(value, order, ahead)
+    return np.broadcast_to(value.reshape((*value.shape[:ahead], *spread)), (*value.shape[:ahead], *sizes))
 
 
-def reshape(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    return np.asarray(values[0]).reshape(instruction.shape.dimensions)
+def _ordered(value: Array, order: Sequence[int], ahead: int) -> Array:
+    return value.transpose(*range(ahead), *(ahead + k for k in order))
+
+
+def _sliced(instruction: Instruction, values: list[Array], ahead: int) -> Array:
+    parts = (slice(p.start, p.limit, p.stride) for p in slice_dimensions(instruction))
+    return values[0][(*(slice(None),) * ahead, *parts)]
+
+
+def _concatenated(instruction: Instruction, values: list[Array], ahead: int) -> Array:
+    return np.concatenate(
+        [full(v) for v in values] if ahead else values, axis=ahead + instruction.ints("dimensions")[0]
+    )
+
+
+_MOVES: dict[str, Callable[[Instruction, list[Array], int], Array]] = {
+    "broadcast": _broadcast,
+    "concatenate": _concatenated,
+    "reshape": lambda i, values, ahead: values[0].reshape((*values[0].shape[:ahead], *i.shape.dimensions)),
+    "reverse": lambda i, values, ahead: np.flip(values[0], tuple(ahead + d for d in i.ints("dimensions"))),
+    "slice": _sliced,
+    "transpose": lambda i, values, ahead: _ordered(values[0], i.ints("dimensions"), ahead),
+}
 
 
 def bitcast(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
@@ -48,19 +82,6 @@ def bitcast(evaluator: Evaluator, instruction: Instruction, values: list[Array])
     return physical.transpose(np.argsort(order)) if order else physical.reshape(())
 
 
-def transpose(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    return np.asarray(values[0]).transpose(instruction.ints("dimensions"))
-
-
-def slice_(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    parts = tuple(slice(p.start, p.limit, p.stride) for p in slice_dimensions(instruction))
-    return np.asarray(values[0])[parts]
-
-
-def reverse(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    return np.flip(values[0], instruction.ints("dimensions"))
-
-
 def pad(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     """Interior padding first; negative low or high crops the result of it."""
     value, filler = np.asarray(values[0]), values[1]
@@ -75,10 +96,6 @@ def pad(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> 
         to.append(np.s_[start : start + max(count, 0) * step : step])
     made[tuple(to)] = value[tuple(source)]
     return made
-
-
-def concatenate(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    return np.concatenate(values, axis=instruction.ints("dimensions")[0])
 
 
 def iota(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:

@@ -9,28 +9,14 @@ import functools
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import IndexMap, Instruction, PaddingDimension, Shape, SliceDimension
-from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply
-from hlo_opt.ops import element_use, omitted, strides
+from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, regroup
+from hlo_opt.ops import faces, omitted, strides
 from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.elementwise.convert import bits_text, value_text
 from hlo_opt.ops.elementwise.declare import NUMBERS, check_kind
-from hlo_opt.ops.guards import guard, never, zero
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type
-from hlo_opt.ops.regroup import regroup
-from hlo_opt.ops.shapes import (
-    bit_exact,
-    cheap,
-    declared,
-    distinct,
-    integer,
-    need,
-    no_flops,
-    operand,
-    result,
-    similar,
-    wider,
-)
+from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type, guard, never, zero
+from hlo_opt.ops.shapes import declared, distinct, integer, need, operand, result, similar, wider
 from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, OpSpec, ShapeError, register
 
 
@@ -245,10 +231,6 @@ def infer_iota(instruction: Instruction) -> Shape:
     return result(instruction, shape.type, shape.dimensions)
 
 
-def index_none(instruction: Instruction, number: int) -> IndexMap | None:
-    return None
-
-
 def lower_moved(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The one element that the index map names."""
     from hlo_opt.ops.spec import spec_of
@@ -320,7 +302,7 @@ def _register() -> None:
         "reverse": (infer_reverse, index_reverse, lower_moved, {"dimensions": True}),
         "pad": (infer_pad, index_pad, lower_pad, {"padding": True}),
         "concatenate": (infer_concatenate, index_concatenate, lower_concatenate, {"dimensions": True}),
-        "iota": (infer_iota, index_none, lower_iota, {"iota_dimension": True}),
+        "iota": (infer_iota, None, lower_iota, {"iota_dimension": True}),
     }
     arity = {"pad": Arity(2, 2), "concatenate": Arity(1, None), "iota": Arity(0, 0)}
     lying: dict[str, omitted.Omitted | None] = {
@@ -337,7 +319,7 @@ def _register() -> None:
         "reverse": strides.reverse,
     }
     at_once = {"broadcast", "concatenate", "reshape", "reverse", "slice", "transpose"}
-    reuses = {"broadcast": None, "iota": None, "pad": element_use.behind_first}
+    reuses = {"broadcast": None, "iota": None, "pad": faces.behind_first}
     for opcode, (infer, index, cuda, attributes) in rows.items():
         register(
             OpSpec(
@@ -347,18 +329,17 @@ def _register() -> None:
                 attributes,
                 NUMBERS if opcode == "iota" else EVERYTHING,
                 infer=infer,
-                evaluate=lazy("movement.meaning", "slice_" if opcode == "slice" else opcode),
+                evaluate=lazy("movement.meaning", "moved" if opcode in at_once else opcode),
                 index=index,
                 cuda=cuda,
-                flops=no_flops,
-                tolerance=bit_exact,
-                expensive=cheap,
+                tolerance=faces.bit_exact,
+                expensive=faces.never,
                 is_free=opcode == "bitcast",
                 hands_on=opcode == "iota",
                 moves_data=opcode != "iota",
-                rows=lazy("movement.rows", "slice_" if opcode == "slice" else opcode) if opcode in at_once else None,
+                rows=lazy("movement.meaning", "moved_rows") if opcode in at_once else None,
                 reads_part=opcode == "slice",
-                reuses=reuses.get(opcode, element_use.never),
+                reuses=reuses.get(opcode, faces.never),
                 view=views.get(opcode),
                 omitted=lying.get(opcode, omitted.anew),
             )

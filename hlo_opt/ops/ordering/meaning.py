@@ -10,8 +10,8 @@ from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.library.order import order_by
 from hlo_opt.ops.ordering.table import sorted_dimension
-from hlo_opt.ops.reduction.accumulation import is_wide, running_types
 from hlo_opt.ops.reduction.folding import combine_at
+from hlo_opt.ops.reduction.reducers import is_wide, running_types
 from hlo_opt.ops.shapes import flag, integer, window
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES, Evaluator, OpKind, find, spec_of
 from hlo_opt.ops.values import Value, packed

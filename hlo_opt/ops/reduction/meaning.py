@@ -10,10 +10,17 @@ import numpy as np
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.reduction.accumulation import is_wide, running_type, running_types
-from hlo_opt.ops.reduction.folding import combine, fold, fold_axes, identity_of, ufunc_of, wide_dtype
-from hlo_opt.ops.reduction.long_windows import fold_long, is_long
-from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.folding import (
+    combine,
+    fold,
+    fold_axes,
+    fold_long,
+    identity_of,
+    is_long,
+    ufunc_of,
+    wide_dtype,
+)
+from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_type, running_types
 from hlo_opt.ops.reduction.table import is_reversed, reduced
 from hlo_opt.ops.shapes import integer, window
 from hlo_opt.ops.spec import Evaluator

@@ -1,8 +1,29 @@
-"""What a reducer computes, where it is one of the few that everybody writes."""
+"""What a reducer computes, where it is one of the few that everybody writes, and in which type its fold keeps what it has so far: the one rule for the interpreter, kernels,
+library calls and drivers.
+
+A fold of f16, bf16, f8 or narrower keeps its running values in f32, computes its whole reducer there, and rounds once, when it is done. In its own type it would
+stand still: 16,384 ones in bf16 would give 256. Wide are
+
+- `reduce`, `reduce-window` (cumulative sums among them), `select-and-scatter`, with one result or several, whatever the reducer is made of
+- `all-reduce` and `reduce-scatter`, from device to device
+- products: `dot`, `convolution`, `ragged-dot`, `scaled-dot`, and what libraries make of them
+
+Not wide is what a module gives a name to, or what others can see on the way: `scatter` adds to an array in memory, update by update, and rounds each time; `scan`, `while` and
+`call` hand on values of the types that they declare.
+
+XLA does the same: float normalization turns a reduce of a type without arithmetic into one of f32, its reducer included (xla/service/float_normalization.cc), and
+`xla_allow_excess_precision`, on by default, drops the roundings between its operations (xla/hlo/transforms/simplifiers/simplify_fp_conversions.cc); on the CPU,
+all-reduces of bf16 are promoted to f32 (xla/hlo/transforms/collectives/all_reduce_promotion.cc). Its scatter becomes a loop that updates the array (scatter_expander.cc)
+or atomics of the array's type. jaxlib 0.10.2 on the CPU gives 16,384 for that reduce and 256 for a scatter of as many ones.
+
+A reducer that looks at the bits of a narrow float (`bitcast-convert`), or does with one what is not known here, is left in its own types, and its fold with it.
+"""
 
 from __future__ import annotations
 
-from hlo_opt.ir import Computation
+from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction, Literal, Shape, edit
+from hlo_opt.ir.element_type import F32
+from hlo_opt.ops.spec import OpKind, find
 
 MONOIDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 """Operations on two scalars that are associative and commutative."""
@@ -29,3 +50,109 @@ def adds(computation: Computation) -> bool:
 def picks(computation: Computation) -> int | None:
     """The number of the parameter that the computation returns as it is (1 for a scatter that overwrites), or None."""
     return computation.root.parameter_number
+
+
+FOLDS = {
+    "all-reduce": "to_apply",
+    "all-reduce-start": "to_apply",
+    "reduce": "to_apply",
+    "reduce-scatter": "to_apply",
+    "reduce-window": "to_apply",
+    "select-and-scatter": "scatter",
+}
+"""The opcodes that fold by a reducer in a wide type, and the attribute that names it."""
+
+_ANY_TYPE = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "copy", "broadcast", "reshape", "transpose"}
+)
+_CALLS = frozenset({"call", "fusion", "map", "reduce", "reduce-window"})
+_OF_BITS = frozenset({"bitcast-convert", "stochastic-convert"})
+
+
+def running_type(element_type: ElementType) -> ElementType:
+    """The type in which a fold over this type keeps what it has so far."""
+    return F32 if element_type.is_narrow_float else element_type
+
+
+def is_wide(fold: Instruction) -> bool:
+    """Whether a fold, one of `FOLDS` or any other instruction, keeps its running values in another type than that of its result."""
+    if fold.opcode not in FOLDS:
+        return False
+    reducer = fold.called_by(FOLDS[fold.opcode])
+    return any(map(_is_narrow, reducer.instructions)) and _can_widen(reducer)
+
+
+def running_types(fold: Instruction) -> tuple[ElementType, ...]:
+    """The types of a fold's running values, one for each array of its result."""
+    types = tuple(leaf.type for leaf in fold.shape.leaves() if leaf.is_array)
+    return tuple(map(running_type, types)) if is_wide(fold) else types
+
+
+def widened(reducer: Computation) -> Computation:
+    """The reducer of a wide fold, with f32 for every narrower float: a copy that belongs to no module."""
+    return _copied(reducer)
+
+
+def _is_narrow(instruction: Instruction) -> bool:
+    return any(leaf.is_array and leaf.type.is_narrow_float for leaf in instruction.shape.leaves())
+
+
+def _can_widen(reducer: Computation) -> bool:
+    todo, seen = [reducer], {reducer}
+    while todo:
+        for i in todo.pop().instructions:
+            if i.opcode in _CALLS:
+                fresh = [c for c in i.called() if c not in seen]
+                seen.update(fresh)
+                todo += fresh
+            elif (_is_narrow(i) or any(map(_is_narrow, i.operands))) and not _takes_any_type(i):
+                return False
+    return True
+
+
+def _takes_any_type(instruction: Instruction) -> bool:
+    if instruction.literal is not None and instruction.literal.is_elided:
+        return False
+    spec = find(instruction.opcode)
+    is_elementwise = spec is not None and spec.kind is OpKind.ELEMENTWISE and instruction.opcode not in _OF_BITS
+    return is_elementwise or instruction.opcode in _ANY_TYPE
+
+
+def _copied(reducer: Computation) -> Computation:
+    made = Computation(reducer.name, offset=reducer.offset)
+    copies: dict[Instruction, Instruction] = {}
+    for i in reducer.instructions:
+        copy = Instruction(
+            i.name,
+            i.opcode,
+            _wide(i.shape),
+            [copies[o] for o in i.operands],
+            {name: _attribute(value) for name, value in i.attributes.items()},
+            literal=None if i.literal is None else _literal(i.literal),
+            parameter_number=i.parameter_number,
+            offset=i.offset,
+            end=i.end,
+        )
+        copies[i] = edit.append(made, copy)
+    edit.set_root(made, copies[reducer.root])
+    return made
+
+
+def _wide(shape: Shape) -> Shape:
+    if shape.elements is not None:
+        return Shape.tuple_of(*map(_wide, shape.elements))
+    return shape.with_type(running_type(shape.type)) if shape.is_array else shape
+
+
+def _attribute(value: Attribute | Called) -> Attribute | Called:
+    if not isinstance(value, Called):
+        return value
+    return Called(*(_copied(c) for c in value.computations))
+
+
+def _literal(literal: Literal) -> Literal:
+    if not literal.shape.is_array or not literal.shape.type.is_narrow_float:
+        return literal
+    import numpy as np
+
+    return Literal(_wide(literal.shape), value=np.asarray(literal.value).astype(F32.dtype))

@@ -11,12 +11,11 @@ from contextlib import ExitStack
 
 from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
-from hlo_opt.ops import element_use, omitted
+from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code
-from hlo_opt.ops.guards import guard, never
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.lowering import Index, KernelBuilder
-from hlo_opt.ops.reduction.accumulation import is_wide, running_types
+from hlo_opt.ops.lowering import Index, KernelBuilder, guard, never
+from hlo_opt.ops.reduction.reducers import is_wide, running_types
 from hlo_opt.ops.shapes import (
     applied,
     called_flops,
@@ -27,11 +26,10 @@ from hlo_opt.ops.shapes import (
     need,
     operand,
     results,
-    rounded,
     window,
     windowed,
 )
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+from hlo_opt.ops.spec import Arity, OpKind, OpSpec, attributes, register
 
 
 def _pairs(instruction: Instruction) -> list[tuple[Shape, Shape]]:
@@ -221,9 +219,9 @@ register(
         index=index_reduce,
         cuda=lower_reduce,
         flops=flops_reduce,
-        tolerance=rounded(64),
+        tolerance=faces.rounded(64),
         scratch=lazy("scratch", "reduce"),
-        reuses=element_use.second_half,
+        reuses=faces.second_half,
     )
 )
 register(
@@ -237,7 +235,7 @@ register(
         index=index_reduce_window,
         cuda=lower_reduce_window,
         flops=flops_reduce_window,
-        tolerance=rounded(64),
+        tolerance=faces.rounded(64),
         omitted=omitted.of_initial_value,
         scratch=lazy("scratch", "reduce_window"),
     )
@@ -247,16 +245,10 @@ register(
         "scan",
         OpKind.REDUCTION,
         Arity(1, None),
-        {
-            "dimensions": True,
-            "num_carries": True,
-            "is_reverse": False,
-            "is_associative": False,
-            "to_apply": True,
-        },
+        attributes("dimensions! num_carries! is_reverse is_associative to_apply!"),
         infer=infer_scan,
         evaluate=lazy("reduction.meaning", "scan"),
-        tolerance=rounded(64),
+        tolerance=faces.rounded(64),
         is_library=True,
         own_kernel=True,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.library import arrays, packing
+from hlo_opt.library import arrays
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.ops.calls.call import DeviceCall
 from hlo_opt.ops.calls.collectives import device_call
@@ -196,10 +196,10 @@ class CupyDevice:
     def relayout(self, memory: Array, shape: Shape, target: Shape) -> Array:
         values = memory
         if shape.type.per_byte > 1:
-            values = packing.unpacked(self.cupy, memory, shape.type.bits, shape.element_count)
+            values = arrays.unpacked(self.cupy, memory, shape.type.bits, shape.element_count)
         array = arrays.logical(values, shape.dimensions, shape.minor_to_major)
         moved = arrays.flat(self.cupy, array, target.minor_to_major)
-        return packing.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
+        return arrays.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
 
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         launch = kernel.launch

@@ -32,7 +32,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.reduction.reducers import monoid
-from hlo_opt.ops.sets import IDEMPOTENT
+from hlo_opt.ops.sets import IDEMPOTENT, started
 from hlo_opt.ops.spread import (
     element_type_of,
     full,
@@ -46,7 +46,6 @@ from hlo_opt.ops.spread import (
     settled,
     stacked,
 )
-from hlo_opt.ops.started import started
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread, Value, packed
 from hlo_opt.ops.values import parts as elements
 from hlo_opt.runtime.rounding import control, sums
@@ -257,7 +256,7 @@ def _dot(instruction: Instruction, evaluate: Face) -> Face | None:
 
 
 def _convolution(instruction: Instruction, evaluate: Face) -> Face | None:
-    from hlo_opt.ops.contraction.convolution import convolution_dimensions
+    from hlo_opt.ops.contraction.table import convolution_dimensions
 
     if instruction.shape.type.is_complex:
         return None

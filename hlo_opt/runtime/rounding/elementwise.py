@@ -18,9 +18,9 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import F32
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
+from hlo_opt.ops.faces import Spreading
 from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.spread import aligned, certain, full, is_narrow, is_real, is_spread, ordered, settled
-from hlo_opt.ops.spreading import Spreading
 from hlo_opt.ops.values import HIGH, LOW, MOVED, VALUE, Spread, Value
 from hlo_opt.runtime.ulp import ulp_of
 

@@ -16,8 +16,7 @@ from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops import find
 from hlo_opt.ops.ordering.meaning import comparisons
 from hlo_opt.ops.ordering.table import sorted_dimension
-from hlo_opt.ops.reduction.accumulation import is_wide, running_types
-from hlo_opt.ops.reduction.reducers import MONOIDS, monoid
+from hlo_opt.ops.reduction.reducers import MONOIDS, is_wide, monoid, running_types
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.sets import held
 from hlo_opt.ops.spec import OpKind

@@ -24,9 +24,8 @@ from hlo_opt.evaluate.program import face
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ir.values import Array, DType
-from hlo_opt.ops.reduction.accumulation import is_wide
 from hlo_opt.ops.reduction.folding import combine, ufunc_of
-from hlo_opt.ops.reduction.reducers import adds, monoid, picks
+from hlo_opt.ops.reduction.reducers import adds, is_wide, monoid, picks
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.sets import EXTREMES
 from hlo_opt.ops.spread import by_rows, certain, full, is_narrow, is_real, ordered, picked, rows_of, set_aside, settled

@@ -27,8 +27,8 @@ from hlo_opt.ops.calls.collectives import handed_on
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
 from hlo_opt.ops.control.table import branches as branches_of
 from hlo_opt.ops.custom_calls.targets import find_custom_call
-from hlo_opt.ops.device import Device
-from hlo_opt.ops.started import at_once, goes_on
+from hlo_opt.ops.sets import at_once, goes_on
+from hlo_opt.ops.spec import Device
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.memory import Array
 from hlo_opt.runtime.schedule.dead_control import without_dead_control

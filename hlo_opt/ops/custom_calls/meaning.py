@@ -1,4 +1,4 @@
-"""The NumPy meaning of cuBLAS's matrix products with their epilogues, and of the block-scaled dot."""
+"""The NumPy meaning of custom calls: functions of CHLO, steps between static and dynamic sizes, matrix products of cuBLAS with their epilogues, block-scaled products, sorts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,56 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir import Attribute, Called, Instruction, Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.call_config import configuration, number
+from hlo_opt.ops.call_config import configuration, is_true, number, option
 from hlo_opt.ops.contraction.meaning import matrices
 from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.linalg.meaning import solve_triangular
+from hlo_opt.ops.ordering.meaning import first_of, sort, total_order_key
 from hlo_opt.ops.spec import Evaluator
-from hlo_opt.ops.values import Value, packed
+from hlo_opt.ops.values import Dynamic, Value, packed, parts, whole
+
+
+def wide(value: Array) -> Array:
+    """In f64 or c128."""
+    array = np.asarray(value)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+_NUMPY = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atanh": "arctanh"}
+
+
+def elementwise(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
+    """In f64 or c128, rounded once."""
+    name = instruction.word("custom_call_target").removeprefix("mhlo.")
+    value = wide(values[0])
+    with np.errstate(all="ignore"):
+        if name == "erf":
+            made = np.array([math.erf(x) for x in value.reshape(-1)]).reshape(value.shape)
+        else:
+            made = getattr(np, _NUMPY.get(name, name))(value)
+        return made.astype(instruction.shape.type.dtype)
+
+
+def pad_to_static(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+    """(the array at its bound with zeros where nothing is in use, its sizes)"""
+    given = values[0] if isinstance(values[0], Dynamic) else whole(values[0])
+    made = np.zeros(given.padded.shape, given.padded.dtype)
+    made[tuple(map(slice, given.shape))] = given.used
+    return (made, *(np.asarray(size, np.int32) for size in given.shape))
+
+
+def slice_to_dynamic(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Dynamic:
+    """The first elements of each dimension, as many as the sizes say. Raises ValueError for sizes that do not fit."""
+    array, sizes = np.asarray(values[0]), tuple(int(size) for size in values[1:])
+    if len(sizes) != array.ndim or any(not 0 <= size <= bound for size, bound in zip(sizes, array.shape, strict=True)):
+        raise ValueError(f"sizes {sizes} do not fit {array.shape}")
+    return Dynamic(array, sizes)
+
+
+# ---- products
 
 
 def _numbers(config: dict[str, Any], name: str) -> tuple[int, ...]:
@@ -50,11 +91,6 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def _wide(value: Array) -> Array:
-    array = np.asarray(value)
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-
-
 @dataclass(frozen=True)
 class _Operands:
     """What a product is of: lhs, rhs, then C where beta is not 0, then (f8) the scales of lhs and rhs, then the bias, then (f8 results) the scale of the result."""
@@ -69,7 +105,7 @@ class _Operands:
     @classmethod
     def of(cls, values: list[Array], beta: float, has_bias: bool, is_f8: bool, gives_f8: bool) -> _Operands:
         """Raises ValueError for operands that are too few or too many, and for scales that are no scalars."""
-        rest = [_wide(value) for value in values]
+        rest = [wide(value) for value in values]
         wanted = 2 + (beta != 0) + 2 * is_f8 + has_bias
         # a result scale of 1 may be left out
         scaled = is_f8 and gives_f8 and len(rest) == wanted + 1
@@ -142,8 +178,8 @@ def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values
     """The solution of a x = b or x a = b, as `triangular-solve` says it, and workspace."""
     config = configuration(instruction)
     solution = solve_triangular(
-        _wide(values[0]),
-        _wide(values[1]),
+        wide(values[0]),
+        wide(values[1]),
         left=config.get("left_side") is True,
         lower=config.get("lower") is True,
         transpose=str(config.get("transpose_a", "NO_TRANSPOSE")),
@@ -154,16 +190,16 @@ def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values
 
 def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """lhs [batch.., m, k] times rhs [batch.., n, k], each with scales for blocks along k; then times one number for all, where a fifth operand gives it."""
-    lhs, rhs = (_scaled(_wide(value), _wide(scale)) for value, scale in zip(values[:2], values[2:4], strict=True))
+    lhs, rhs = (_scaled(wide(value), wide(scale)) for value, scale in zip(values[:2], values[2:4], strict=True))
     made = np.matmul(lhs, np.swapaxes(rhs, -1, -2))
     if len(values) > 4:
-        made = made * _wide(values[4])
+        made = made * wide(values[4])
     return _returned(instruction, [made])
 
 
 def dequantize(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
     """Values times the scales of their blocks along the last dimension."""
-    return _rounded(_scaled(_wide(values[0]), _wide(values[1])), instruction.shape)
+    return _rounded(_scaled(wide(values[0]), wide(values[1])), instruction.shape)
 
 
 def _scaled(value: Array, scale: Array) -> Array:
@@ -175,3 +211,67 @@ def _scaled(value: Array, scale: Array) -> Array:
     if spread.shape != value.shape:
         raise ValueError(f"scales {scale.shape} do not fit {value.shape}")
     return value * spread
+
+
+# ---- sorts
+
+
+def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """The k first elements along the last dimension and their positions; equal ones keep their order.
+
+    The called comparator says whether the greatest or the least come first, as xla/service/topk_rewriter.cc writes it; without one `largest` does.
+    """
+    assert instruction.shape.elements is not None
+    value_shape, position_shape = instruction.shape.elements
+    comparator = next(instruction.called(), None)
+    if comparator is None:
+        descends = is_true(instruction, "largest", True)
+    else:
+        descends = comparator.root.word("direction") in ("GT", "GE")
+    value, t = np.asarray(values[0]), instruction.operands[0].shape.type
+    found, order = first_of(value, t, value_shape.dimensions[-1], largest=descends)
+    return found, order.astype(position_shape.type.dtype)
+
+
+def best(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """The first elements under the called comparator along a dimension, as many as the result has room for; initial values where there are fewer.
+
+    Operands, then an initial value for each. How good an approximation must be is all that the call promises; this one misses nothing.
+    """
+    count = len(values) // 2
+    arrays = [np.asarray(value) for value in values[:count]]
+    axis = int(option(instruction, "reduction_dim", str(arrays[0].ndim - 1)))
+    comparator = next(instruction.called(), None)
+    leaves = list(instruction.shape.leaves())
+    if comparator is None or not 0 <= axis < arrays[0].ndim or len(leaves) != count or len(values) != 2 * count:
+        raise ValueError("operands, initial values and a comparator do not fit together")
+    operands = instruction.operands[:count]
+    shape = Shape.tuple_of(*(operand.shape.without_layout() for operand in operands))
+    attributes: dict[str, Attribute | Called] = {
+        "dimensions": Attribute.of((axis,)),
+        "is_stable": Attribute.of(True),
+        "to_apply": Called(comparator),
+    }
+    ordered = sort(evaluator, Instruction("sort", "sort", shape, operands, attributes), arrays)
+    found = []
+    for line, initial, leaf in zip(parts(ordered), values[count:], leaves, strict=True):
+        array = np.asarray(line)
+        kept = np.take(array, range(min(leaf.dimensions[axis], array.shape[axis])), axis=axis)
+        made = np.full(leaf.dimensions, initial, leaf.type.dtype)
+        made[tuple(map(slice, kept.shape))] = kept
+        found.append(made)
+    return tuple(found)
+
+
+def radix_sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """Keys along the last dimension, and what goes with them, in rising or falling order; equal ones keep theirs. Workspace is zero.
+
+    By the bits, as in XLA's total order, except that both zeros are equal (cub/block/radix_rank_sort_operations.cuh).
+    """
+    keys = np.asarray(values[0])
+    even = np.where(keys == 0, np.zeros((), keys.dtype), keys)
+    key = total_order_key(even, instruction.operands[0].shape.type)
+    order = np.argsort(~key if is_true(instruction, "descending") else key, axis=-1, kind="stable")
+    made = [np.take_along_axis(np.asarray(value), order, axis=-1) for value in values]
+    leaves = list(instruction.shape.elements or (instruction.shape,))
+    return (*made, *(zeros(leaf) for leaf in leaves[len(made) :]))

@@ -3,7 +3,7 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.ops.started import at_once, goes_on, started
+from hlo_opt.ops.sets import at_once, goes_on, started
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,281 @@
+"""The custom calls that are known: threefry, marks, allocations, functions of CHLO, and what libraries compute: products, sorts, factorizations of (batches of) matrices and
+systems of equations. Convolutions are beside (`convolutions`).
+
+Sources: xla/mlir_hlo/stablehlo_ext/transforms/chlo_recompose_ops.cpp (names of CHLO), xla/service/dynamic_padder.cc (PadToStatic, SliceToDynamic);
+xla/service/gpu/cublas_cudnn.h (targets), xla/service/gpu/backend_configs.proto (GemmBackendConfig), xla/service/gpu/transforms/gemm_rewriter.cc (operands),
+xla/service/gpu/transforms/block_scaling_rewriter.h; xla/service/topk_rewriter.cc, xla/hlo/builder/lib/approx_topk.cc, jax/_src/lax/ann.py,
+xla/backends/gpu/transforms/sort_rewriter.cc (targets and `descending`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from hlo_opt.ir import Computation, Instruction, Module, Shape
+from hlo_opt.ir.element_type import U32
+from hlo_opt.ops.call_config import configuration
+from hlo_opt.ops.custom_calls.targets import CustomCallSpec, find_custom_call, register_custom_call
+from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.random.table import PARITY, ROTATIONS, threefry
+from hlo_opt.ops.spec import Evaluator, ShapeError
+from hlo_opt.ops.writer import Writer
+
+if TYPE_CHECKING:
+    from hlo_opt.ir.values import Array
+    from hlo_opt.ops.values import Value
+
+
+def _infer_threefry(instruction: Instruction) -> Shape:
+    shapes = [operand.shape for operand in instruction.operands]
+    if len(shapes) != 4:
+        raise ShapeError(f"a ThreeFry call takes two keys and two counts, not {len(shapes)} operands")
+    for number, shape in enumerate(shapes):
+        if shape.element_type != U32:
+            raise ShapeError(f"operand {number} of a ThreeFry call must be u32, not {shape}")
+        # keys may be scalars
+        if shape.dimensions != shapes[2].dimensions and (number > 1 or shape.rank):
+            raise ShapeError(f"operands of a ThreeFry call differ in dimensions: {shapes[2]} and {shape}")
+    words = shapes[2].without_layout()
+    return Shape.tuple_of(words, words)
+
+
+def expand_threefry(module: Module | None, instruction: Instruction) -> Computation:
+    """ThreeFry-2x32 on arrays: the four operands are parameters, the root is the pair of words.
+
+    Source: jax/jaxlib/gpu/prng_kernels.cu.cc. Raises ShapeError for operands that do not fit.
+    """
+    _infer_threefry(instruction)
+    writer = Writer("threefry2x32")
+    key0, key1, count0, count1 = (writer.parameter(k, o.shape) for k, o in enumerate(instruction.operands))
+    shapes = instruction.shape.elements
+    if shapes is None or len(shapes) != 2 or any(s.dimensions != count0.shape.dimensions for s in shapes):
+        raise ShapeError(f"a ThreeFry call gives two words per count, not {instruction.shape}")
+    return writer.finish(threefry(writer, (key0, key1), (count0, count1)), shapes)
+
+
+def _evaluate_threefry(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return threefry_words(*(np.asarray(value) for value in values))
+
+
+def threefry_words(key0: Array, key1: Array, count0: Array, count1: Array) -> tuple[Array, Array]:
+    """ThreeFry-2x32, 20 rounds, on u32 arrays."""
+    import numpy as np
+
+    u32 = np.uint32
+    schedule = (key0, key1, key0 ^ key1 ^ u32(PARITY))
+    x0, x1 = count0 + key0, count1 + key1
+    for group in range(5):
+        for rotation in ROTATIONS[group % 2]:
+            x0 = x0 + x1
+            x1 = ((x1 << u32(rotation)) | (x1 >> u32(32 - rotation))) ^ x0
+        x0 = x0 + schedule[(group + 1) % 3]
+        x1 = x1 + schedule[(group + 2) % 3] + u32(group + 1)
+    return x0, x1
+
+
+for _target in (
+    "threefry2x32",
+    "cu_threefry2x32",
+    "cu_threefry2x32_ffi",
+    "hip_threefry2x32",
+    "hip_threefry2x32_ffi",
+):
+    register_custom_call(
+        CustomCallSpec(
+            _target,
+            _infer_threefry,
+            _evaluate_threefry,
+            expand_threefry,
+            library="" if "_" not in _target else "jaxlib",
+        )
+    )
+
+
+def _is_identity(instruction: Instruction) -> bool:
+    return len(instruction.operands) > 0 and instruction.operands[0].shape.same_values(instruction.shape)
+
+
+def hands_on(instruction: Instruction) -> bool:
+    """Whether a custom call marks its one operand and gives it on as it is."""
+    spec = find_custom_call(instruction.word("custom_call_target"))
+    return spec is not None and spec.expand is _expand_identity and _is_identity(instruction)
+
+
+def _is_copy(instruction: Instruction) -> bool:
+    return _is_identity(instruction) and instruction.shape.is_array and len(instruction.operands) == 1
+
+
+def _evaluate_identity(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+    if not _is_identity(instruction):
+        raise ValueError("operand and result differ in shape, which takes more than one device")
+    return values[0]
+
+
+def _expand_identity(module: Module | None, instruction: Instruction) -> Computation:
+    writer = Writer("identity")
+    copy = writer.emit("copy", instruction.shape, writer.parameter(0, instruction.operands[0].shape))
+    return writer.finish([copy], [instruction.shape])
+
+
+for _target in (
+    "LayoutConstraint",
+    "MoveToDevice",
+    "MoveToHost",
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    "SetBound",
+    "ShardBarrierFrom",
+    "ShardBarrierTo",
+    "Sharding",
+    "annotate_device_placement",
+    "xla.sdy.FuncResultSharding",
+):
+    register_custom_call(
+        CustomCallSpec(
+            _target,
+            evaluate=_evaluate_identity,
+            expand=_expand_identity,
+            expands=_is_copy,
+            aliasing=lambda instruction: {(): 0} if _is_identity(instruction) else {},
+        )
+    )
+
+
+def _evaluate_allocation(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
+    """Memory that nothing is written to yet; its content is open, and zeros do not change from run to run."""
+    import numpy as np
+
+    return np.zeros(instruction.shape.dimensions, instruction.shape.type.dtype)
+
+
+def _expand_allocation(module: Module | None, instruction: Instruction) -> Computation:
+    writer = Writer("allocation")
+    zeros = writer.emit("broadcast", instruction.shape, writer.constant(instruction.shape.type, 0), dimensions=())
+    return writer.finish([zeros], [instruction.shape])
+
+
+register_custom_call(
+    CustomCallSpec(
+        "AllocateBuffer",
+        evaluate=_evaluate_allocation,
+        expand=_expand_allocation,
+        expands=lambda instruction: instruction.shape.is_array,
+    )
+)
+
+# ---- functions of CHLO that are left in a module as `mhlo.NAME`, and values that go between static and dynamic sizes
+
+FUNCTIONS = ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "erf", "sinh", "tan")
+
+
+def _infer_function(instruction: Instruction) -> Shape:
+    if len(instruction.operands) != 1 or not instruction.operands[0].shape.is_array:
+        raise ShapeError("an elementwise function takes one array")
+    return instruction.operands[0].shape.without_layout()
+
+
+for _name in FUNCTIONS:
+    register_custom_call(CustomCallSpec(f"mhlo.{_name}", _infer_function, lazy("custom_calls.meaning", "elementwise")))
+register_custom_call(CustomCallSpec("PadToStatic", evaluate=lazy("custom_calls.meaning", "pad_to_static")))
+register_custom_call(CustomCallSpec("SliceToDynamic", evaluate=lazy("custom_calls.meaning", "slice_to_dynamic")))
+
+
+# ---- what libraries compute
+
+
+def gemm_flops(instruction: Instruction) -> float:
+    """Two per product (xla/service/gpu/model/gpu_hlo_cost_analysis.cc, HandleCustomCall)."""
+    lhs = instruction.operands[0].shape
+    numbers = configuration(instruction, "gemm_backend_config").get("dot_dimension_numbers", {})
+    contracted = [int(d) for d in numbers.get("lhs_contracting_dimensions", (lhs.rank - 1,))]
+    result = (instruction.shape.elements or (instruction.shape,))[0]
+    return 2.0 * result.element_count * math.prod(lhs.dimensions[d] for d in contracted)
+
+
+for _target, _function, _library in (
+    ("__cublas$gemm", "gemm", "cuBLAS"),
+    ("__cublas$lt$matmul", "gemm", "cuBLAS"),
+    ("__cublas$lt$matmul$f8", "gemm", "cuBLAS"),
+    ("__cublas$triangularSolve", "triangular_solve_call", "cuBLAS"),
+    ("__op$block_scaled_dot", "block_scaled_dot", "cuDNN"),
+    ("__op$dequantize", "dequantize", "xla"),
+    ("TopK", "top_k", "xla"),
+    ("__gpu$TopK", "top_k", "xla"),
+    ("mhlo.topk", "top_k", ""),
+    ("ApproxTopK", "best", ""),
+    ("PartialReduce", "best", ""),
+    ("xla.gpu.ext.cub_sort_keys", "radix_sort", "CUB"),
+    ("xla.gpu.ext.cub_sort_pairs", "radix_sort", "CUB"),
+    ("xla.gpu.ext.cub_sort_unassigned_scratch_size", "radix_sort", "CUB"),
+):
+    register_custom_call(
+        CustomCallSpec(
+            _target,
+            evaluate=lazy("custom_calls.meaning", _function),
+            flops=gemm_flops if _function == "gemm" else None,
+            call=lazy("calls.order", _function) if _function in ("top_k", "radix_sort") else None,
+            library=_library,
+        )
+    )
+
+# ---- factorizations of (batches of) matrices, and systems of equations
+#
+# Results are those of jaxlib's kernels (jaxlib/cpu/lapack_kernels.h, jaxlib/gpu/solver_kernels_ffi.h); `Qr` and `ProductOfElementaryHouseholderReflectors` are what
+# XLA's own builder writes (xla/hlo/builder/lib/qr.cc), `__cusolver$cholesky` what XLA:GPU makes of `cholesky`. Where a factorization is determined up to signs
+# only, the signs are those of LAPACK. Calls of jaxlib before its foreign-function interface are known where their meaning is not hidden in an opaque descriptor.
+
+_MEANINGS = frozenset({"geev", "gehrd", "geqp3", "gtsv", "gtsv2", "sytrd", "syrk", "trsm"})
+"""The routines that have a NumPy meaning of their own; of the others it is that of the call that CuPy computes them with."""
+_LAPACK = {
+    **dict.fromkeys(("potrf", "getrf", "geqrf", "geqp3", "gehrd", "geev", "gesdd", "gesvd", "gtsv", "trsm"), "sdcz"),
+    **dict.fromkeys(("orgqr", "ormqr", "syevd", "sytrd"), "sd"),
+    **dict.fromkeys(("ungqr", "unmqr", "heevd", "hetrd"), "cz"),
+}
+_SOLVER = ("potrf", "getrf", "geqrf", "orgqr", "ormqr", "syevd", "sytrd", "syrk", "gesvd", "gesdd", "gesvdj", "gesvdp")
+_SAME = {"ungqr": "orgqr", "unmqr": "ormqr", "heevd": "syevd", "hetrd": "sytrd", "gesvd": "gesdd", "gesvdp": "gesvdj"}
+_OTHERS = {
+    "Qr": ("geqrf", "LAPACK"),
+    "ProductOfElementaryHouseholderReflectors": ("orgqr", "LAPACK"),
+    "__cusolver$cholesky": ("cusolver_cholesky", "cuSOLVER"),
+    "cu_lu_pivots_to_permutation": ("lu_pivots_to_permutation", "jaxlib"),
+    "hip_lu_pivots_to_permutation": ("lu_pivots_to_permutation", "jaxlib"),
+    "cusparse_gtsv2_ffi": ("gtsv2", "cuSPARSE"),
+    "hipsparse_gtsv2_ffi": ("gtsv2", "hipSPARSE"),
+    "cublas_getrf_batched": ("getrf", "cuBLAS"),
+    "cublas_geqrf_batched": ("geqrf", "cuBLAS"),
+    "cusolver_getrf": ("getrf", "cuSOLVER"),
+    "cusolver_geqrf": ("geqrf", "cuSOLVER"),
+    "cusolver_orgqr": ("orgqr", "cuSOLVER"),
+}
+
+
+_FACTORIZATIONS = {
+    **{f"lapack_{x}{name}_ffi": (_SAME.get(name, name), "LAPACK") for name, types in _LAPACK.items() for x in types},
+    **{f"cusolver_{name}_ffi": (_SAME.get(name, name), "cuSOLVER") for name in _SOLVER},
+    **{f"hipsolver_{name}_ffi": (_SAME.get(name, name), "hipSOLVER") for name in _SOLVER},
+    **_OTHERS,
+}
+"""The routine behind a target, by LAPACK's name without the letter of its type, and its library."""
+
+
+def routine(target: str) -> str | None:
+    """The routine behind a custom call's target, by LAPACK's name without the letter of its type; None for any other target."""
+    return _FACTORIZATIONS.get(target, (None,))[0]
+
+
+for _target, (_routine, _library) in _FACTORIZATIONS.items():
+    _evaluate = (
+        ("custom_calls.factorizations_meaning", _routine) if _routine in _MEANINGS else ("calls.call", "over_numpy")
+    )
+    register_custom_call(
+        CustomCallSpec(
+            _target,
+            evaluate=lazy(*_evaluate),
+            call=lazy("calls.linear", "factorization_call"),
+            library=_library,
+        )
+    )

@@ -1,0 +1,148 @@
+"""Writes what an operation means as a computation of simpler ones: what random generators and library calls are to the interpreter and to kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.ir import Attribute, Computation, ElementType, Instruction, Literal, Shape, SliceDimension, array, edit
+from hlo_opt.ir.attribute import Value
+from hlo_opt.ir.element_type import PRED, U32, U64
+
+
+class Writer:
+    """Appends operations to a computation of its own, which is in no module. Operands of one operation have the same dimensions; scalars are spread."""
+
+    def __init__(self, name: str) -> None:
+        self.computation = Computation(name)
+        self._count = 0
+        self._spread: dict[tuple[Instruction, tuple[int, ...]], Instruction] = {}
+        self._constants: dict[tuple[ElementType, int], Instruction] = {}
+
+    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
+        """Append an operation."""
+        made = {name: Attribute.of(value) for name, value in attributes.items()}
+        self._count += 1
+        return edit.create(self.computation, f"{opcode}.{self._count}", opcode, shape, operands, made)
+
+    def parameter(self, number: int, shape: Shape) -> Instruction:
+        """Append a parameter."""
+        return edit.create(self.computation, f"p{number}", "parameter", shape, parameter_number=number)
+
+    def constant(self, element_type: ElementType, value: int) -> Instruction:
+        """A scalar constant of whole numbers; each value once."""
+        key = (element_type, value)
+        if key not in self._constants:
+            self._constants[key] = self.number(element_type, value)
+        return self._constants[key]
+
+    def spread(self, value: Instruction, dimensions: tuple[int, ...]) -> Instruction:
+        """A scalar broadcast to the dimensions; an array of these dimensions as it is."""
+        if value.shape.dimensions == dimensions:
+            return value
+        key = (value, dimensions)
+        if key not in self._spread:
+            shape = array(value.shape.type, *dimensions)
+            self._spread[key] = self.emit("broadcast", shape, value, dimensions=())
+        return self._spread[key]
+
+    def binary(self, opcode: str, left: Instruction, right: Instruction | int) -> Instruction:
+        """left op right; numbers are constants of the left operand's type."""
+        if isinstance(right, int):
+            right = self.constant(left.shape.type, right)
+        dimensions = left.shape.dimensions or right.shape.dimensions
+        shape = array(left.shape.type, *dimensions)
+        return self.emit(opcode, shape, self.spread(left, dimensions), self.spread(right, dimensions))
+
+    def convert(self, value: Instruction, element_type: ElementType) -> Instruction:
+        """The value in another integer type."""
+        if value.shape.type == element_type:
+            return value
+        return self.emit("convert", array(element_type, *value.shape.dimensions), value)
+
+    def low(self, value: Instruction) -> Instruction:
+        """The low word of a u64."""
+        return self.convert(value, U32)
+
+    def high(self, value: Instruction) -> Instruction:
+        """The high word of a u64."""
+        return self.convert(self.binary("shift-right-logical", value, 32), U32)
+
+    def join(self, low: Instruction, high: Instruction) -> Instruction:
+        """A u64 from its words."""
+        shifted = self.binary("shift-left", self.convert(high, U64), 32)
+        return self.binary("or", self.convert(low, U64), shifted)
+
+    def reshape(self, value: Instruction, *dimensions: int) -> Instruction:
+        """The same elements, row-major, in other dimensions."""
+        if value.shape.dimensions == dimensions:
+            return value
+        return self.emit("reshape", array(value.shape.type, *dimensions), value)
+
+    def element(self, vector: Instruction, position: int) -> Instruction:
+        """One element of a vector, as a scalar."""
+        piece = array(vector.shape.type, 1)
+        return self.reshape(self.emit("slice", piece, vector, slice=(SliceDimension(position, position + 1),)))
+
+    def iota(self, count: int) -> Instruction:
+        """u64 numbers from 0 up to the count."""
+        return self.emit("iota", array(U64, count), iota_dimension=0)
+
+    def number(self, element_type: ElementType, value: float) -> Instruction:
+        """A scalar constant."""
+        import numpy as np
+
+        shape = array(element_type)
+        literal = Literal(shape, value=np.array(value).astype(element_type.dtype))
+        self._count += 1
+        return edit.create(self.computation, f"constant.{self._count}", "constant", shape, literal=literal)
+
+    def scaled(self, value: Instruction, factor: float) -> Instruction:
+        """A multiple; the value itself for a factor of 1."""
+        return value if factor == 1.0 else self.binary("multiply", value, self.number(value.shape.type, factor))
+
+    def unary(self, opcode: str, value: Instruction) -> Instruction:
+        """An operation that keeps shape and type."""
+        return self.emit(opcode, value.shape, value)
+
+    def transpose(self, value: Instruction, order: tuple[int, ...]) -> Instruction:
+        """Dimension d of the result is dimension order[d] of the value."""
+        shape = array(value.shape.type, *(value.shape.dimensions[d] for d in order))
+        return self.emit("transpose", shape, value, dimensions=order)
+
+    def along(self, vector: Instruction, shape: Shape, dimension: int) -> Instruction:
+        """A vector repeated along all dimensions but one."""
+        return self.emit("broadcast", array(vector.shape.type, *shape.dimensions), vector, dimensions=(dimension,))
+
+    def where_positive(self, value: Instruction, positive: Instruction, other: Instruction) -> Instruction:
+        """`positive` where the value is above zero, elsewhere (and for NaN) `other`."""
+        zero = self.spread(self.number(value.shape.type, 0.0), value.shape.dimensions)
+        shape = array(PRED, *value.shape.dimensions)
+        above = self.emit("compare", shape, value, zero, direction="GT")
+        return self.emit("select", value.shape, above, positive, other)
+
+    def saturated(self, value: Instruction, element_type: ElementType) -> Instruction:
+        """The value in another type; what an integer type cannot hold becomes its extreme."""
+        bits = element_type.bits
+        if element_type.is_integer and not value.shape.type.is_integer and bits < 32:
+            signed = element_type.kind == "signed"
+            low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+            limits = (self.number(value.shape.type, limit) for limit in (low, high))
+            least, most = limits
+            value = self.emit("clamp", value.shape, least, value, most)
+        return self.convert(value, element_type)
+
+    def zeros(self, shape: Shape) -> Instruction:
+        """An array of zeros."""
+        zero = self.number(shape.type, 0)
+        return self.emit("broadcast", array(shape.type, *shape.dimensions), zero, dimensions=()) if shape.rank else zero
+
+    def finish(self, roots: Sequence[Instruction], shapes: Sequence[Shape]) -> Computation:
+        """Make the tuple of the roots (one root: itself) the computation's, each in the shape (and layout) that is wanted."""
+        placed = []
+        for root, shape in zip(roots, shapes, strict=True):
+            as_it_is = root.shape.same_values(shape) and shape.is_row_major
+            placed.append(root if as_it_is else self.emit("copy", shape, root))
+        whole = Shape.tuple_of(*(root.shape for root in placed))
+        root = placed[0] if len(placed) == 1 else self.emit("tuple", whole, *placed)
+        edit.set_root(self.computation, root)
+        return self.computation
