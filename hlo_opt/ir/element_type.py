@@ -78,18 +78,12 @@ def _rows() -> list[ElementType]:
     for bits, name in ((1, ""), (2, "int2"), (4, "int4"), (8, "int8"), (16, "int16"), (32, "int32"), (64, "int64")):
         rows.append(ElementType(f"s{bits}", "signed", bits, name))
         rows.append(ElementType(f"u{bits}", "unsigned", bits, name and f"u{name}"))
+    small = (
+        *("f4e2m1fn", "f6e2m3fn", "f6e3m2fn", "f8e5m2", "f8e4m3", "f8e4m3fn"),
+        *("f8e4m3b11fnuz", "f8e4m3fnuz", "f8e5m2fnuz", "f8e3m4", "f8e8m0fnu"),
+    )
+    rows += [ElementType(name, "float", int(name[1]), f"float{name[1]}_{name[2:]}") for name in small]
     for name, bits, dtype in (
-        ("f4e2m1fn", 4, "float4_e2m1fn"),
-        ("f6e2m3fn", 6, "float6_e2m3fn"),
-        ("f6e3m2fn", 6, "float6_e3m2fn"),
-        ("f8e5m2", 8, "float8_e5m2"),
-        ("f8e4m3", 8, "float8_e4m3"),
-        ("f8e4m3fn", 8, "float8_e4m3fn"),
-        ("f8e4m3b11fnuz", 8, "float8_e4m3b11fnuz"),
-        ("f8e4m3fnuz", 8, "float8_e4m3fnuz"),
-        ("f8e5m2fnuz", 8, "float8_e5m2fnuz"),
-        ("f8e3m4", 8, "float8_e3m4"),
-        ("f8e8m0fnu", 8, "float8_e8m0fnu"),
         ("f16", 16, "float16"),
         ("bf16", 16, "bfloat16"),
         ("f32", 32, "float32"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, KeysView
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hlo_opt.ir.attribute import Attribute, Called, Metadata, Value
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Instruction:
     """One operation of a computation.
 
@@ -23,49 +25,21 @@ class Instruction:
     when a pass made it. Equality is identity.
     """
 
-    __slots__ = (
-        "_places",
-        "_users",
-        "attributes",
-        "control_predecessors",
-        "end",
-        "literal",
-        "name",
-        "offset",
-        "opcode",
-        "operands",
-        "parameter_number",
-        "parent",
-        "shape",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        opcode: str,
-        shape: Shape,
-        operands: list[Instruction] | None = None,
-        attributes: dict[str, Attribute | Called] | None = None,
-        *,
-        literal: Literal | None = None,
-        parameter_number: int | None = None,
-        offset: int = -1,
-        end: int = -1,
-    ) -> None:
-        self.name = name
-        self.opcode = opcode
-        self.shape = shape
-        self.operands: list[Instruction] = operands if operands is not None else []
-        self.attributes: dict[str, Attribute | Called] = attributes if attributes is not None else {}
-        self.literal = literal
-        self.parameter_number = parameter_number
-        self.control_predecessors: list[Instruction] = []
-        self.offset = offset
-        self.end = end
-        self.parent: Computation | None = None
-        self._users: dict[Instruction, int] | None = None
-        self._places: dict[Instruction, list[int]] | None = None
-        """Where each operand stands, of an instruction with very many; `edit` builds it and keeps it up."""
+    name: str
+    opcode: str
+    shape: Shape
+    operands: list[Instruction] = field(default_factory=list)
+    attributes: dict[str, Attribute | Called] = field(default_factory=dict)
+    _: KW_ONLY
+    literal: Literal | None = None
+    parameter_number: int | None = None
+    offset: int = -1
+    end: int = -1
+    control_predecessors: list[Instruction] = field(default_factory=list, init=False)
+    parent: Computation | None = field(default=None, init=False)
+    _users: dict[Instruction, int] | None = field(default=None, init=False)
+    _places: dict[Instruction, list[int]] | None = field(default=None, init=False)
+    """Where each operand stands, of an instruction with very many; `edit` builds it and keeps it up."""
 
     @property
     def computation(self) -> Computation:

@@ -74,10 +74,6 @@ def _hull(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     return min(low for low, _ in operands), max(high for _, high in operands)
 
 
-def _select(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
-    return _hull(i, operands[1:])
-
-
 def _add(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     (a, b), (c, d) = operands
     return a + c, b + d
@@ -106,11 +102,6 @@ def _divide(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
 def _abs(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     low, high = operands[0]
     return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
-
-
-def _negate(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
-    low, high = operands[0]
-    return -high, -low
 
 
 def _maximum(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
@@ -200,7 +191,9 @@ def _reduce(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
 
 
 _RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("reshape", "transpose", "broadcast", "slice", "copy", "reverse", "convert"), _first),
+    **dict.fromkeys(
+        ("reshape", "transpose", "broadcast", "slice", "copy", "reverse", "convert"), lambda i, operands: operands[0]
+    ),
     **dict.fromkeys(
         ("reduce-precision", "gather", "dynamic-slice", "sort", "all-gather", "collective-permute"), _first
     ),
@@ -225,11 +218,11 @@ _RULES: Mapping[str, Rule] = {
     "maximum": _maximum,
     "minimum": _minimum,
     "multiply": _multiply,
-    "negate": _negate,
+    "negate": lambda i, operands: (-operands[0][1], -operands[0][0]),
     "or": _or,
     "power": _power,
     "rsqrt": _within(0.0, math.inf),
-    "select": _select,
+    "select": lambda i, operands: _hull(i, operands[1:]),
     "shift-right-logical": _shift_right,
     "sqrt": _monotonic(math.sqrt, 0.0, math.inf),
     "subtract": _subtract,

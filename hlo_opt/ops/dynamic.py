@@ -44,22 +44,17 @@ def on_used_elements(evaluate: Evaluate, instruction: Instruction) -> Evaluate:
     if passes:
         return evaluate
 
+    shapes = (instruction.shape, *(o.shape for o in instruction.operands))
+    is_open = any(-1 in leaf.dimensions for shape in shapes for leaf in shape.leaves())
+
     def run(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-        if not any(isinstance(v, Dynamic) for v in values) and not _has_open_sizes(instruction):
+        if not any(isinstance(v, Dynamic) for v in values) and not is_open:
             return evaluate(evaluator, instruction, values)
         used = _same_sizes(instruction, [v.used if isinstance(v, Dynamic) else np.asarray(v) for v in values])
         small = resized(instruction, [u.shape for u in used])
         return _bounded(instruction.shape, evaluate(evaluator, small, [*used]), _given(instruction, values))
 
     return run
-
-
-def _has_open_sizes(instruction: Instruction) -> bool:
-    return any(-1 in leaf.dimensions for shape in _shapes(instruction) for leaf in shape.leaves())
-
-
-def _shapes(instruction: Instruction) -> list[Shape]:
-    return [instruction.shape, *(o.shape for o in instruction.operands)]
 
 
 def _given(instruction: Instruction, values: Sequence[Value]) -> tuple[int, ...] | None:

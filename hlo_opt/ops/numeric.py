@@ -193,18 +193,10 @@ def power(call: Call, base: Array, exponent: Array) -> Array:
     return np.where(is_negative, negative, result)
 
 
-def maximum(call: Call, left: Array, right: Array) -> Array:
-    """NaN wins from either side, and 0 over -0."""
-    return larger(call.np, left, right)
+def maximum(left: Array, right: Array) -> Array:
+    """NaN wins from either side, and 0 over -0: `np.maximum` may give either of two zeros."""
+    import numpy as np
 
-
-def minimum(call: Call, left: Array, right: Array) -> Array:
-    """NaN wins from either side, and -0 over 0."""
-    return smaller(call.np, left, right)
-
-
-def larger(np: ModuleType, left: Array, right: Array) -> Array:
-    """`np.maximum`, which may give either of two zeros, with 0 over -0."""
     made = np.maximum(left, right)
     if made.dtype.kind != "f" or made.all():
         return made
@@ -212,8 +204,10 @@ def larger(np: ModuleType, left: Array, right: Array) -> Array:
     return np.where((made == 0) & (left == right), left + right, made)
 
 
-def smaller(np: ModuleType, left: Array, right: Array) -> Array:
-    """`np.minimum` with -0 over 0."""
+def minimum(left: Array, right: Array) -> Array:
+    """NaN wins from either side, and -0 over 0."""
+    import numpy as np
+
     made = np.minimum(left, right)
     if made.dtype.kind != "f" or made.all():
         return made
@@ -222,20 +216,11 @@ def smaller(np: ModuleType, left: Array, right: Array) -> Array:
 
 def clamp(call: Call, low: Array, value: Array, high: Array) -> Array:
     """min(max(value, low), high), bounds broadcast where they are scalars."""
-    return minimum(call, maximum(call, value, low), high)
+    return minimum(maximum(value, low), high)
 
 
-def shift_left(call: Call, value: Array, amount: Array) -> Array:
-    """Amounts are unsigned; from the width on, nothing is left."""
-    return _shift(call, call.np.left_shift, value, amount)
-
-
-def shift_right_logical(call: Call, value: Array, amount: Array) -> Array:
-    """Zeros come in from the left; from the width on, nothing is left."""
-    return _shift(call, call.np.right_shift, value, amount)
-
-
-def _shift(call: Call, function: Callable[[Array, Array], Array], value: Array, amount: Array) -> Array:
+def shift(call: Call, function: Callable[[Array, Array], Array], value: Array, amount: Array) -> Array:
+    """By NumPy's `left_shift` or `right_shift`, zeros coming in. Amounts are unsigned; from the width on, nothing is left."""
     np, bits = call.np, call.type.bits
     unsigned = np.dtype(f"uint{max(8, bits)}")
     value, amount = unsigned_bits(call, value, bits, unsigned), unsigned_bits(call, amount, bits, unsigned)
@@ -381,20 +366,13 @@ def atan2(call: Call, y: Array, x: Array) -> Array:
     return np.arctan2(y, x)
 
 
-def total_order_key(call: Call, value: Array) -> Array:
-    """Integers in the order of IEEE 754's totalOrder: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
-    np = call.np
-    bits = value.view(np.int32 if value.dtype.itemsize == 4 else np.int64)
-    limit = np.iinfo(bits.dtype).max
-    result: Array = np.where(bits < 0, bits ^ bits.dtype.type(limit), bits)
-    return result
-
-
 def compare(call: Call, left: Array, right: Array) -> Array:
     """EQ, NE, GE, GT, LE, LT; only NE is true with NaN unless type=TOTALORDER."""
     np = call.np
     if left.dtype.kind == "f" and call.instruction.word("type") == "TOTALORDER":
-        left, right = total_order_key(call, left), total_order_key(call, right)
+        from hlo_opt.library.order import sorting_key
+
+        left, right = (sorting_key(np, v, True, False) for v in (left, right))
     return getattr(np, COMPARISONS[call.instruction.word("direction")])(left, right)
 
 

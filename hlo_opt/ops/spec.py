@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
@@ -69,6 +69,7 @@ class OnlyDevice:
         return [values]
 
 
+Fields = ParamSpec("Fields")
 Calling = tuple[Computation, Sequence[Shape | None], Shape | None]
 LibraryCall = tuple[str, tuple[Any, ...], str]
 """(function of `hlo_opt.library`, arguments after the shapes, what does the work, for reports)"""
@@ -258,16 +259,9 @@ class OpSpec:
 
 
 SHARED_ATTRIBUTES = frozenset(
-    {
-        "backend_config",
-        "control-predecessors",
-        "frontend_attributes",
-        "metadata",
-        "origin",
-        "parameter_replication",
-        "sharding",
-        "statistics",
-    }
+    attributes(
+        "backend_config control-predecessors frontend_attributes metadata origin parameter_replication sharding statistics"
+    )
 )
 """Attributes that every opcode may carry (grammar notes: xla/hlo/parser/hlo_parser.cc)."""
 
@@ -282,6 +276,17 @@ def register(spec: OpSpec, *, replace: bool = False) -> OpSpec:
         spec = dataclasses.replace(spec, samples=RULES[spec.opcode])
     _TABLE[spec.opcode] = spec
     return spec
+
+
+def _declaring(make: Callable[Fields, OpSpec]) -> Callable[Fields, OpSpec]:
+    def declare(*values: Fields.args, **fields: Fields.kwargs) -> OpSpec:
+        return register(make(*values, **fields))
+
+    return declare
+
+
+declare = _declaring(OpSpec)
+"""Add an opcode to the table, given the fields of its `OpSpec`."""
 
 
 def unregister(opcode: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.ir import Instruction, Shape, SliceDimension
+from hlo_opt.ir import Instruction, SliceDimension
 
 Strides = tuple[int, ...] | None
 
@@ -23,7 +23,14 @@ def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcast(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
-    return True, None if strides is None else _spread(instruction, strides)
+    if strides is None:
+        return True, None
+    found = [0] * instruction.shape.rank
+    source = instruction.operands[0].shape.dimensions
+    for number, to in enumerate(instruction.ints("dimensions")):
+        if source[number] == instruction.shape.dimensions[to]:
+            found[to] = strides[number]
+    return True, tuple(found)
 
 
 def transpose(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
@@ -53,20 +60,8 @@ def reshape(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
 
 
 def bitcast(instruction: Instruction, strides: Strides) -> tuple[bool, Strides]:
-    return _bitcast(instruction.operands[0].shape, instruction.shape, strides)
-
-
-def _spread(instruction: Instruction, strides: tuple[int, ...]) -> tuple[int, ...]:
-    found = [0] * instruction.shape.rank
-    source = instruction.operands[0].shape.dimensions
-    for number, to in enumerate(instruction.ints("dimensions")):
-        if source[number] == instruction.shape.dimensions[to]:
-            found[to] = strides[number]
-    return tuple(found)
-
-
-def _bitcast(source: Shape, shape: Shape, strides: Strides) -> tuple[bool, Strides]:
     """Through one dimension in the order of the memory, and back."""
+    source, shape = instruction.operands[0].shape, instruction.shape
     order = source.minor_to_major[::-1]
     sizes = tuple(source.dimensions[d] for d in order)
     flat = reshaped(sizes, None if strides is None else tuple(strides[d] for d in order), (source.element_count,))

@@ -146,30 +146,12 @@ def _also_near(*values: float) -> Rule:
     return lambda i, w, known: [replace(w, near=(*w.near, *values)[:MOST_NEAR])]
 
 
-def _start(i: Instruction, dimension: int, room: int) -> Wish:
-    source = i.operands[0].shape.dimensions
-    return Wish(0.0, float(max(source[dimension] - room, 0)), form=Form.INDEX)
-
-
-def _dynamic_slice(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    sizes = i.ints("dynamic_slice_sizes")
-    return [w, *_starts(i, 1, sizes)]
-
-
-def _dynamic_update_slice(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [w, w, *_starts(i, 2, i.operands[1].shape.dimensions)]
-
-
 def _starts(i: Instruction, first: int, sizes: Sequence[int]) -> list[Wish]:
     if len(i.operands) - first != len(sizes):  # one vector of starts
         room = min((d - s for d, s in zip(i.operands[0].shape.dimensions, sizes, strict=False)), default=0)
         return [Wish(0.0, float(max(room, 0)), form=Form.INDEX)]
-    return [_start(i, d, size) for d, size in enumerate(sizes)]
-
-
-def _gather(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    sizes = i.ints("slice_sizes")
-    return [w, _indices(i, sizes)]
+    rooms = [d - s for d, s in zip(i.operands[0].shape.dimensions, sizes, strict=False)]
+    return [Wish(0.0, float(max(room, 0)), form=Form.INDEX) for room in rooms]
 
 
 def _scatter(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -297,10 +279,6 @@ def _abs(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     return [Wish(-limit, limit, w.scale, w.small, (*near, *(-n for n in near)), w.apart or w.low > 0)]
 
 
-def _negate(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [w.through(lambda v: -v)]
-
-
 def _power(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     base, exponent = i.operands
     c = constant(known, exponent)
@@ -376,10 +354,6 @@ def _compare(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 def _bits(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     return [Wish(form=Form.BITS) if o.shape.is_array and o.shape.type.is_integer else NONE for o in i.operands]
-
-
-def _shift(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [Wish(form=Form.BITS), Wish(0.0, float(i.shape.type.bits - 1), form=Form.INDEX)]
 
 
 def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -482,11 +456,14 @@ _HANDS_ON = [
     *("collective-broadcast", "reduce-scatter", "domain", "add-dependency"),
 ]
 
+_SHIFTS = ("shift-left", "shift-right-logical", "shift-right-arithmetic")
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_HANDS_ON, lambda i, w, known: [w]),
     **dict.fromkeys(("concatenate", "pad", "complex"), _same),
     **dict.fromkeys(("and", "or", "xor", "not", "mulhi", "popcnt", "count-leading-zeros", "bitcast-convert"), _bits),
-    **dict.fromkeys(("shift-left", "shift-right-logical", "shift-right-arithmetic"), _shift),
+    **dict.fromkeys(
+        _SHIFTS, lambda i, w, known: [Wish(form=Form.BITS), Wish(0.0, float(i.shape.type.bits - 1), form=Form.INDEX)]
+    ),
     **dict.fromkeys(("maximum", "minimum"), _extreme),
     **dict.fromkeys(("reduce", "reduce-window"), _reduce),
     **dict.fromkeys(("floor", "ceil"), _also_near(-2.0, -1.0, 0.0, 1.0)),
@@ -511,18 +488,18 @@ RULES: Mapping[str, Rule] = {
     "custom-call": _custom,
     "divide": _divide,
     "dot": _dot,
-    "dynamic-slice": _dynamic_slice,
-    "dynamic-update-slice": _dynamic_update_slice,
+    "dynamic-slice": lambda i, w, known: [w, *_starts(i, 1, i.ints("dynamic_slice_sizes"))],
+    "dynamic-update-slice": lambda i, w, known: [w, w, *_starts(i, 2, i.operands[1].shape.dimensions)],
     "erf": _function(scale=1.0),
     "exponential": _function(high=80.0, scale=1.0, back=lambda v: math.log(v) if v > 0 else None),
     "exponential-minus-one": _function(high=80.0, scale=1.0, back=lambda v: math.log1p(v) if v > -1 else None),
-    "gather": _gather,
+    "gather": lambda i, w, known: [w, _indices(i, i.ints("slice_sizes"))],
     "is-finite": _always(Wish(near=(math.inf, -math.inf))),
     "log": _function(0.0, apart=True),
     "log-plus-one": _function(-1.0, back=lambda v: math.expm1(v) if abs(v) < 50 else None),
     "logistic": _function(scale=2.0, back=lambda v: math.log(v / (1 - v)) if 0 < v < 1 else None),
     "multiply": _multiply,
-    "negate": _negate,
+    "negate": lambda i, w, known: [w.through(lambda v: -v)],
     "power": _power,
     "remainder": _remainder,
     "rng-bit-generator": _bits,

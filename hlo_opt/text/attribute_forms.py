@@ -282,22 +282,10 @@ def _quick(rule: str) -> re.Pattern[str] | None:
 _TESTED = frozenset({"entry_layout", "shape", "shapes"})
 """Rules that the test of their forms covers: the LALR parser is only asked what is wrong."""
 _REGULAR = frozenset(
-    {
-        "accuracy",
-        "aliases",
-        "device_list",
-        "donors",
-        "frontend",
-        "metadata",
-        "operand_aliases",
-        "padding",
-        "precisions",
-        "recovery",
-        "sharding",
-        "slices",
-        "statistics",
-        "window",
-    }
+    [
+        *("accuracy", "aliases", "device_list", "donors", "frontend", "metadata", "operand_aliases", "padding"),
+        *("precisions", "recovery", "sharding", "slices", "statistics", "window"),
+    ]
 )
 
 

@@ -68,17 +68,13 @@ def _integers(text: str) -> tuple[int, ...]:
     return tuple(map(int, _items(text)))
 
 
-def _booleans(text: str) -> tuple[bool, ...]:
-    return tuple(item == "true" for item in _items(text))
-
-
 _BY_TERMINAL: tuple[tuple[str, Callable[[str], Value]], ...] = (
     ("INTEGERS", _integers),
     ("INTEGER", int),
     ("BOOLEAN", lambda text: text == "true"),
     ("STRING", lambda text: Quoted(unquote(text))),
     ("NUMBER", lambda text: float(text.partition("(")[0])),
-    ("BOOLEANS", _booleans),
+    ("BOOLEANS", lambda text: tuple(item == "true" for item in _items(text))),
     ("WORD", str),
 )
 

@@ -34,7 +34,12 @@ def instruction_fault(instruction: Instruction) -> Fault | None:
         return _collective(instruction, spec.attributes)
     if "branch_computations" in spec.attributes:
         return _conditional(instruction)
-    return _operand_layouts(instruction) or (_aliasing(instruction) if link(instruction.opcode) is None else None)
+    fault = _operand_layouts(instruction)
+    aliasing = "output_to_operand_aliasing"
+    if fault is None and link(instruction.opcode) is None and aliasing in instruction.attributes:
+        wrong = operand_alias_fault(instruction)
+        return None if wrong is None else (f"{aliasing}: {wrong}", aliasing)
+    return fault
 
 
 def _replication(instruction: Instruction) -> Fault | None:
@@ -53,25 +58,21 @@ def _global_ids(instruction: Instruction) -> Fault | None:
     return None
 
 
-def _one_dimension(instruction: Instruction) -> Fault | None:
-    if "dimensions" in instruction.attributes and len(instruction.ints("dimensions")) != 1:
-        return "expected one dimension", "dimensions"
-    return None
-
-
 def _collective(instruction: Instruction, takes: Mapping[str, bool]) -> Fault | None:
     """What each attribute that the opcode takes asks for."""
     if "use_global_device_ids" in takes and (fault := _global_ids(instruction)) is not None:
         return fault
     if "dimensions" in takes:
-        return _one_dimension(instruction)
-    return _permute(instruction) if "slice_sizes" in takes else _channel(instruction)
-
-
-def _permute(instruction: Instruction) -> Fault | None:
-    if "slice_sizes" in instruction.attributes and len(instruction.operands) != 4:
-        return f"with slice_sizes it takes 4 operands, but has {len(instruction.operands)}", "slice_sizes"
-    return None
+        is_one = "dimensions" not in instruction.attributes or len(instruction.ints("dimensions")) == 1
+        return None if is_one else ("expected one dimension", "dimensions")
+    if "slice_sizes" not in takes:
+        return _channel(instruction)
+    is_fit = "slice_sizes" not in instruction.attributes or len(instruction.operands) == 4
+    return (
+        None
+        if is_fit
+        else (f"with slice_sizes it takes 4 operands, but has {len(instruction.operands)}", "slice_sizes")
+    )
 
 
 def _conditional(instruction: Instruction) -> Fault | None:
@@ -99,12 +100,6 @@ def _operand_layouts(instruction: Instruction) -> Fault | None:
             if not compatible(shape, operand.shape):
                 return f"{name}: operand {number} is {operand.shape}, not {shape}", name
     return None
-
-
-def _aliasing(instruction: Instruction) -> Fault | None:
-    name = "output_to_operand_aliasing"
-    fault = operand_alias_fault(instruction) if name in instruction.attributes else None
-    return None if fault is None else (f"{name}: {fault}", name)
 
 
 def _channel(instruction: Instruction) -> Fault | None:

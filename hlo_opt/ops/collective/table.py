@@ -13,7 +13,7 @@ from hlo_opt.ir.element_type import U32
 from hlo_opt.ops import faces
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.shapes import distinct, element, need, operand
-from hlo_opt.ops.spec import Arity, Calling, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import Arity, Calling, OpKind, ShapeError, declare
 
 
 def _operands(instruction: Instruction) -> Shape:
@@ -120,19 +120,17 @@ _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] 
     "collective-broadcast": (_ANY, _GROUPS, _operands),
 }
 for _opcode, (_arity, _attributes, _infer) in _ROWS.items():
-    register(
-        OpSpec(
-            _opcode,
-            OpKind.COLLECTIVE,
-            _arity,
-            _attributes,
-            infer=_infer,
-            evaluate=lazy("collective.meaning", _opcode.replace("-", "_")),
-            tolerance=faces.rounded(64) if "reduce" in _opcode else faces.bit_exact,
-            scratch=lazy("scratch", "applied") if _opcode in ("all-reduce", "reduce-scatter") else None,
-            calls=_pairs if "to_apply" in _attributes else None,
-            call=lazy("calls.collectives", "exchange"),
-            side_effects=True,
-            is_library=True,
-        )
+    declare(
+        _opcode,
+        OpKind.COLLECTIVE,
+        _arity,
+        _attributes,
+        infer=_infer,
+        evaluate=lazy("collective.meaning", _opcode.replace("-", "_")),
+        tolerance=faces.rounded(64) if "reduce" in _opcode else faces.bit_exact,
+        scratch=lazy("scratch", "applied") if _opcode in ("all-reduce", "reduce-scatter") else None,
+        calls=_pairs if "to_apply" in _attributes else None,
+        call=lazy("calls.collectives", "exchange"),
+        side_effects=True,
+        is_library=True,
     )

@@ -19,11 +19,6 @@ def _wide(element_type: ElementType) -> DType:
     return running_type(element_type).dtype
 
 
-def _small_integers(element_type: ElementType) -> bool:
-    """Whether sums of products of this type are exact in f64, so that the fast matrix product can be used."""
-    return element_type.is_integer and element_type.bits <= 8
-
-
 _EXACT = 1 << 53
 """f64 has every integer up to here."""
 
@@ -139,7 +134,8 @@ def convolution(evaluator: Evaluator, instruction: Instruction, values: list[Arr
     element_type = instruction.shape.type
     wide = _wide(element_type)
     if element_type.is_integer or element_type.kind == "pred":
-        is_small = all(_small_integers(o.shape.type) for o in instruction.operands[:2])
+        types = [o.shape.type for o in instruction.operands[:2]]
+        is_small = all(t.is_integer and t.bits <= 8 for t in types)  # sums of products are exact in f64
         wide = np.dtype(np.float64 if is_small else np.int64)
     lhs, rhs = (np.asarray(value) for value in values[:2])
     made = products.convolution(np, lhs, rhs, instruction.shape.dimensions, *c.described, wide.name, UNFOLDED)

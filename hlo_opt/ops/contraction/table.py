@@ -22,7 +22,7 @@ from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type, zero
 from hlo_opt.ops.reduction.reducers import running_type
 from hlo_opt.ops.shapes import distinct, integer, need, operand, product_type, result, window, windowed
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, ShapeError, attributes, register
+from hlo_opt.ops.spec import Arity, OpKind, ShapeError, attributes, declare
 
 # ---- convolution: xla/service/shape_inference.cc (InferConvolveShape), xla/service/hlo_cost_analysis.cc (GetConvolutionFlops)
 
@@ -244,21 +244,19 @@ for _opcode, _least, _most, _attributes, _infer, _scratch in (
     ("scaled-dot", 2, 4, f"{_DOT} algorithm", infer_dot, "grouped"),
     ("convolution", 2, None, _CONVOLUTION, infer_convolution, "convolution"),
 ):
-    register(
-        OpSpec(
-            _opcode,
-            OpKind.CONTRACTION,
-            Arity(_least, _most),
-            attributes(_attributes),
-            infer=_infer,
-            evaluate=lazy("contraction.meaning", _opcode.replace("-", "_")),
-            index=index_dot if _opcode == "dot" else None,
-            cuda=lower_dot if _opcode == "dot" else None,
-            flops=flops_convolution if _opcode == "convolution" else flops_dot,
-            tolerance=faces.rounded(256),
-            call=lazy("calls.products", _opcode) if _opcode in ("dot", "convolution") else None,
-            routine=MATMUL,
-            is_library=True,
-            scratch=lazy("scratch", _scratch),
-        )
+    declare(
+        _opcode,
+        OpKind.CONTRACTION,
+        Arity(_least, _most),
+        attributes(_attributes),
+        infer=_infer,
+        evaluate=lazy("contraction.meaning", _opcode.replace("-", "_")),
+        index=index_dot if _opcode == "dot" else None,
+        cuda=lower_dot if _opcode == "dot" else None,
+        flops=flops_convolution if _opcode == "convolution" else flops_dot,
+        tolerance=faces.rounded(256),
+        call=lazy("calls.products", _opcode) if _opcode in ("dot", "convolution") else None,
+        routine=MATMUL,
+        is_library=True,
+        scratch=lazy("scratch", _scratch),
     )

@@ -79,11 +79,10 @@ def conditional(evaluator: Evaluator, instruction: Instruction, values: list[Val
 
 
 def call(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return evaluator.call(instruction.called_by("to_apply"), values)
+    return evaluator.call(next(instruction.called()), values)
 
 
-def fusion(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    return evaluator.call(instruction.called_by("calls"), values)
+fusion = call
 
 
 def after_all(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:

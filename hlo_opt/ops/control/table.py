@@ -13,10 +13,11 @@ from hlo_opt.ir.element_type import PRED, S32, TOKEN, U32
 from hlo_opt.ir.index_map import identity
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code, atom
+from hlo_opt.ops.indexing.table import lower_identity
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, Lowering
 from hlo_opt.ops.shapes import applied, called_flops, compatible, element, integer, need
-from hlo_opt.ops.spec import EVERYTHING, Arity, Calling, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import EVERYTHING, Arity, Calling, OpKind, ShapeError, declare
 
 _TOKEN, _CONTEXT = Shape(TOKEN), Shape(U32)
 
@@ -75,6 +76,10 @@ def _called_as_branches(instruction: Instruction) -> Iterator[Calling]:
     need(len(called) == len(given), f"conditional has {len(called)} branches and {len(given)} operands for them")
     for callee, operand in zip(called, given, strict=True):
         yield callee, [operand.shape], instruction.shape
+
+
+def _infer_called(instruction: Instruction) -> Shape:
+    return applied(instruction, "calls" if instruction.opcode == "fusion" else "to_apply").root.shape.without_layout()
 
 
 def infer_while(instruction: Instruction) -> Shape:
@@ -182,10 +187,6 @@ def index_tuple(instruction: Instruction, number: int) -> IndexMap | None:
     return identity(shape.dimensions) if shape.is_array else None
 
 
-def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    return builder.value(instruction.operands[0], index)
-
-
 def lower_zero(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     """The number of the only device."""
     return atom("0u")
@@ -205,13 +206,8 @@ _ROWS: dict[str, tuple[int, int | None, dict[str, bool], Callable[[Instruction],
     "get-tuple-element": (1, 1, {"index": True}, infer_get_tuple_element),
     "while": (1, 1, {"condition": True, "body": True}, infer_while),
     "conditional": (2, None, _BRANCHES, infer_conditional),
-    "call": (
-        0,
-        None,
-        {"to_apply": True, "is_composite": False},
-        lambda i: applied(i, "to_apply").root.shape.without_layout(),
-    ),
-    "fusion": (0, None, {"kind": True, **_ALIASING}, lambda i: applied(i, "calls").root.shape.without_layout()),
+    "call": (0, None, {"to_apply": True, "is_composite": False}, _infer_called),
+    "fusion": (0, None, {"kind": True, **_ALIASING}, _infer_called),
     "after-all": (0, None, {}, lambda i: _TOKEN),  # whatever it waits for (xla/service/hlo_verifier.cc, HandleAfterAll)
     "add-dependency": (2, 2, {}, infer_operand),
     "opt-barrier": (1, 1, {}, infer_operand),
@@ -265,41 +261,37 @@ _CALLS = {
 _INDICES = {"tuple": index_tuple, **dict.fromkeys(_MARKS, index_identity)}
 
 for _opcode, (_least, _most, _attributes, _infer) in _ROWS.items():
-    register(
-        OpSpec(
-            _opcode,
-            OpKind.CONTROL,
-            Arity(_least, _most),
-            _attributes,
-            _ACCEPTS.get(_opcode, EVERYTHING),
-            infer=_infer,
-            evaluate=lazy("control.meaning", _opcode.replace("-", "_") + "_" * (_opcode in ("while", "tuple"))),
-            index=_INDICES.get(_opcode),
-            cuda=_LOWERINGS.get(_opcode),
-            flops=flops_call if _opcode in _CALLS else None,
-            tolerance=faces.bit_exact,
-            expensive=None if _opcode in _CALLS else faces.never,
-            omitted=_OMITTED.get(_opcode, omitted.anew),
-            given=_GIVEN.get(_opcode),
-            calls=_CALLS.get(_opcode),
-            call=lazy("calls.order", "sort_fusion") if _opcode == "fusion" else None,
-            ways=lazy("ways", _opcode.upper()) if _opcode in _DECIDES else None,
-            is_free=_opcode not in _LAUNCHES,
-            hands_on=_opcode not in _DECIDES,
-            is_identity=_infer is infer_operand,
-        )
+    declare(
+        _opcode,
+        OpKind.CONTROL,
+        Arity(_least, _most),
+        _attributes,
+        _ACCEPTS.get(_opcode, EVERYTHING),
+        infer=_infer,
+        evaluate=lazy("control.meaning", _opcode.replace("-", "_") + "_" * (_opcode in ("while", "tuple"))),
+        index=_INDICES.get(_opcode),
+        cuda=_LOWERINGS.get(_opcode),
+        flops=flops_call if _opcode in _CALLS else None,
+        tolerance=faces.bit_exact,
+        expensive=None if _opcode in _CALLS else faces.never,
+        omitted=_OMITTED.get(_opcode, omitted.anew),
+        given=_GIVEN.get(_opcode),
+        calls=_CALLS.get(_opcode),
+        call=lazy("calls.order", "sort_fusion") if _opcode == "fusion" else None,
+        ways=lazy("ways", _opcode.upper()) if _opcode in _DECIDES else None,
+        is_free=_opcode not in _LAUNCHES,
+        hands_on=_opcode not in _DECIDES,
+        is_identity=_infer is infer_operand,
     )
 for _opcode, (_least, _attributes, _infer) in _TRANSFERS.items():
-    register(
-        OpSpec(
-            _opcode,
-            OpKind.COLLECTIVE,
-            Arity(_least, _least),
-            _attributes,
-            _ACCEPTS.get(_opcode, EVERYTHING),
-            infer=_infer,
-            given=_GIVEN.get(_opcode),
-            side_effects=True,
-            is_library=True,
-        )
+    declare(
+        _opcode,
+        OpKind.COLLECTIVE,
+        Arity(_least, _least),
+        _attributes,
+        _ACCEPTS.get(_opcode, EVERYTHING),
+        infer=_infer,
+        given=_GIVEN.get(_opcode),
+        side_effects=True,
+        is_library=True,
     )

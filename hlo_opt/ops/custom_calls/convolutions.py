@@ -25,16 +25,8 @@ from hlo_opt.ops.spec import Evaluator, ShapeError
 from hlo_opt.ops.writer import Writer
 
 ACTIVATIONS = (
-    "kNone",
-    "kSigmoid",
-    "kRelu",
-    "kRelu6",
-    "kReluX",
-    "kTanh",
-    "kBandPass",
-    "kElu",
-    "kLeakyRelu",
-    "kGeluExact",
+    *("kNone", "kSigmoid", "kRelu", "kRelu6", "kReluX"),
+    *("kTanh", "kBandPass", "kElu", "kLeakyRelu", "kGeluExact"),
 )
 """By their numbers in dnn.proto, which old dumps write."""
 

@@ -12,29 +12,15 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.library.factorizations import hermitian, reflected, reflector
 from hlo_opt.ops.call_config import is_lower, is_true, letter, option
-from hlo_opt.ops.custom_calls.meaning import wide
+from hlo_opt.ops.custom_calls.meaning import returned, wide
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
-from hlo_opt.ops.values import Value, packed
+from hlo_opt.ops.values import Value
 
 
 def _no_fault(a: Array) -> Array:
     """A state of 0 for each matrix of a batch."""
     return np.zeros(a.shape[:-2], np.int32)
-
-
-def _returned(instruction: Instruction, made: list[Array]) -> Value:
-    """The first results that the call declares, in its types; what else it declares (workspace) is zero."""
-    leaves = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
-    found = []
-    for number, leaf in enumerate(leaves):
-        if number < len(made):
-            value = np.asarray(made[number])
-            real = leaf.type.dtype.kind != "c" and value.dtype.kind == "c"
-            found.append((value.real if real else value).astype(leaf.type.dtype).reshape(leaf.dimensions))
-        else:
-            found.append(np.zeros(leaf.dimensions, leaf.type.dtype))
-    return packed(instruction, found)
 
 
 def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -48,7 +34,7 @@ def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
         transpose=names[letter(instruction, "trans_x", "N")],
         unit_diagonal=letter(instruction, "diag", "N") == "U",
     )
-    return _returned(instruction, [x])
+    return returned(instruction, [x])
 
 
 def gtsv(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -82,7 +68,7 @@ def gtsv(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
         if k < n - 2:
             right[..., k, :] -= below[..., k, None] * right[..., k + 2, :]
         right[..., k, :] /= safe[..., k, None]
-    return _returned(instruction, [lower, middle, upper, right, state])
+    return returned(instruction, [lower, middle, upper, right, state])
 
 
 def _size(value: Array) -> Array:
@@ -100,7 +86,7 @@ def gtsv2(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         lower, middle, upper = (d[number] for d in diagonals)
         matrix = np.diag(middle) + np.diag(lower[1:], -1) + np.diag(upper[:-1], 1)
         made[number] = np.linalg.solve(matrix, right)
-    return _returned(instruction, [made])
+    return returned(instruction, [made])
 
 
 def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -108,7 +94,7 @@ def syrk(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     a, c, alpha, beta = (wide(value) for value in values)
     turned = np.swapaxes(a, -1, -2)
     product = turned @ a if is_true(instruction, "transpose") else a @ turned
-    return _returned(instruction, [alpha * product + beta * c])
+    return returned(instruction, [alpha * product + beta * c])
 
 
 def _from_right(a: Array, factor: Array, v: Array) -> Array:
@@ -141,7 +127,7 @@ def geqp3(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
             matrix[k:, k + 1 :] = reflected(np, matrix[k:, k + 1 :], factor[k].conj(), v)
             matrix[k, k], matrix[k + 1 :, k] = beta, v[1:]
     batch = a.shape[:-2]
-    return _returned(
+    return returned(
         instruction, [flat.reshape(a.shape), order.reshape(*batch, columns), factors.reshape(*batch, steps)]
     )
 
@@ -159,7 +145,7 @@ def gehrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         a[..., k + 1 :, k + 1 :] = reflected(np, a[..., k + 1 :, k + 1 :], factors[..., k].conj(), v)
         a[..., k + 1, k] = beta
         a[..., k + 2 :, k] = v[..., 1:]
-    return _returned(instruction, [a, factors, _no_fault(a)])
+    return returned(instruction, [a, factors, _no_fault(a)])
 
 
 def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -184,7 +170,7 @@ def sytrd(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -
         made[..., *((k + 1, k) if lower else (k, k + 1))] = beta
     diagonal = np.diagonal(a, axis1=-2, axis2=-1).real
     made[..., range(n), range(n)] = diagonal
-    return _returned(instruction, [made, diagonal, off, factors, _no_fault(a)])
+    return returned(instruction, [made, diagonal, off, factors, _no_fault(a)])
 
 
 def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -204,7 +190,7 @@ def geev(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     if letter(instruction, "compute_right", "N") != "V":
         right = np.zeros_like(right)
     parts = [eigenvalues] if a.dtype.kind == "c" else [eigenvalues.real, eigenvalues.imag]
-    return _returned(instruction, [*parts, left, right, _no_fault(a)])
+    return returned(instruction, [*parts, left, right, _no_fault(a)])
 
 
 def _turned(vectors: Array) -> Array:

@@ -152,11 +152,11 @@ def gemm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     if config.get("damax_output") is True:
         results.append(np.abs(results[0]).max(initial=0.0))
     results[0] = results[0] * given.result_scale
-    return _returned(instruction, results)
+    return returned(instruction, results)
 
 
-def _returned(instruction: Instruction, results: list[Array]) -> Value:
-    """The results in the types of the first elements that the call declares; the others are workspace, which is zero."""
+def returned(instruction: Instruction, results: list[Array]) -> Value:
+    """The results in the types of the first elements that the call declares; the others are workspace, which is zero. Raises ValueError for more results than elements."""
     leaves = list(instruction.shape.elements or (instruction.shape,))
     if len(leaves) < len(results):
         raise ValueError(f"{len(results)} results for {instruction.shape}")
@@ -166,12 +166,13 @@ def _returned(instruction: Instruction, results: list[Array]) -> Value:
 
 
 def _rounded(value: Array, leaf: Shape) -> Array:
-    """In the type of a leaf; f8 types saturate, as library calls convert to them."""
-    dtype = leaf.type.dtype
+    """In the type of a leaf; f8 types saturate, as library calls convert to them. Of complex numbers the real part where the type is real."""
+    dtype, value = leaf.type.dtype, np.asarray(value)
+    value = value.real if value.dtype.kind == "c" and dtype.kind != "c" else value
     if leaf.type.is_float and leaf.type.bits == 8:
         most = float(ml_dtypes.finfo(dtype).max)
         value = np.clip(value, -most, most)  # NaN stays NaN
-    return np.asarray(value).astype(dtype).reshape(leaf.dimensions)
+    return value.astype(dtype).reshape(leaf.dimensions)
 
 
 def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -185,7 +186,7 @@ def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values
         transpose=str(config.get("transpose_a", "NO_TRANSPOSE")),
         unit_diagonal=config.get("unit_diagonal") is True,
     )
-    return _returned(instruction, [solution])
+    return returned(instruction, [solution])
 
 
 def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -194,7 +195,7 @@ def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: lis
     made = np.matmul(lhs, np.swapaxes(rhs, -1, -2))
     if len(values) > 4:
         made = made * wide(values[4])
-    return _returned(instruction, [made])
+    return returned(instruction, [made])
 
 
 def dequantize(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:

@@ -17,12 +17,11 @@ from hlo_opt.ir.element_type import U32
 from hlo_opt.ops.call_config import configuration
 from hlo_opt.ops.custom_calls.targets import CustomCallSpec, find_custom_call, register_custom_call
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.random.table import PARITY, ROTATIONS, threefry
+from hlo_opt.ops.random.table import threefry
 from hlo_opt.ops.spec import Evaluator, ShapeError
 from hlo_opt.ops.writer import Writer
 
 if TYPE_CHECKING:
-    from hlo_opt.ir.values import Array
     from hlo_opt.ops.values import Value
 
 
@@ -54,45 +53,9 @@ def expand_threefry(module: Module | None, instruction: Instruction) -> Computat
     return writer.finish(threefry(writer, (key0, key1), (count0, count1)), shapes)
 
 
-def _evaluate_threefry(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    import numpy as np
-
-    with np.errstate(over="ignore"):
-        return threefry_words(*(np.asarray(value) for value in values))
-
-
-def threefry_words(key0: Array, key1: Array, count0: Array, count1: Array) -> tuple[Array, Array]:
-    """ThreeFry-2x32, 20 rounds, on u32 arrays."""
-    import numpy as np
-
-    u32 = np.uint32
-    schedule = (key0, key1, key0 ^ key1 ^ u32(PARITY))
-    x0, x1 = count0 + key0, count1 + key1
-    for group in range(5):
-        for rotation in ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = ((x1 << u32(rotation)) | (x1 >> u32(32 - rotation))) ^ x0
-        x0 = x0 + schedule[(group + 1) % 3]
-        x1 = x1 + schedule[(group + 2) % 3] + u32(group + 1)
-    return x0, x1
-
-
-for _target in (
-    "threefry2x32",
-    "cu_threefry2x32",
-    "cu_threefry2x32_ffi",
-    "hip_threefry2x32",
-    "hip_threefry2x32_ffi",
-):
-    register_custom_call(
-        CustomCallSpec(
-            _target,
-            _infer_threefry,
-            _evaluate_threefry,
-            expand_threefry,
-            library="" if "_" not in _target else "jaxlib",
-        )
-    )
+for _target in ("threefry2x32", "cu_threefry2x32", "cu_threefry2x32_ffi", "hip_threefry2x32", "hip_threefry2x32_ffi"):
+    _library = "jaxlib" if "_" in _target else ""
+    register_custom_call(CustomCallSpec(_target, _infer_threefry, expand=expand_threefry, library=_library))
 
 
 def _is_identity(instruction: Instruction) -> bool:
@@ -122,17 +85,8 @@ def _expand_identity(module: Module | None, instruction: Instruction) -> Computa
 
 
 for _target in (
-    "LayoutConstraint",
-    "MoveToDevice",
-    "MoveToHost",
-    "SPMDFullToShardShape",
-    "SPMDShardToFullShape",
-    "SetBound",
-    "ShardBarrierFrom",
-    "ShardBarrierTo",
-    "Sharding",
-    "annotate_device_placement",
-    "xla.sdy.FuncResultSharding",
+    *("LayoutConstraint", "MoveToDevice", "MoveToHost", "SPMDFullToShardShape", "SPMDShardToFullShape", "SetBound"),
+    *("ShardBarrierFrom", "ShardBarrierTo", "Sharding", "annotate_device_placement", "xla.sdy.FuncResultSharding"),
 ):
     register_custom_call(
         CustomCallSpec(
@@ -145,14 +99,8 @@ for _target in (
     )
 
 
-def _evaluate_allocation(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    """Memory that nothing is written to yet; its content is open, and zeros do not change from run to run."""
-    import numpy as np
-
-    return np.zeros(instruction.shape.dimensions, instruction.shape.type.dtype)
-
-
 def _expand_allocation(module: Module | None, instruction: Instruction) -> Computation:
+    """Memory that nothing is written to yet; its content is open, and zeros do not change from run to run."""
     writer = Writer("allocation")
     zeros = writer.emit("broadcast", instruction.shape, writer.constant(instruction.shape.type, 0), dimensions=())
     return writer.finish([zeros], [instruction.shape])
@@ -161,7 +109,6 @@ def _expand_allocation(module: Module | None, instruction: Instruction) -> Compu
 register_custom_call(
     CustomCallSpec(
         "AllocateBuffer",
-        evaluate=_evaluate_allocation,
         expand=_expand_allocation,
         expands=lambda instruction: instruction.shape.is_array,
     )

@@ -6,6 +6,7 @@ A spec with `expand` alone is complete: evaluation runs the expansion, kernels a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from hlo_opt.diag import EvaluationError, UsageError, nearest
 from hlo_opt.diag.plugins import DUPLICATE, Plugin, plugins
 from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ops import faces
-from hlo_opt.ops.spec import Arity, Evaluator, LibraryCall, OpKind, OpSpec, ShapeError, attributes, register
+from hlo_opt.ops.spec import Arity, Evaluator, LibraryCall, OpKind, ShapeError, attributes, declare
 
 GROUP = "hlo_opt.custom_calls"
 
@@ -129,12 +130,18 @@ def _infer(instruction: Instruction) -> Shape:
     return instruction.shape.without_layout() if spec is None or spec.infer is None else spec.infer(instruction)
 
 
+@functools.lru_cache(maxsize=256)
+def _expansion(expand: Callable[[Module, Instruction], Computation], instruction: Instruction) -> Computation:
+    """One for each instruction, so that an interpreter keeps what it knows about it from one loop iteration to the next."""
+    return expand(Module("expansion"), instruction)
+
+
 def _evaluate(evaluator: Evaluator, instruction: Instruction, values: list[Any]) -> Any:
     spec = _known(instruction)
     if spec is not None and spec.evaluate is not None:
         return spec.evaluate(evaluator, instruction, values)
     if spec is not None and spec.expand is not None:
-        return evaluator.call(spec.expand(Module("expansion"), instruction), values)
+        return evaluator.call(_expansion(spec.expand, instruction), values)
     if instruction.shape.elements == ():
         return ()  # there is only one such value
     target = target_of(instruction)[:_LONGEST]
@@ -183,20 +190,18 @@ def _call(instruction: Instruction) -> LibraryCall | None:
     return None if spec is None or spec.call is None else spec.call(instruction)
 
 
-register(
-    OpSpec(
-        "custom-call",
-        OpKind.OPAQUE,
-        Arity(0, None),
-        ATTRIBUTES,
-        infer=_infer,
-        evaluate=_evaluate,
-        expand=_expand,
-        expands=_expands,
-        flops=_flops,
-        call=_call,
-        tolerance=faces.bit_exact,
-        expensive=faces.always,
-        omitted=None,
-    )
+declare(
+    "custom-call",
+    OpKind.OPAQUE,
+    Arity(0, None),
+    ATTRIBUTES,
+    infer=_infer,
+    evaluate=_evaluate,
+    expand=_expand,
+    expands=_expands,
+    flops=_flops,
+    call=_call,
+    tolerance=faces.bit_exact,
+    expensive=faces.always,
+    omitted=None,
 )

@@ -58,7 +58,6 @@ elementwise(
     one_step=True,
     ways="ADDITION",
     spread=faces.BY_PARTS.but(integer=faces.interval("add_integers"), rounds=True),
-    accepts=EVERYTHING,
     cuda={**wrapping("+"), "pred": "{0} | {1}"},
     commutative=True,
 )
@@ -81,7 +80,6 @@ elementwise(
         faces.interval("multiply"), faces.interval("multiply_integers"), faces.interval("complex_multiply"), rounds=True
     ),
     complex_ulp=4,
-    accepts=EVERYTHING,
     cuda={**wrapping("*"), "pred": "{0} & {1}"},
     commutative=True,
 )
@@ -109,28 +107,23 @@ elementwise(
     cuda={"float": "fmod{F}({0}, {1})", **every("hlo_remainder<{T}>({0}, {1})", *INTEGERS)},
     expensive=_division_is_expensive,
 )
-elementwise(
-    "maximum",
-    2,
-    numeric.maximum,
-    one_step=True,
-    ways="EXTREME",
-    spread=faces.ORDERED,
-    accepts=EVERYTHING,
-    cuda={"pred": "{0} | {1}", **every("hlo_maximum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
-    commutative=True,
-)
-elementwise(
-    "minimum",
-    2,
-    numeric.minimum,
-    one_step=True,
-    ways="EXTREME",
-    spread=faces.ORDERED,
-    accepts=EVERYTHING,
-    cuda={"pred": "{0} & {1}", **every("hlo_minimum<{T}>({0}, {1})", "float", "complex", *INTEGERS)},
-    commutative=True,
-)
+for _opcode, _meaning, _operator in (
+    ("maximum", lambda call, x, y: numeric.maximum(x, y), "|"),
+    ("minimum", lambda call, x, y: numeric.minimum(x, y), "&"),
+):
+    elementwise(
+        _opcode,
+        2,
+        _meaning,
+        one_step=True,
+        ways="EXTREME",
+        spread=faces.ORDERED,
+        cuda={
+            "pred": f"{{0}} {_operator} {{1}}",
+            **every(f"hlo_{_opcode}<{{T}}>({{0}}, {{1}})", "float", "complex", *INTEGERS),
+        },
+        commutative=True,
+    )
 elementwise(
     "negate",
     1,
@@ -186,11 +179,15 @@ elementwise(
     commutative=True,
 )
 
-for _opcode, _operator in (("and", "&"), ("or", "|"), ("xor", "^")):
+for _opcode, _operator, _meaning in (
+    ("and", "&", lambda call, x, y: x & y),
+    ("or", "|", lambda call, x, y: x | y),
+    ("xor", "^", lambda call, x, y: x ^ y),
+):
     elementwise(
         _opcode,
         2,
-        {"and": lambda call, x, y: x & y, "or": lambda call, x, y: x | y, "xor": lambda call, x, y: x ^ y}[_opcode],
+        _meaning,
         spread=faces.UNKNOWN if _opcode == "xor" else faces.RISING,
         ways="" if _opcode == "xor" else "TRUTH",
         one_step=True,
@@ -207,20 +204,11 @@ elementwise(
     accepts=("pred", *INTEGERS),
     cuda={"pred": "!{0}", **every("~({0})", *INTEGERS)},
 )
-elementwise(
-    "popcnt",
-    1,
-    numeric.population_count,
-    accepts=INTEGERS,
-    cuda=every("hlo_population_count<{W}>({0})", *INTEGERS),
-)
-elementwise(
-    "count-leading-zeros",
-    1,
-    numeric.count_leading_zeros,
-    accepts=INTEGERS,
-    cuda=every("hlo_count_leading_zeros<{W}>({0})", *INTEGERS),
-)
+for _opcode, _count, _helper in (
+    ("popcnt", numeric.population_count, "hlo_population_count"),
+    ("count-leading-zeros", numeric.count_leading_zeros, "hlo_count_leading_zeros"),
+):
+    elementwise(_opcode, 1, _count, accepts=INTEGERS, cuda=every(f"{_helper}<{{W}}>({{0}})", *INTEGERS))
 
 
 def _stays_inside(instruction: Instruction) -> bool:
@@ -252,8 +240,12 @@ def _shift_right_arithmetic_texts(instruction: Instruction) -> Mapping[str, str]
 
 
 for _opcode, _meaning, _texts in (
-    ("shift-left", numeric.shift_left, _shift_left_texts),
-    ("shift-right-logical", numeric.shift_right_logical, _shift_right_logical_texts),
+    ("shift-left", lambda call, x, n: numeric.shift(call, call.np.left_shift, x, n), _shift_left_texts),
+    (
+        "shift-right-logical",
+        lambda call, x, n: numeric.shift(call, call.np.right_shift, x, n),
+        _shift_right_logical_texts,
+    ),
     ("shift-right-arithmetic", numeric.shift_right_arithmetic, _shift_right_arithmetic_texts),
 ):
     elementwise(_opcode, 2, _meaning, ways="SHIFT", accepts=INTEGERS, cuda=Elementwise(_texts))
@@ -288,7 +280,6 @@ elementwise(
     one_step=True,
     ways="COMPARE",
     spread=faces.any_type("compare", decides=faces.always),
-    accepts=EVERYTHING,
     infer=_infer_compare,
     cuda=Elementwise(_compare_texts, by=0),
     attributes={"direction": True, "type": False},
@@ -312,7 +303,6 @@ elementwise(
     ways="SELECT",
     omitted=omitted.select,
     spread=faces.any_type("select", keeps=True),
-    accepts=EVERYTHING,
     infer=_infer_select,
     precision="own",
     cuda=every("{0} ? {1} : {2}", "pred", "float", "complex", *INTEGERS),

@@ -26,7 +26,7 @@ from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
 from hlo_opt.ops.numeric import Call, integer_limits, narrow
 from hlo_opt.ops.omitted import as_operand
-from hlo_opt.ops.spec import EVERYTHING, Arity, Calling, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import Arity, Calling, Evaluator, OpKind, ShapeError, declare
 
 if TYPE_CHECKING:
     from hlo_opt.ir import ElementType
@@ -205,7 +205,6 @@ elementwise(
         decides=lambda instruction: not instruction.shape.type.is_float,
     ),
     slow=True,
-    accepts=EVERYTHING,
     infer=_infer_convert,
     cuda=Elementwise(_convert_texts),
 )
@@ -316,28 +315,21 @@ elementwise(
     infer=_infer_complex,
     cuda={"complex": "{T}({0}, {1})"},
 )
-elementwise(
-    "real",
-    1,
-    lambda call, x: call.np.real(x),
-    one_step=True,
-    spread=faces.BY_PARTS,
-    accepts=("float", "complex"),
-    result="real",
-    by=0,
-    cuda={"float": "{0}", "complex": "({0}).re"},
-)
-elementwise(
-    "imag",
-    1,
-    lambda call, x: call.np.imag(x),
-    one_step=True,
-    spread=faces.BY_PARTS,
-    accepts=("float", "complex"),
-    result="real",
-    by=0,
-    cuda={"float": "({T})0", "complex": "({0}).im"},
-)
+for _opcode, _meaning, _of_float, _of_complex in (
+    ("real", lambda call, x: call.np.real(x), "{0}", "({0}).re"),
+    ("imag", lambda call, x: call.np.imag(x), "({T})0", "({0}).im"),
+):
+    elementwise(
+        _opcode,
+        1,
+        _meaning,
+        one_step=True,
+        spread=faces.BY_PARTS,
+        accepts=("float", "complex"),
+        result="real",
+        by=0,
+        cuda={"float": _of_float, "complex": _of_complex},
+    )
 
 
 def _infer_copy(instruction: Instruction) -> Shape:
@@ -352,7 +344,6 @@ elementwise(
     lambda call, x: x,
     omitted=as_operand(),
     spread=faces.ORDERED.but(complex=faces.ORDERED.real),
-    accepts=EVERYTHING,
     infer=_infer_copy,
     precision="own",
     cuda=every("{0}", "pred", "float", "complex", *INTEGERS),
@@ -413,7 +404,6 @@ elementwise(
     aligned=faces.same_width,
     omitted=None,
     spread=faces.one("reinterpreted", integer=faces.interval("reinterpreted")),
-    accepts=EVERYTHING,
     infer=_infer_bitcast_convert,
     index=_bitcast_convert_index,
     precision="own",
@@ -454,22 +444,20 @@ def _map_text(builder: KernelBuilder, instruction: Instruction, index: Index) ->
     return builder.apply(instruction.called_by("to_apply"), values)[0]
 
 
-register(
-    OpSpec(
-        "map",
-        OpKind.ELEMENTWISE,
-        Arity(1, None),
-        {"dimensions": False, "to_apply": True},
-        infer=_infer_map,
-        evaluate=_evaluate_map,
-        index=elementwise_index,
-        cuda=_map_text,
-        flops=lambda instruction: float(
-            instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
-        ),
-        calls=_calls_of_map,
-        # what its computation does has tolerances of its own
-        tolerance=lambda element_type: 0.0,
-        scratch=lazy("scratch", "applied"),
-    )
+declare(
+    "map",
+    OpKind.ELEMENTWISE,
+    Arity(1, None),
+    {"dimensions": False, "to_apply": True},
+    infer=_infer_map,
+    evaluate=_evaluate_map,
+    index=elementwise_index,
+    cuda=_map_text,
+    flops=lambda instruction: float(
+        instruction.shape.element_count * max(1, len(instruction.called_by("to_apply").instructions))
+    ),
+    calls=_calls_of_map,
+    # what its computation does has tolerances of its own
+    tolerance=lambda element_type: 0.0,
+    scratch=lazy("scratch", "applied"),
 )

@@ -18,7 +18,7 @@ from hlo_opt.ops import omitted as omitted_shapes
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Lowering
 from hlo_opt.ops.numeric import Call, narrow, widen
-from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, declare
 
 Meaning = Callable[..., Any]
 """(call, *operands) -> array. Operands are arrays in a type that NumPy computes in; the result is rounded to the op's type afterwards."""
@@ -36,7 +36,7 @@ def elementwise(
     operands: int,
     meaning: Meaning,
     *,
-    accepts: tuple[str, ...],
+    accepts: tuple[str, ...] = EVERYTHING,
     cuda: Mapping[str, str] | Lowering | None = None,
     by: str | int = "result",
     result: Literal["same", "real", "pred"] = "same",
@@ -75,29 +75,27 @@ def elementwise(
     Raises ValueError when the opcode is in the table already.
     """
     lowering = Elementwise(cuda, by) if isinstance(cuda, Mapping) else cuda
-    return register(
-        OpSpec(
-            opcode,
-            OpKind.ELEMENTWISE,
-            Arity(operands, operands),
-            attributes or {},
-            accepts,
-            infer=infer or _infer(opcode, accepts, result),
-            evaluate=Evaluation(meaning, precision, one_step),
-            index=index or elementwise_index,
-            cuda=lowering,
-            flops=lambda instruction: float(instruction.shape.element_count),
-            tolerance=_tolerance(ulp, complex_ulp),
-            commutative=commutative,
-            expensive=_expensive(expensive),
-            spread=spread,
-            is_slow=slow,
-            omitted=omitted,
-            aligned=aligned,
-            ways=lazy("ways", ways) if ways else None,
-            plain=lazy("elementwise.functions", "plain"),
-            call=lazy("calls.steps", "of_complex"),
-        )
+    return declare(
+        opcode,
+        OpKind.ELEMENTWISE,
+        Arity(operands, operands),
+        attributes or {},
+        accepts,
+        infer=infer or _infer(opcode, accepts, result),
+        evaluate=Evaluation(meaning, precision, one_step),
+        index=index or elementwise_index,
+        cuda=lowering,
+        flops=lambda instruction: float(instruction.shape.element_count),
+        tolerance=_tolerance(ulp, complex_ulp),
+        commutative=commutative,
+        expensive=_expensive(expensive),
+        spread=spread,
+        is_slow=slow,
+        omitted=omitted,
+        aligned=aligned,
+        ways=lazy("ways", ways) if ways else None,
+        plain=lazy("elementwise.functions", "plain"),
+        call=lazy("calls.steps", "of_complex"),
     )
 
 

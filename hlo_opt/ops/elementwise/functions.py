@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.ir import Instruction
-from hlo_opt.ops.numeric import COMPARISONS, larger, smaller
+from hlo_opt.ops.numeric import COMPARISONS, maximum, minimum
 
 _SAME = "abs add divide imag log logistic maximum minimum multiply power real sqrt subtract tanh"
 FUNCTIONS = {
@@ -38,8 +37,8 @@ _NUMBERS = _BITS - {"pred"} | {"f32", "f64"}
 _PLAIN: dict[str, tuple[frozenset[str], Function]] = {
     **{opcode: (_NUMBERS, getattr(np, FUNCTIONS[opcode])) for opcode in ("add", "subtract", "multiply")},
     **{opcode: (_BITS, getattr(np, FUNCTIONS[opcode])) for opcode in ("and", "or", "xor")},
-    "maximum": (_NUMBERS, partial(larger, np)),
-    "minimum": (_NUMBERS, partial(smaller, np)),
+    "maximum": (_NUMBERS, maximum),
+    "minimum": (_NUMBERS, minimum),
 }
 """For two operands and a result of one of these types."""
 

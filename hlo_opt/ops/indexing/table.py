@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from hlo_opt.ir import IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import S32
-from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, regroup, variable
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code, atom
 from hlo_opt.ops.indexing.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard, never, zero
+from hlo_opt.ops.movement.table import index_reshape, lower_moved
 from hlo_opt.ops.shapes import (
     applied,
     called_flops,
@@ -26,7 +27,7 @@ from hlo_opt.ops.shapes import (
     results,
     similar,
 )
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, attributes, register
+from hlo_opt.ops.spec import Arity, OpKind, attributes, declare
 from hlo_opt.ops.strides import dynamic_slice
 
 
@@ -42,7 +43,7 @@ def _check_starts(instruction: Instruction, first: int, rank: int) -> None:
     need(all(s.type == starts[0].type for s in starts), "start indices are all of one type")
 
 
-def infer_dynamic_slice(instruction: Instruction) -> Shape:
+def infer_slice(instruction: Instruction) -> Shape:
     source = operand(instruction, 0)
     _check_starts(instruction, 1, source.rank)
     sizes = instruction.ints("dynamic_slice_sizes")
@@ -52,7 +53,7 @@ def infer_dynamic_slice(instruction: Instruction) -> Shape:
     return result(instruction, source.type, sizes)
 
 
-def infer_dynamic_update_slice(instruction: Instruction) -> Shape:
+def infer_update(instruction: Instruction) -> Shape:
     source, update = operand(instruction, 0), operand(instruction, 1)
     _check_starts(instruction, 2, source.rank)
     need(similar(update.type, source.type), f"the update is {update.type}, the operand {source.type}")
@@ -72,7 +73,7 @@ def _start_variables(instruction: Instruction, sizes: tuple[int, ...]) -> tuple[
     )
 
 
-def index_dynamic_slice(instruction: Instruction, number: int) -> IndexMap | None:
+def index_slice(instruction: Instruction, number: int) -> IndexMap | None:
     if number > 0:
         return IndexMap(()) if instruction.operands[number].shape.rank == 0 else None
     sizes = instruction.shape.dimensions
@@ -81,7 +82,7 @@ def index_dynamic_slice(instruction: Instruction, number: int) -> IndexMap | Non
     return IndexMap(results_, runtime=tuple(range(1, len(instruction.operands))))
 
 
-def index_dynamic_update_slice(instruction: Instruction, number: int) -> IndexMap | None:
+def index_update(instruction: Instruction, number: int) -> IndexMap | None:
     """Operand 0 is read at the same index, the update at the index minus the start where that lies inside."""
     if number == 0:
         return identity(instruction.shape.dimensions)
@@ -113,12 +114,12 @@ def clamped_starts(
     return found
 
 
-def lower_dynamic_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+def lower_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     starts = clamped_starts(builder, instruction, 1, instruction.shape.dimensions)
     return builder.value(instruction.operands[0], tuple(add(r, d) for r, d in zip(starts, index, strict=True)))
 
 
-def lower_dynamic_update_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+def lower_update(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     source, update = instruction.operands[:2]
     sizes = update.shape.dimensions
     starts = clamped_starts(builder, instruction, 2, sizes)
@@ -247,11 +248,11 @@ def infer_set_dimension_size(instruction: Instruction) -> Shape:
     return result(instruction, source.type, source.dimensions)
 
 
-def index_same(instruction: Instruction, number: int) -> IndexMap:
+def _index_same(instruction: Instruction, number: int) -> IndexMap:
     return identity(instruction.shape.dimensions) if number == 0 else IndexMap(())
 
 
-def lower_same(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
+def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     return builder.value(instruction.operands[0], index)
 
 
@@ -276,103 +277,72 @@ def infer_dynamic_reshape(instruction: Instruction) -> Shape:
     return result(instruction, source.type, shape.dimensions)
 
 
-def index_dynamic_reshape(instruction: Instruction, number: int) -> IndexMap:
-    if number:
-        return IndexMap(())
-    shape = instruction.shape.dimensions
-    return IndexMap(regroup(dimensions(shape), shape, instruction.operands[0].shape.dimensions))
-
-
-def lower_dynamic_reshape(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    return builder.value(instruction.operands[0], index_dynamic_reshape(instruction, 0).apply(index))
-
-
 _INDICES = lazy("ways", "INDICES")
-for _opcode, _arity, _attributes, _infer, _index, _cuda in (
-    (
-        "dynamic-slice",
-        Arity(1, None),
-        {"dynamic_slice_sizes": True},
-        infer_dynamic_slice,
-        index_dynamic_slice,
-        lower_dynamic_slice,
-    ),
-    (
-        "dynamic-update-slice",
-        Arity(2, None),
-        {},
-        infer_dynamic_update_slice,
-        index_dynamic_update_slice,
-        lower_dynamic_update_slice,
-    ),
-    ("set-dimension-size", Arity(2, 2), {"dimensions": True}, infer_set_dimension_size, index_same, lower_same),
-    ("get-dimension-size", Arity(1, 1), {"dimensions": True}, infer_get_dimension_size, None, lower_get_dimension_size),
-    ("dynamic-reshape", Arity(1, None), {}, infer_dynamic_reshape, index_dynamic_reshape, lower_dynamic_reshape),
+for _opcode, _least, _most, _attributes, _infer, _index, _cuda in (
+    ("dynamic-slice", 1, None, "dynamic_slice_sizes!", infer_slice, index_slice, lower_slice),
+    ("dynamic-update-slice", 2, None, "", infer_update, index_update, lower_update),
+    ("set-dimension-size", 2, 2, "dimensions!", infer_set_dimension_size, _index_same, lower_identity),
+    ("get-dimension-size", 1, 1, "dimensions!", infer_get_dimension_size, None, lower_get_dimension_size),
+    ("dynamic-reshape", 1, None, "", infer_dynamic_reshape, index_reshape, lower_moved),
 ):
-    register(
-        OpSpec(
-            _opcode,
-            OpKind.INDEXING,
-            _arity,
-            _attributes,
-            infer=_infer,
-            evaluate=lazy("indexing.meaning", _opcode.replace("-", "_")),
-            index=_index,
-            cuda=_cuda,
-            tolerance=faces.bit_exact,
-            expensive=faces.never,
-            view=dynamic_slice if _opcode == "dynamic-slice" else None,
-            ways=_INDICES if _opcode.endswith("slice") else None,
-            omitted=omitted.set_dimension_size if _opcode == "set-dimension-size" else omitted.anew,
-            is_free=_opcode == "get-dimension-size",
-            moves_data=_opcode != "get-dimension-size",
-            aligned=faces.first if _opcode == "dynamic-update-slice" else None,
-            reads_part=_opcode == "dynamic-slice",
-            first_index={"dynamic-slice": 1, "dynamic-update-slice": 2}.get(_opcode),
-            reuses={"dynamic-slice": faces.behind_first, "dynamic-update-slice": faces.behind_second}.get(_opcode),
-        )
-    )
-register(
-    OpSpec(
-        "gather",
+    declare(
+        _opcode,
         OpKind.INDEXING,
-        Arity(2, 2),
-        attributes(
-            "offset_dims! collapsed_slice_dims! start_index_map! operand_batching_dims "
-            "start_indices_batching_dims index_vector_dim! slice_sizes! indices_are_sorted"
-        ),
-        infer=infer_gather,
-        evaluate=lazy("indexing.meaning", "gather"),
-        index=index_gather,
-        cuda=lower_gather,
+        Arity(_least, _most),
+        attributes(_attributes),
+        infer=_infer,
+        evaluate=lazy("indexing.meaning", _opcode.replace("-", "_")),
+        index=_index,
+        cuda=_cuda,
         tolerance=faces.bit_exact,
-        scratch=lazy("scratch", "gather"),
-        ways=_INDICES,
-        moves_data=True,
-        reads_part=True,
-        first_index=1,
-        reuses=faces.behind_first,
+        expensive=faces.never,
+        view=dynamic_slice if _opcode == "dynamic-slice" else None,
+        ways=_INDICES if _opcode.endswith("slice") else None,
+        omitted=omitted.set_dimension_size if _opcode == "set-dimension-size" else omitted.anew,
+        is_free=_opcode == "get-dimension-size",
+        moves_data=_opcode != "get-dimension-size",
+        aligned=faces.first if _opcode == "dynamic-update-slice" else None,
+        reads_part=_opcode == "dynamic-slice",
+        first_index={"dynamic-slice": 1, "dynamic-update-slice": 2}.get(_opcode),
+        reuses={"dynamic-slice": faces.behind_first, "dynamic-update-slice": faces.behind_second}.get(_opcode),
     )
+declare(
+    "gather",
+    OpKind.INDEXING,
+    Arity(2, 2),
+    attributes(
+        "offset_dims! collapsed_slice_dims! start_index_map! operand_batching_dims "
+        "start_indices_batching_dims index_vector_dim! slice_sizes! indices_are_sorted"
+    ),
+    infer=infer_gather,
+    evaluate=lazy("indexing.meaning", "gather"),
+    index=index_gather,
+    cuda=lower_gather,
+    tolerance=faces.bit_exact,
+    scratch=lazy("scratch", "gather"),
+    ways=_INDICES,
+    moves_data=True,
+    reads_part=True,
+    first_index=1,
+    reuses=faces.behind_first,
 )
-register(
-    OpSpec(
-        "scatter",
-        OpKind.INDEXING,
-        Arity(3, None),
-        attributes(
-            "update_window_dims! inserted_window_dims! scatter_dims_to_operand_dims! input_batching_dims "
-            "scatter_indices_batching_dims index_vector_dim! indices_are_sorted unique_indices to_apply!"
-        ),
-        infer=infer_scatter,
-        evaluate=lazy("indexing.meaning", "scatter"),
-        index=index_scatter,
-        flops=flops_scatter,
-        tolerance=faces.rounded(64),
-        call=lazy("calls.steps", "scatter"),
-        is_planned=True,
-        omitted=omitted.as_operand(every=True),
-        scratch=lazy("scratch", "scatter"),
-        ways=_INDICES,
-        reuses=faces.never,
-    )
+declare(
+    "scatter",
+    OpKind.INDEXING,
+    Arity(3, None),
+    attributes(
+        "update_window_dims! inserted_window_dims! scatter_dims_to_operand_dims! input_batching_dims "
+        "scatter_indices_batching_dims index_vector_dim! indices_are_sorted unique_indices to_apply!"
+    ),
+    infer=infer_scatter,
+    evaluate=lazy("indexing.meaning", "scatter"),
+    index=index_scatter,
+    flops=flops_scatter,
+    tolerance=faces.rounded(64),
+    call=lazy("calls.steps", "scatter"),
+    is_planned=True,
+    omitted=omitted.as_operand(every=True),
+    scratch=lazy("scratch", "scatter"),
+    ways=_INDICES,
+    reuses=faces.never,
 )

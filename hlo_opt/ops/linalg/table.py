@@ -12,7 +12,7 @@ from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.elementwise.declare import REALS, check_kind
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.shapes import integer, need, operand, result
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+from hlo_opt.ops.spec import Arity, OpKind, declare
 
 FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")
 _TRANSFORMED = ("f32", "f64", "complex")
@@ -112,22 +112,20 @@ for _opcode, _arity, _accepts, _attributes, _infer in (
     ("batch-norm-inference", 5, _NORMALISED, _NORM, infer_batch_norm),
     ("batch-norm-grad", 5, _NORMALISED, _NORM, infer_batch_norm),
 ):
-    register(
-        OpSpec(
-            _opcode,
-            OpKind.LINALG,
-            Arity(_arity, _arity),
-            _attributes,
-            _accepts,
-            infer=_infer,
-            evaluate=lazy("linalg.meaning", _opcode.replace("-", "_")),
-            flops=flops,
-            # factorizations magnify errors by the condition of their matrix; the others add up
-            tolerance=faces.rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
-            scratch=lazy("scratch", "wide_copies"),
-            omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),
-            is_library=True,
-            call=lazy("calls.linear", _opcode.replace("-", "_")) if _opcode in _ROUTINES else None,
-            routine=_ROUTINES.get(_opcode, ""),
-        )
+    declare(
+        _opcode,
+        OpKind.LINALG,
+        Arity(_arity, _arity),
+        _attributes,
+        _accepts,
+        infer=_infer,
+        evaluate=lazy("linalg.meaning", _opcode.replace("-", "_")),
+        flops=flops,
+        # factorizations magnify errors by the condition of their matrix; the others add up
+        tolerance=faces.rounded(4096 if _opcode in ("cholesky", "triangular-solve") else 256),
+        scratch=lazy("scratch", "wide_copies"),
+        omitted=omitted.as_operand(1 if _opcode == "triangular-solve" else 0),
+        is_library=True,
+        call=lazy("calls.linear", _opcode.replace("-", "_")) if _opcode in _ROUTINES else None,
+        routine=_ROUTINES.get(_opcode, ""),
     )

@@ -17,7 +17,7 @@ from hlo_opt.ops.elementwise.declare import NUMBERS, check_kind
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type, guard, never, zero
 from hlo_opt.ops.shapes import declared, distinct, integer, need, operand, result, similar, wider
-from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, ShapeError, declare
 
 
 def infer_broadcast(instruction: Instruction) -> Shape:
@@ -47,6 +47,9 @@ def infer_reshape(instruction: Instruction) -> Shape:
 
 
 def index_reshape(instruction: Instruction, number: int) -> IndexMap:
+    """Of a dynamic-reshape, too, whose other operands are sizes."""
+    if number:
+        return IndexMap(())
     shape = instruction.shape
     return IndexMap(regroup(dimensions(shape.dimensions), shape.dimensions, instruction.operands[0].shape.dimensions))
 
@@ -321,28 +324,26 @@ def _register() -> None:
     at_once = {"broadcast", "concatenate", "reshape", "reverse", "slice", "transpose"}
     reuses = {"broadcast": None, "iota": None, "pad": faces.behind_first}
     for opcode, (infer, index, cuda, attributes) in rows.items():
-        register(
-            OpSpec(
-                opcode,
-                OpKind.MOVEMENT,
-                arity.get(opcode, Arity(1, 1)),
-                attributes,
-                NUMBERS if opcode == "iota" else EVERYTHING,
-                infer=infer,
-                evaluate=lazy("movement.meaning", "moved" if opcode in at_once else opcode),
-                index=index,
-                cuda=cuda,
-                tolerance=faces.bit_exact,
-                expensive=faces.never,
-                is_free=opcode == "bitcast",
-                hands_on=opcode == "iota",
-                moves_data=opcode != "iota",
-                rows=lazy("movement.meaning", "moved_rows") if opcode in at_once else None,
-                reads_part=opcode == "slice",
-                reuses=reuses.get(opcode, faces.never),
-                view=views.get(opcode),
-                omitted=lying.get(opcode, omitted.anew),
-            )
+        declare(
+            opcode,
+            OpKind.MOVEMENT,
+            arity.get(opcode, Arity(1, 1)),
+            attributes,
+            NUMBERS if opcode == "iota" else EVERYTHING,
+            infer=infer,
+            evaluate=lazy("movement.meaning", "moved" if opcode in at_once else opcode),
+            index=index,
+            cuda=cuda,
+            tolerance=faces.bit_exact,
+            expensive=faces.never,
+            is_free=opcode == "bitcast",
+            hands_on=opcode == "iota",
+            moves_data=opcode != "iota",
+            rows=lazy("movement.meaning", "moved_rows") if opcode in at_once else None,
+            reads_part=opcode == "slice",
+            reuses=reuses.get(opcode, faces.never),
+            view=views.get(opcode),
+            omitted=lying.get(opcode, omitted.anew),
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.values import Array
-from hlo_opt.library.order import order_by
+from hlo_opt.library.order import order_by, sorting_key
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.reduction.folding import combine_at
 from hlo_opt.ops.reduction.reducers import is_wide, running_types
@@ -21,11 +21,9 @@ def total_order_key(value: Array, element_type: ElementType) -> Array:
     """Integers that order as XLA's total order does: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
     if not element_type.is_float:
         return value.astype(np.int64) if element_type.bits < 8 or element_type.kind == "pred" else value
-    if element_type.bits < 16:
+    if element_type.bits < 16 or value.dtype.kind != "f":
         value = value.astype(np.float32)
-    signed = np.dtype(f"int{value.dtype.itemsize * 8}")
-    bits = np.ascontiguousarray(value).view(signed).reshape(value.shape)
-    return np.where(bits < 0, np.iinfo(signed).min - bits - 1, bits)
+    return sorting_key(np, value, True, False)
 
 
 def _keys(evaluator: Evaluator, comparator: Computation, values: list[Array]) -> list[Array]:
@@ -182,17 +180,14 @@ def sort(evaluator: Evaluator, instruction: Instruction, values: list[Array]) ->
     if keys:
         order = order_by(np, keys, axis)
     else:
-        order = _back(_merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays]), arrays[0], axis)
+        rows = _merge_sort(evaluator, comparator, [_rows(a, axis) for a in arrays])
+        order = np.moveaxis(rows.reshape(np.moveaxis(arrays[0], axis, -1).shape), -1, axis)
     made = [np.take_along_axis(a, order, axis=axis) for a in arrays]
     return packed(instruction, made)
 
 
 def _rows(array: Array, axis: int) -> Array:
     return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
-
-
-def _back(rows: Array, like: Array, axis: int) -> Array:
-    return np.moveaxis(rows.reshape(np.moveaxis(like, axis, -1).shape), -1, axis)
 
 
 def _merge_sort(evaluator: Evaluator, comparator: Computation, lines: list[Array]) -> Array:

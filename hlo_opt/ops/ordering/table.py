@@ -32,7 +32,7 @@ from hlo_opt.ops.shapes import (
     window,
     windowed,
 )
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, register
+from hlo_opt.ops.spec import Arity, OpKind, declare
 
 # ---- the kernel text of select-and-scatter: each element asks the windows that reach it whether they selected it
 #
@@ -141,10 +141,6 @@ def _whole_line(instruction: Instruction, number: int, along: int) -> IndexMap:
     return IndexMap(tuple(found), (sizes[along],))
 
 
-def index_sort(instruction: Instruction, number: int) -> IndexMap:
-    return _whole_line(instruction, number, sorted_dimension(instruction))
-
-
 _RANKED = ("pred", "signed", "unsigned", "float")
 
 
@@ -157,10 +153,6 @@ def infer_topk(instruction: Instruction) -> Shape:
     )
     kept = (*shape.dimensions[:-1], count)
     return results(instruction, [(shape.type, kept), (S32, kept)])
-
-
-def index_topk(instruction: Instruction, number: int) -> IndexMap:
-    return _whole_line(instruction, number, instruction.operands[0].shape.rank - 1)
 
 
 def infer_select_and_scatter(instruction: Instruction) -> Shape:
@@ -194,60 +186,54 @@ def flops_select_and_scatter(instruction: Instruction) -> float:
     return instruction.operands[1].shape.element_count * per_source
 
 
-register(
-    OpSpec(
-        "sort",
-        OpKind.REDUCTION,
-        Arity(1, None),
-        {"dimensions": True, "is_stable": False, "to_apply": True},
-        infer=infer_sort,
-        evaluate=lazy("ordering.meaning", "sort"),
-        index=index_sort,
-        flops=flops_sort,
-        tolerance=faces.bit_exact,
-        call=lazy("calls.order", "sort"),
-        routine="numpy.argsort",
-        is_library=True,
-        own_kernel=True,
-        is_slow=True,
-        omitted=omitted.as_operand(every=True),
-        scratch=lazy("scratch", "sort"),
-    )
+declare(
+    "sort",
+    OpKind.REDUCTION,
+    Arity(1, None),
+    {"dimensions": True, "is_stable": False, "to_apply": True},
+    infer=infer_sort,
+    evaluate=lazy("ordering.meaning", "sort"),
+    index=lambda i, number: _whole_line(i, number, sorted_dimension(i)),
+    flops=flops_sort,
+    tolerance=faces.bit_exact,
+    call=lazy("calls.order", "sort"),
+    routine="numpy.argsort",
+    is_library=True,
+    own_kernel=True,
+    is_slow=True,
+    omitted=omitted.as_operand(every=True),
+    scratch=lazy("scratch", "sort"),
 )
-register(
-    OpSpec(
-        "topk",
-        OpKind.REDUCTION,
-        Arity(1, 1),
-        {"k": True, "largest": False},
-        _RANKED,
-        infer=infer_topk,
-        evaluate=lazy("ordering.meaning", "topk"),
-        index=index_topk,
-        flops=flops_sort,
-        tolerance=faces.bit_exact,
-        call=lazy("calls.order", "topk"),
-        routine="numpy.argsort",
-        is_library=True,
-        own_kernel=True,
-        scratch=lazy("scratch", "sort"),
-    )
+declare(
+    "topk",
+    OpKind.REDUCTION,
+    Arity(1, 1),
+    {"k": True, "largest": False},
+    _RANKED,
+    infer=infer_topk,
+    evaluate=lazy("ordering.meaning", "topk"),
+    index=lambda i, number: _whole_line(i, number, i.operands[0].shape.rank - 1),
+    flops=flops_sort,
+    tolerance=faces.bit_exact,
+    call=lazy("calls.order", "topk"),
+    routine="numpy.argsort",
+    is_library=True,
+    own_kernel=True,
+    scratch=lazy("scratch", "sort"),
 )
-register(
-    OpSpec(
-        "select-and-scatter",
-        OpKind.REDUCTION,
-        Arity(3, 3),
-        {"window": False, "select": True, "scatter": True},
-        infer=infer_select_and_scatter,
-        evaluate=lazy("ordering.meaning", "select_and_scatter"),
-        index=index_select_and_scatter,
-        cuda=lower_select_and_scatter,
-        flops=flops_select_and_scatter,
-        tolerance=faces.rounded(64),
-        is_library=True,
-        own_kernel=True,
-        omitted=omitted.as_operand(),
-        scratch=lazy("scratch", "scatter"),
-    )
+declare(
+    "select-and-scatter",
+    OpKind.REDUCTION,
+    Arity(3, 3),
+    {"window": False, "select": True, "scatter": True},
+    infer=infer_select_and_scatter,
+    evaluate=lazy("ordering.meaning", "select_and_scatter"),
+    index=index_select_and_scatter,
+    cuda=lower_select_and_scatter,
+    flops=flops_select_and_scatter,
+    tolerance=faces.rounded(64),
+    is_library=True,
+    own_kernel=True,
+    omitted=omitted.as_operand(),
+    scratch=lazy("scratch", "scatter"),
 )

@@ -20,7 +20,7 @@ from hlo_opt.ir import Computation, Instruction, Module, Shape, SliceDimension, 
 from hlo_opt.ir.element_type import PRED, U32, U64
 from hlo_opt.ops import faces
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.spec import Arity, Evaluator, OpKind, OpSpec, ShapeError, register
+from hlo_opt.ops.spec import Arity, Evaluator, OpKind, ShapeError, declare
 from hlo_opt.ops.writer import Writer
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -238,24 +238,22 @@ def _element_flops(instruction: Instruction) -> float:
     return 100.0 * _bits_shape(instruction).element_count
 
 
-register(
-    OpSpec(
-        "rng-bit-generator",
-        OpKind.RANDOM,
-        Arity(1, 1),
-        {"algorithm": True},
-        _BITS,
-        infer=_infer_bit_generator,
-        evaluate=_evaluate_bit_generator,
-        expand=expand_bit_generator,
-        expands=_can_expand,
-        flops=_element_flops,
-        tolerance=faces.bit_exact,
-        expensive=faces.always,
-        is_slow=True,
-        omitted=None,
-        scratch=lazy("scratch", "random"),
-    )
+declare(
+    "rng-bit-generator",
+    OpKind.RANDOM,
+    Arity(1, 1),
+    {"algorithm": True},
+    _BITS,
+    infer=_infer_bit_generator,
+    evaluate=_evaluate_bit_generator,
+    expand=expand_bit_generator,
+    expands=_can_expand,
+    flops=_element_flops,
+    tolerance=faces.bit_exact,
+    expensive=faces.always,
+    is_slow=True,
+    omitted=None,
+    scratch=lazy("scratch", "random"),
 )
 
 
@@ -284,22 +282,20 @@ def _infer_rng(instruction: Instruction) -> Shape:
     return instruction.shape.without_layout()
 
 
-register(
-    OpSpec(
-        "rng",
-        OpKind.RANDOM,
-        Arity(2, 2),
-        {"distribution": True},
-        ("pred", "signed", "unsigned", "float"),
-        infer=_infer_rng,
-        evaluate=_hidden_state,
-        hides_state=True,
-        flops=_element_flops,
-        side_effects=True,
-        expensive=faces.always,
-        omitted=None,
-        aligned=faces.always,
-    )
+declare(
+    "rng",
+    OpKind.RANDOM,
+    Arity(2, 2),
+    {"distribution": True},
+    ("pred", "signed", "unsigned", "float"),
+    infer=_infer_rng,
+    evaluate=_hidden_state,
+    hides_state=True,
+    flops=_element_flops,
+    side_effects=True,
+    expensive=faces.always,
+    omitted=None,
+    aligned=faces.always,
 )
 
 
@@ -310,18 +306,16 @@ def _infer_state(instruction: Instruction) -> Shape:
     return shape.without_layout()
 
 
-register(
-    OpSpec(
-        "rng-get-and-update-state",
-        OpKind.RANDOM,
-        Arity(0, 0),
-        {"delta": True},
-        ("u64",),
-        infer=_infer_state,
-        evaluate=_hidden_state,
-        hides_state=True,
-        side_effects=True,
-        expensive=faces.always,
-        omitted=None,
-    )
+declare(
+    "rng-get-and-update-state",
+    OpKind.RANDOM,
+    Arity(0, 0),
+    {"delta": True},
+    ("u64",),
+    infer=_infer_state,
+    evaluate=_hidden_state,
+    hides_state=True,
+    side_effects=True,
+    expensive=faces.always,
+    omitted=None,
 )

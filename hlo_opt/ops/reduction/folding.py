@@ -10,27 +10,19 @@ import numpy as np
 from hlo_opt.ir import Computation, ElementType
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.values import Array, DType
-from hlo_opt.ops.numeric import larger, smaller
+from hlo_opt.ops.elementwise.functions import FUNCTIONS
+from hlo_opt.ops.numeric import maximum, minimum
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.spec import Evaluator
 
-_FUNCTIONS = {
-    "add": np.add,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 _PREDICATES = {"add": np.logical_or, "multiply": np.logical_and, "maximum": np.logical_or, "minimum": np.logical_and}
 
 
 def combine(ufunc: np.ufunc, left: Array, right: Array) -> Array:
     """The function applied, with 0 greater than -0."""
     if ufunc is np.maximum:
-        return larger(np, left, right)
-    return smaller(np, left, right) if ufunc is np.minimum else ufunc(left, right)
+        return maximum(left, right)
+    return minimum(left, right) if ufunc is np.minimum else ufunc(left, right)
 
 
 def fold_axes(ufunc: np.ufunc, source: Array, axes: tuple[int, ...], dtype: DType) -> Array:
@@ -65,9 +57,8 @@ def ufunc_of(computation: Computation, element_type: ElementType) -> np.ufunc | 
     name = monoid(computation)
     if name is None or (element_type.is_complex and name not in ("add", "multiply")):
         return None
-    if element_type.kind == "pred":
-        return _PREDICATES.get(name, _FUNCTIONS[name])
-    return _FUNCTIONS[name]
+    function: np.ufunc = getattr(np, FUNCTIONS[name])
+    return _PREDICATES.get(name, function) if element_type.kind == "pred" else function
 
 
 def wide_dtype(element_type: ElementType, name: str | None) -> DType:

@@ -53,11 +53,7 @@ def picks(computation: Computation) -> int | None:
 
 
 FOLDS = {
-    "all-reduce": "to_apply",
-    "all-reduce-start": "to_apply",
-    "reduce": "to_apply",
-    "reduce-scatter": "to_apply",
-    "reduce-window": "to_apply",
+    **dict.fromkeys(("all-reduce", "all-reduce-start", "reduce", "reduce-scatter", "reduce-window"), "to_apply"),
     "select-and-scatter": "scatter",
 }
 """The opcodes that fold by a reducer in a wide type, and the attribute that names it."""
@@ -122,17 +118,10 @@ def _copied(reducer: Computation) -> Computation:
     made = Computation(reducer.name, offset=reducer.offset)
     copies: dict[Instruction, Instruction] = {}
     for i in reducer.instructions:
-        copy = Instruction(
-            i.name,
-            i.opcode,
-            _wide(i.shape),
-            [copies[o] for o in i.operands],
-            {name: _attribute(value) for name, value in i.attributes.items()},
-            literal=None if i.literal is None else _literal(i.literal),
-            parameter_number=i.parameter_number,
-            offset=i.offset,
-            end=i.end,
+        copy = edit.copied(
+            i, i.name, [copies[o] for o in i.operands], {n: _attribute(v) for n, v in i.attributes.items()}
         )
+        copy.shape, copy.literal = _wide(i.shape), None if i.literal is None else _literal(i.literal)
         copies[i] = edit.append(made, copy)
     edit.set_root(made, copies[reducer.root])
     return made

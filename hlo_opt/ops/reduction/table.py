@@ -29,7 +29,7 @@ from hlo_opt.ops.shapes import (
     window,
     windowed,
 )
-from hlo_opt.ops.spec import Arity, OpKind, OpSpec, attributes, register
+from hlo_opt.ops.spec import Arity, OpKind, attributes, declare
 
 
 def _pairs(instruction: Instruction) -> list[tuple[Shape, Shape]]:
@@ -208,48 +208,42 @@ def is_reversed(instruction: Instruction) -> bool:
     return flag(instruction, "is_reverse")
 
 
-register(
-    OpSpec(
-        "reduce",
-        OpKind.REDUCTION,
-        Arity(2, None),
-        {"dimensions": True, "to_apply": True},
-        infer=infer_reduce,
-        evaluate=lazy("reduction.meaning", "reduce"),
-        index=index_reduce,
-        cuda=lower_reduce,
-        flops=flops_reduce,
-        tolerance=faces.rounded(64),
-        scratch=lazy("scratch", "reduce"),
-        reuses=faces.second_half,
-    )
+declare(
+    "reduce",
+    OpKind.REDUCTION,
+    Arity(2, None),
+    {"dimensions": True, "to_apply": True},
+    infer=infer_reduce,
+    evaluate=lazy("reduction.meaning", "reduce"),
+    index=index_reduce,
+    cuda=lower_reduce,
+    flops=flops_reduce,
+    tolerance=faces.rounded(64),
+    scratch=lazy("scratch", "reduce"),
+    reuses=faces.second_half,
 )
-register(
-    OpSpec(
-        "reduce-window",
-        OpKind.REDUCTION,
-        Arity(2, None),
-        {"window": False, "to_apply": True},
-        infer=infer_reduce_window,
-        evaluate=lazy("reduction.meaning", "reduce_window"),
-        index=index_reduce_window,
-        cuda=lower_reduce_window,
-        flops=flops_reduce_window,
-        tolerance=faces.rounded(64),
-        omitted=omitted.of_initial_value,
-        scratch=lazy("scratch", "reduce_window"),
-    )
+declare(
+    "reduce-window",
+    OpKind.REDUCTION,
+    Arity(2, None),
+    {"window": False, "to_apply": True},
+    infer=infer_reduce_window,
+    evaluate=lazy("reduction.meaning", "reduce_window"),
+    index=index_reduce_window,
+    cuda=lower_reduce_window,
+    flops=flops_reduce_window,
+    tolerance=faces.rounded(64),
+    omitted=omitted.of_initial_value,
+    scratch=lazy("scratch", "reduce_window"),
 )
-register(
-    OpSpec(
-        "scan",
-        OpKind.REDUCTION,
-        Arity(1, None),
-        attributes("dimensions! num_carries! is_reverse is_associative to_apply!"),
-        infer=infer_scan,
-        evaluate=lazy("reduction.meaning", "scan"),
-        tolerance=faces.rounded(64),
-        is_library=True,
-        own_kernel=True,
-    )
+declare(
+    "scan",
+    OpKind.REDUCTION,
+    Arity(1, None),
+    attributes("dimensions! num_carries! is_reverse is_associative to_apply!"),
+    infer=infer_scan,
+    evaluate=lazy("reduction.meaning", "scan"),
+    tolerance=faces.rounded(64),
+    is_library=True,
+    own_kernel=True,
 )
