@@ -58,6 +58,13 @@ class ElementType:
         """A float that XLA computes in f32 and rounds after every operation."""
         return self.kind == "float" and self.bits < 32
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer type."""
+        if self.kind == "unsigned":
+            return 0, (1 << self.bits) - 1
+        return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+
     @cached_property
     def dtype(self) -> np.dtype[np.generic]:
         """The NumPy dtype. Raises TypeError for types that have no values (token, opaque) or no NumPy form."""

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hlo_opt.library import arrays, collectives, factorizations, linear, order, products, steps
+from hlo_opt.library import arrays, collectives, linear, order, products, steps
 
-_FILES = (arrays, collectives, factorizations, linear, order, products, steps)
+_FILES = (arrays, collectives, linear, order, products, steps)
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: f for file in _FILES for name, f in inspect.getmembers(file, inspect.isfunction)
 }

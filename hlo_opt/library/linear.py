@@ -1,4 +1,9 @@
-"""Fourier transforms and triangular factors on a GPU: cuFFT, cuSOLVER and cuBLAS through CuPy. Written as `library.arrays` says."""
+"""Fourier transforms, triangular factors and other factorizations of (batches of) matrices over an array module `xp` that is CuPy (or looks like it): cuFFT, cuSOLVER and cuBLAS on a GPU.
+Written as `library.arrays` says.
+
+What custom calls name is computed in float64 or complex128 and rounded once, for the NumPy meaning of the calls is the same functions. Reflections and
+pivots go column by column, all matrices of a batch together; eigenvalues and singular values are cuSOLVER's.
+"""
 
 from __future__ import annotations
 
@@ -81,3 +86,178 @@ def triangular_solve_call(
         rows[number] = solve_triangular(a[number], rows[number], lower=lower, unit_diagonal=unit_diagonal)
     x = x if left else xp.swapaxes(x, -1, -2)
     return [narrowed(xp, flat(xp, x, shapes[2][3]), shapes[2][0], shapes[2][1])]
+
+
+def eliminated(xp: ModuleType, matrices: Array) -> tuple[Array, Array, Array]:
+    """PA = LU of matrices [batch, rows, columns], which are overwritten: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
+    batch, rows, columns = matrices.shape
+    steps = min(rows, columns)
+    pivots = xp.zeros((batch, steps), "int32")
+    state = xp.zeros(batch, "int32")
+    every = xp.arange(batch)
+    for k in range(steps):
+        column = matrices[:, k:, k]
+        chosen = k + xp.argmax(xp.abs(column.real) + xp.abs(column.imag), axis=1)
+        pivots[:, k] = chosen + 1
+        swapped = matrices[every, chosen].copy()
+        matrices[every, chosen] = matrices[:, k].copy()
+        matrices[:, k] = swapped
+        zero = matrices[:, k, k] == 0
+        state = xp.where((state == 0) & zero, k + 1, state)
+        matrices[:, k + 1 :, k] /= xp.where(zero, 1, matrices[:, k, k])[:, None]
+        matrices[:, k + 1 :, k + 1 :] -= matrices[:, k + 1 :, k, None] * matrices[:, None, k, k + 1 :]
+    return matrices, pivots, state
+
+
+def swapped_order(xp: ModuleType, pivots: Array, count: int) -> Array:
+    """The order of `count` rows after swapping row k with row pivots[k], counted from 0, for each k in turn; pivots [batch, swaps]."""
+    pivots = pivots.astype("int64")
+    order = xp.zeros((len(pivots), count), "int64") + xp.arange(count)
+    every = xp.arange(len(pivots))
+    for k in range(pivots.shape[1]):
+        swapped = order[every, pivots[:, k]].copy()
+        order[every, pivots[:, k]] = order[:, k].copy()
+        order[:, k] = swapped
+    return order
+
+
+def wide_operand(xp: ModuleType, memory: Array, shape: Described) -> Array:
+    """A copy of the array in a buffer, in the type that factorizations are computed in."""
+    array = logical(widened(xp, memory, shape[0]), shape[2], shape[3])
+    return xp.array(array.astype("complex128" if array.dtype.kind == "c" else "float64"), order="C")
+
+
+def declared(xp: ModuleType, shapes: Sequence[Described], made: Sequence[Array]) -> list[Array]:
+    """The buffers of the first results in the types that the call declares; what else it declares (workspace) is zero."""
+    found = []
+    for number, shape in enumerate(shapes):
+        if number < len(made):
+            value = made[number]
+            value = value.real if value.dtype.kind == "c" and xp.dtype(shape[1]).kind != "c" else value
+            found.append(narrowed(xp, flat(xp, value.reshape(shape[2]), shape[3]), shape[0], shape[1]))
+        else:
+            found.append(xp.zeros(shape[2], shape[1]).reshape(-1))
+    return found
+
+
+def hermitian(xp: ModuleType, a: Array, lower: bool) -> Array:
+    """The whole matrices of which one triangle is given; the diagonal is real."""
+    half = xp.tril(a) if lower else xp.conj(xp.swapaxes(xp.triu(a), -1, -2))
+    strict = xp.tril(half, -1)
+    return strict + xp.conj(xp.swapaxes(strict, -1, -2)) + half.real * xp.eye(a.shape[-1])
+
+
+def reflected(xp: ModuleType, a: Array, factor: Array, v: Array) -> Array:
+    """H a for H = I - factor v v^H."""
+    return a - factor[..., None, None] * v[..., :, None] * xp.matmul(xp.conj(v)[..., None, :], a)
+
+
+def reflector(xp: ModuleType, x: Array) -> tuple[Array, Array, Array]:
+    """(beta, factor, v) for columns [.., n] with H^H x = (beta, 0, ..), beta real: LAPACK's larfg. Nothing is turned (factor 0) where that holds already."""
+    alpha = x[..., 0].copy()
+    below = (xp.abs(x[..., 1:]) ** 2).sum(axis=-1)
+    norm = xp.sqrt(xp.abs(alpha) ** 2 + below)
+    still = (below == 0) & (alpha.imag == 0)
+    beta = xp.where(still, alpha.real, xp.where(alpha.real < 0, norm, -norm))
+    factor = xp.where(still, 0, (beta - alpha) / xp.where(still, 1, beta))
+    v = xp.where(still[..., None], 0, x / xp.where(still, 1, alpha - beta)[..., None])
+    v[..., 0] = 1
+    return beta, factor, v
+
+
+def geqrf_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
+    """A = QR as LAPACK stores it: (R above, below the diagonal the vectors of H = I - factor v v^H with v[0] = 1; the factors)."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    steps = min(a.shape[-2:])
+    factors = xp.zeros((*a.shape[:-2], steps), a.dtype)
+    for k in range(steps):
+        beta, factors[..., k], v = reflector(xp, a[..., k:, k])
+        a[..., k:, k + 1 :] = reflected(xp, a[..., k:, k + 1 :], xp.conj(factors[..., k]), v)
+        a[..., k, k] = beta
+        a[..., k + 1 :, k] = v[..., 1:]
+    return declared(xp, shapes[1:], [a, factors])
+
+
+def stored_vector(a: Array, k: int) -> Array:
+    """The vector of reflection k."""
+    v = a[..., k:, k].copy()
+    v[..., 0] = 1
+    return v
+
+
+def orgqr_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
+    """The first columns of Q, the product of all reflections."""
+    a, factors = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:2], strict=True))
+    q = xp.zeros(a.shape, a.dtype) + xp.eye(*a.shape[-2:])
+    for k in range(factors.shape[-1] - 1, -1, -1):
+        q[..., k:, :] = reflected(xp, q[..., k:, :], factors[..., k], stored_vector(a, k))
+    return declared(xp, shapes[2:], [q])
+
+
+def ormqr_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], left: bool, turned: bool
+) -> list[Array]:
+    """Q C, Q^H C (`turned`), or with Q on the right."""
+    a, factors, c = (wide_operand(xp, b, s) for b, s in zip(buffers, shapes[:3], strict=True))
+    c = c if left else xp.conj(xp.swapaxes(c, -1, -2)).copy()  # C Q is (Q^H C^H)^H
+    adjoint = turned if left else not turned
+    steps = range(factors.shape[-1])
+    for k in steps if adjoint else reversed(steps):
+        factor = xp.conj(factors[..., k]) if adjoint else factors[..., k]
+        c[..., k:, :] = reflected(xp, c[..., k:, :], factor, stored_vector(a, k))
+    return declared(xp, shapes[3:], [c if left else xp.conj(xp.swapaxes(c, -1, -2))])
+
+
+def getrf_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
+    """PA = LU: (L and U, rows swapped in turn counted from 1, the first zero pivot counted from 1 or 0)."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    return declared(xp, shapes[1:], eliminated(xp, a.reshape(-1, *a.shape[-2:])))
+
+
+def pivots_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described]) -> list[Array]:
+    """The rows' order after swapping row k with row pivots[k], counted from 0, for each k in turn."""
+    pivots = logical(buffers[0], shapes[0][2], shapes[0][3])
+    order = swapped_order(xp, pivots.reshape(-1, pivots.shape[-1]), shapes[1][2][-1])
+    return declared(xp, shapes[1:], [order])
+
+
+def potrf_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool, has_workspace: bool
+) -> list[Array]:
+    """A = L L^H or U^H U: (the factor over the operand's triangle, [workspace,] the first minor that is not positive counted from 1 or 0)."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    matrices = a.reshape(-1, *a.shape[-2:])
+    full = hermitian(xp, matrices, lower)
+    factors = cholesky_factors(xp, full)
+    failed = xp.isnan(factors.real).any(axis=(-1, -2))
+    state = [0] * len(full)
+    for number in [n for n, value in enumerate(failed.tolist()) if value]:
+        minors = range(1, full.shape[-1] + 1)
+        wrong = (
+            m for m in minors if bool(xp.isnan(cholesky_factors(xp, full[number : number + 1, :m, :m]).real).any())
+        )
+        state[number] = next(wrong, full.shape[-1])
+    over = factors + xp.triu(matrices, 1) if lower else xp.conj(xp.swapaxes(factors, -1, -2)) + xp.tril(matrices, -1)
+    made = xp.where(failed[:, None, None], matrices, over)
+    between = [xp.zeros(shapes[2][2], shapes[2][1])] if has_workspace else []
+    return declared(xp, shapes[1:], [made, *between, xp.asarray(state)])
+
+
+def syevd_call(xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], lower: bool) -> list[Array]:
+    """(eigenvectors in columns, eigenvalues in rising order, 0)"""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    eigenvalues, vectors = xp.linalg.eigh(a, UPLO="L" if lower else "U")
+    return declared(xp, shapes[1:], [vectors, eigenvalues])
+
+
+def gesvd_call(
+    xp: ModuleType, buffers: Sequence[Array], shapes: Sequence[Described], kind: str, is_whole: bool, is_turned: bool
+) -> list[Array]:
+    """(the operand's memory, singular values, U, V^H or (`kind` is V) V, 0); no vectors where `kind` is empty. `is_turned`: V^H comes before U."""
+    a = wide_operand(xp, buffers[0], shapes[0])
+    if not kind:
+        singular = xp.linalg.svd(a, compute_uv=False)
+        return declared(xp, shapes[1:], [a, singular])
+    u, singular, v = xp.linalg.svd(a, full_matrices=is_whole)
+    v = xp.conj(xp.swapaxes(v, -1, -2)) if kind == "V" else v
+    return declared(xp, shapes[1:], [a, singular, *((v, u) if is_turned else (u, v))])

@@ -31,9 +31,8 @@ Called = Callable[[Computation], float]
 """Operations of one run of a computation."""
 Rule = Callable[[Instruction, Called], Accesses]
 
-SLICES = frozenset({"dynamic-slice", "slice"})
 SPREADS = frozenset({"broadcast", "reshape"})
-"""Of these each counts by itself where it reads a parameter of a fusion (FusionParameterReadBytes): with what it cuts out, with the whole parameter."""
+"""Of these, and of `sets.SLICES`, each counts by itself where it reads a parameter of a fusion (FusionParameterReadBytes): with what it cuts out, with the whole parameter."""
 
 
 def whole(instruction: Instruction, flops: float = 0.0) -> Accesses:

@@ -39,11 +39,9 @@ def type_bounds(shape: Shape) -> Bounds:
     element_type = shape.type
     if element_type.kind == "pred":
         return 0.0, 1.0
-    if element_type.kind == "unsigned":
-        return 0.0, float((1 << element_type.bits) - 1)
-    if element_type.kind == "signed":
-        half = 1 << (element_type.bits - 1)
-        return float(-half), float(half - 1)
+    if element_type.is_integer:
+        low, high = element_type.limits
+        return float(low), float(high)
     return ANYTHING
 
 

@@ -84,3 +84,26 @@ def is_true(instruction: Instruction, name: str, default: bool = False) -> bool:
 def is_lower(instruction: Instruction) -> bool:
     """Whether the lower triangle is meant: `uplo` is L (LAPACK), or `lower` is true (the GPU's kernels)."""
     return letter(instruction, "uplo", "L" if is_true(instruction, "lower", True) else "U") == "L"
+
+
+def descends(instruction: Instruction) -> bool:
+    """Whether a top-k gives the greatest: its comparator says so, as xla/service/topk_rewriter.cc writes it; without one `largest` does."""
+    comparator = next(instruction.called(), None)
+    return (
+        is_true(instruction, "largest", True)
+        if comparator is None
+        else comparator.root.word("direction") in ("GT", "GE")
+    )
+
+
+Solved = tuple[bool, bool, str, bool]
+"""How a triangular system is solved: a x = b rather than x a = b; by the lower triangle; how a is transposed; with ones on the diagonal."""
+
+
+def solved_by_trsm(instruction: Instruction) -> Solved:
+    """As the letters of LAPACK's trsm say. Raises KeyError for a transposition that there is not."""
+    transpose = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[letter(instruction, "trans_x", "N")]
+    left, lower, unit = (
+        letter(instruction, name, default) for name, default in (("side", "L"), ("uplo", "L"), ("diag", "N"))
+    )
+    return left == "L", lower == "L", transpose, unit == "U"

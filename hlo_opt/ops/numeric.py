@@ -84,13 +84,6 @@ def narrow(value: Array, element_type: ElementType) -> Array:
     return array.astype(dtype)
 
 
-def integer_limits(element_type: ElementType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
-    if element_type.kind == "unsigned":
-        return 0, (1 << element_type.bits) - 1
-    return -(1 << (element_type.bits - 1)), (1 << (element_type.bits - 1)) - 1
-
-
 def unsigned_bits(call: Call, value: Array, bits: int, dtype: str = "uint64") -> Array:
     """The low `bits` bits of integers as unsigned integers of at least that width."""
     np = call.np
@@ -113,7 +106,7 @@ def divide(call: Call, left: Array, right: Array) -> Array:
     zero = right == 0
     safe = np.where(zero, right.dtype.type(1), right)
     if call.type.kind == "unsigned":
-        return np.where(zero, left.dtype.type(integer_limits(call.type)[1]), left // safe)
+        return np.where(zero, left.dtype.type(call.type.limits[1]), left // safe)
     minus = safe == -1
     safe = np.where(minus, safe.dtype.type(1), safe)
     quotient = left // safe
@@ -316,17 +309,8 @@ def round_away(call: Call, value: Array) -> Array:
     return np.copysign(np.abs(whole) + up, value)
 
 
-def logistic(call: Call, value: Array) -> Array:
-    """1 / (1 + exp(-x))"""
-    return _reciprocal(call, 1 + call.np.exp(-value))
-
-
-def reciprocal_square_root(call: Call, value: Array) -> Array:
-    """1 / sqrt(x)"""
-    return _reciprocal(call, call.np.sqrt(value))
-
-
-def _reciprocal(call: Call, value: Array) -> Array:
+def reciprocal(call: Call, value: Array) -> Array:
+    """1 / x"""
     one = value.dtype.type(1)
     return complex_divide(call.np, call.np.asarray(one), value) if value.dtype.kind == "c" else one / value
 

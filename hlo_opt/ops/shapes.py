@@ -146,7 +146,8 @@ def wider(left: ElementType, right: ElementType) -> ElementType:
 
 
 def compatible(left: Shape, right: Shape, *, any_float: bool = False) -> bool:
-    """Whether both hold values of the same type and sizes, dynamic or not. With `any_float`, floats of different precision are the same."""
+    """Whether both hold values of the same type and sizes, whatever their layouts and which dimensions are dynamic, as XLA's Shape::Compatible. With `any_float`, floats of
+    different precision are the same."""
     if left is right:
         return True
     if left.elements is not None or right.elements is not None:

@@ -121,10 +121,7 @@ def limits(element_type: ElementType) -> tuple[Any, Any]:
     dtype = element_type.dtype
     if element_type.kind == "pred":
         return np.False_, np.True_
-    if element_type.kind == "unsigned":
-        low, high = 0, (1 << element_type.bits) - 1
-    else:
-        low, high = -(1 << (element_type.bits - 1)), (1 << (element_type.bits - 1)) - 1
+    low, high = element_type.limits
     return np.asarray(low).astype(dtype)[()], np.asarray(high).astype(dtype)[()]
 
 

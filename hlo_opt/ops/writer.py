@@ -122,12 +122,8 @@ class Writer:
 
     def saturated(self, value: Instruction, element_type: ElementType) -> Instruction:
         """The value in another type; what an integer type cannot hold becomes its extreme."""
-        bits = element_type.bits
-        if element_type.is_integer and not value.shape.type.is_integer and bits < 32:
-            signed = element_type.kind == "signed"
-            low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-            limits = (self.number(value.shape.type, limit) for limit in (low, high))
-            least, most = limits
+        if element_type.is_integer and not value.shape.type.is_integer and element_type.bits < 32:
+            least, most = (self.number(value.shape.type, limit) for limit in element_type.limits)
             value = self.emit("clamp", value.shape, least, value, most)
         return self.convert(value, element_type)
 

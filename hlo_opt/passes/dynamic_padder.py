@@ -19,7 +19,6 @@ from hlo_opt.ir.element_type import S32
 from hlo_opt.ops.dynamic import is_dynamic, takes_dynamic
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions, scatter_dimensions
 from hlo_opt.ops.movement.table import padding_dimensions
-from hlo_opt.ops.numeric import integer_limits
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.spec import OpKind, find
@@ -368,10 +367,10 @@ def _identity(name: str, element_type: ElementType) -> float:
     if name in ("maximum", "minimum") and element_type.is_float:
         return -math.inf if name == "maximum" else math.inf
     if name in ("maximum", "minimum") and element_type.is_integer:
-        low, high = integer_limits(element_type)
+        low, high = element_type.limits
         return low if name == "maximum" else high
     if name == "and" and element_type.is_integer:
-        return -1 if element_type.kind == "signed" else integer_limits(element_type)[1]
+        return -1 if element_type.kind == "signed" else element_type.limits[1]
     return int(name == "multiply" or (name in ("and", "minimum") and element_type.kind == "pred"))
 
 

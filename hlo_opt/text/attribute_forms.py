@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.text.attributes import decode_metadata, decode_padding, decode_slices, decode_window, unquote
-from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, USUAL_DEPTH, Grammar, grammar
+from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, USUAL_DEPTH, Grammar, grammar, terminal
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import read_entry_layout, read_shape, read_shapes
 
@@ -95,7 +95,7 @@ def _check_mesh(text: str) -> None:
 def _check_sharding(text: str) -> None:
     """Devices are named where they are needed, and only there (ParseSingleSharding)."""
     _check_mesh(text)
-    bare = _NESTED.sub(" ", _QUOTED.sub('""', grammar().terminal("COMMENT").sub(" ", text)))
+    bare = _NESTED.sub(" ", _QUOTED.sub('""', terminal("COMMENT").sub(" ", text)))
     inner = bare[1:-1].strip()
     for one in re.findall(r"\{([^{}]*)\}", inner) if inner.startswith("{") else [inner] if inner else []:
         words = set(_WORD.findall(one))
@@ -121,7 +121,7 @@ def _check_domain(text: str) -> None:
     for part in ("kind=", "entry=", "exit="):
         if part not in text:
             raise ParseError(f"a domain needs {part}")
-    kind = grammar().terminal("DOMAIN_KIND").search(text)
+    kind = terminal("DOMAIN_KIND").search(text)
     if kind is not None and "sharding" not in kind[0]:
         raise ParseError(f'unknown {kind[0]}; XLA knows kind="sharding"')
 
@@ -162,7 +162,7 @@ def _check_config(text: str) -> None:
 
 def _check_literal(text: str) -> None:
     """The values of an array; the arrays of a tuple are only held against the grammar."""
-    found = grammar().terminal("ARRAY").match(text)
+    found = terminal("ARRAY").match(text)
     if found is not None:
         literal = lazy_literal(read_shape(found[0]), text[found.end() :].strip())
         if not literal.is_elided:
@@ -269,11 +269,6 @@ OPCODE_FORMS: dict[tuple[str, str], Form] = {
 
 
 @functools.cache
-def _terminal(name: str) -> re.Pattern[str]:
-    return grammar().terminal(name)
-
-
-@functools.cache
 def _quick(rule: str) -> re.Pattern[str] | None:
     """An expression for a rule, where there can be one."""
     return grammar().regular(rule) if rule in _REGULAR else None
@@ -314,7 +309,7 @@ def _grammar_for(text: str) -> Grammar:
 
 
 def _is_one(names: tuple[str, ...], text: str) -> bool:
-    return any(_terminal(n).fullmatch(text) for n in names) or any(
+    return any(terminal(n).fullmatch(text) for n in names) or any(
         _grammar_for(text).terminal(n).fullmatch(text) for n in names if n in _NESTING
     )
 
@@ -331,7 +326,7 @@ def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
         raise ParseError(f"expected {form.what}, found {text[:40]!r}", hint=hint)
     if form.rule and form.rule not in _TESTED:
         quick = _quick(form.rule)
-        if quick is None or not (quick.fullmatch(text) or quick.fullmatch(_terminal("COMMENT").sub(" ", text))):
+        if quick is None or not (quick.fullmatch(text) or quick.fullmatch(terminal("COMMENT").sub(" ", text))):
             if quick is not None and len(text) > EXPLAINED:
                 raise ParseError(f"expected {form.what}, found {text[:40]!r}")
             _grammar_for(text).parse(form.rule, text, source, offset)

@@ -12,18 +12,13 @@ from dataclasses import fields, replace
 
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import Metadata, PaddingDimension, Quoted, Raw, SliceDimension, Value, Window, WindowDimension
-from hlo_opt.text.grammar import grammar
+from hlo_opt.text.grammar import grammar, terminal
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([\s\S]))")
 _SIMPLE_ESCAPES = {
     b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v",
     b"\\": b"\\", b"'": b"'", b'"': b'"', b"?": b"?",
 }  # fmt: skip
-
-
-@functools.cache
-def _terminal(name: str) -> re.Pattern[str]:
-    return grammar().terminal(name)
 
 
 def unquote(text: str) -> str:
@@ -54,13 +49,13 @@ def unquote(text: str) -> str:
 def decode_value(text: str) -> Value:
     """The value of an attribute that has no form of its own: what it is follows from how it is spelled."""
     for name, decode in _BY_TERMINAL:
-        if _terminal(name).fullmatch(text):
+        if terminal(name).fullmatch(text):
             return decode(text)
     return Raw(text)
 
 
 def _items(text: str) -> list[str]:
-    inner = _terminal("COMMENT").sub("", text)[1:-1].strip()
+    inner = terminal("COMMENT").sub("", text)[1:-1].strip()
     return [item.strip() for item in inner.split(",")] if inner else []
 
 
@@ -81,7 +76,7 @@ _BY_TERMINAL: tuple[tuple[str, Callable[[str], Value]], ...] = (
 
 def decode_number(text: str) -> Value:
     """A number that is a real one however it is written: `epsilon=1`."""
-    if _terminal("NUMBER").fullmatch(text) is None:
+    if terminal("NUMBER").fullmatch(text) is None:
         raise ParseError(f"expected a number, found {text[:40]!r}")
     return float(text.partition("(")[0])
 
@@ -98,7 +93,7 @@ _TOKENS = {
 @functools.cache
 def _rule(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """An expression for a whole rule and one for its tokens."""
-    tokens = "|".join(f"(?P<{t}>{_terminal(t).pattern})" for t in _TOKENS[name])
+    tokens = "|".join(f"(?P<{t}>{terminal(t).pattern})" for t in _TOKENS[name])
     return grammar().regular(name), re.compile(tokens)
 
 
@@ -162,7 +157,7 @@ def decode_metadata(text: str) -> Metadata:
         if key in given:
             raise ParseError(f"metadata gives {key} twice")
         if kind == "METADATA_STRING":
-            given[key] = unquote(_terminal("STRING").search(value)[0])  # type: ignore[index]
+            given[key] = unquote(terminal("STRING").search(value)[0])  # type: ignore[index]
         elif kind == "METADATA_NUMBER":
             number = given[key] = int(_items(f"({value})")[0])
             if not -(1 << 31) <= number < 1 << 31:

@@ -163,11 +163,9 @@ class Grammar:
                 return f"(?>{'|'.join(map(convert, node.children))})"
             if kind == "expansion":
                 return "".join(map(convert, node.children))
-            if kind == "alias":
-                return convert(node.children[0])
             if kind == "expr":
                 return f"(?:{convert(node.children[0])}){node.children[1]}+"
-            if kind == "value":
+            if kind in ("alias", "value"):
                 return convert(node.children[0])
             if kind == "literal":
                 return re.escape(str(node.children[0])[1:-1]) + self._space
@@ -311,3 +309,9 @@ def _widen(name: str, body: str, depth: int) -> str:
 def grammar(depth: int = USUAL_DEPTH) -> Grammar:
     """The grammar, loaded when it is first asked for (about a tenth of a second)."""
     return Grammar(depth)
+
+
+@functools.cache
+def terminal(name: str) -> re.Pattern[str]:
+    """The expression of a terminal of the usual grammar, compiled once."""
+    return grammar().terminal(name)

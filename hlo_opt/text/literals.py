@@ -237,19 +237,16 @@ def _to_integer(element_type: ElementType, tokens: list[str], text: str) -> Arra
         wrong = next((t for t in tokens if not re.fullmatch(r"-?\d{1,20}", t)), text.strip())
         raise ParseError(f"expected an integer for {element_type}, found {wrong[:40]!r}")
     signed = element_type.kind == "signed"
-    if signed or element_type.bits == 64:  # XLA takes 64 bits as they come, with or without a sign
-        tokens = [str(_wrapped(int(t), signed)) for t in tokens] if _out_of_64(tokens, signed) else tokens
-    low = -(1 << (element_type.bits - 1)) if signed else 0
-    high = (1 << (element_type.bits - (1 if signed else 0))) - 1
+    # XLA takes 64 bits as they come, with or without a sign
+    takes_any = signed or element_type.bits == 64
+    if takes_any and any(len(t) >= 19 if signed else t[0] == "-" for t in tokens):
+        tokens = [str(_wrapped(int(t), signed)) for t in tokens]
+    low, high = element_type.limits
     integers = list(map(int, tokens))
     if integers and (min(integers) < low or max(integers) > high):
         wrong = next(t for t in tokens if not low <= int(t) <= high)
         raise ParseError(f"{wrong} is out of range for {element_type}, namely [{low}, {high}]")
     return np.array(integers, dtype=np.int64 if signed else np.uint64).astype(element_type.dtype)
-
-
-def _out_of_64(tokens: list[str], signed: bool) -> bool:
-    return any(len(t) >= 19 for t in tokens) if signed else any(t[0] == "-" for t in tokens)
 
 
 def _wrapped(number: int, signed: bool) -> int:

@@ -19,11 +19,11 @@ from typing import NoReturn
 from hlo_opt.diag import ParseError, Source, Span, nearest
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ops import table
-from hlo_opt.ops.shapes import inferred_shape
+from hlo_opt.ops.shapes import compatible, inferred_shape
 from hlo_opt.text.attributes import decoder
 from hlo_opt.text.grammar import EXPLAINED, TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
 from hlo_opt.text.literals import lazy_literal
-from hlo_opt.text.shapes import ShapeTable, compatible, read_shape
+from hlo_opt.text.shapes import ShapeTable, read_shape
 
 _NO_SHAPE = Shape(None, elements=())
 

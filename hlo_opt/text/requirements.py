@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.collective.module_devices import FLAGGED, groups, source_target_pairs
+from hlo_opt.ops.collective.module_devices import counted_by, groups, source_target_pairs
+from hlo_opt.ops.shapes import compatible
 from hlo_opt.text.aliases import operand_alias_fault
 from hlo_opt.text.asynchronous import link
-from hlo_opt.text.shapes import compatible, read_shapes
+from hlo_opt.text.shapes import read_shapes
 
 Fault = tuple[str, str]
 """A message, and the attribute that it is about (or nothing)."""
@@ -135,7 +136,8 @@ def group_fault(instruction: Instruction, replicas: int, partitions: int) -> Fau
         return f"replica_groups name {_strange(members)}", name
     if instruction.opcode not in _UNEVEN and len({len(group) for group in found}) > 1:
         return "replica groups differ in size", name
-    kind, count = _devices(instruction, replicas, partitions)
+    kind = counted_by(instruction)
+    count = {"replicas": replicas, "partitions": partitions, "devices": replicas * partitions}[kind]
     if count not in (1, len(members)):
         return f"replica_groups name {len(members)} of {count} {kind}", name
     return _sizes(instruction, len(found[0]), partitions)
@@ -147,16 +149,6 @@ def _strange(members: Iterable[int]) -> str:
         if member != expected:
             return f"{member} twice" if member < expected else f"{member}, but not {expected}"
     return "nothing"
-
-
-def _devices(instruction: Instruction, replicas: int, partitions: int) -> tuple[str, int]:
-    """What the groups count, and how many of it there are (GetCollectiveOpGroupMode)."""
-    has_channel = "channel_id" in instruction.attributes
-    if instruction.opcode in FLAGGED:
-        if has_channel and instruction.value("use_global_device_ids", False) is True:
-            return "devices", replicas * partitions
-        return "replicas", replicas
-    return ("partitions", partitions) if has_channel else ("replicas", replicas)
 
 
 def _sizes(instruction: Instruction, members: int, partitions: int) -> Fault | None:

@@ -58,21 +58,6 @@ def read_entry_layout(text: str) -> tuple[tuple[Shape, ...], Shape]:
     return read_shape(found[1] + ")").elements or (), read_shape(found[2])
 
 
-def compatible(declared: Shape, actual: Shape) -> bool:
-    """Whether a written type may stand for a value's: equal up to layouts and to which dimensions are dynamic, as XLA's Shape::Compatible."""
-    if declared.same_values(actual):
-        return True
-    if declared.elements is not None or actual.elements is not None:
-        ours, theirs = declared.elements, actual.elements
-        return (
-            ours is not None
-            and theirs is not None
-            and len(ours) == len(theirs)
-            and all(compatible(a, b) for a, b in zip(ours, theirs, strict=True))
-        )
-    return declared.element_type == actual.element_type and declared.dimensions == actual.dimensions
-
-
 def _span(source: Source | None, offset: int, length: int) -> Span | None:
     return None if source is None else Span(source, offset, offset + length)
 

@@ -14,13 +14,14 @@ from hlo_opt.diag import ParseError, Span, VerifyError, nearest
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape
 from hlo_opt.ops import ShapeError, find, table
 from hlo_opt.ops.sets import started
+from hlo_opt.ops.shapes import compatible
 from hlo_opt.ops.spec import SHARED_ATTRIBUTES
 from hlo_opt.text.aliases import alias_fault
 from hlo_opt.text.asynchronous import ChainError, attributes_of, base_opcode, check_link, link
 from hlo_opt.text.attribute_forms import check_form
 from hlo_opt.text.printer import HEADER_ORDER
 from hlo_opt.text.requirements import group_fault, instruction_fault
-from hlo_opt.text.shapes import compatible, read_entry_layout
+from hlo_opt.text.shapes import read_entry_layout
 
 _COMPUTATION_ATTRIBUTES = ("execution_thread",)
 

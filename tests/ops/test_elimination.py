@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hlo_opt.library.factorizations import eliminated, swapped_order
+from hlo_opt.library.linear import eliminated, swapped_order
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 4), (1, 5, 3), (3, 2, 6), (2, 0, 3)])

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from hlo_opt.diag import ParseError, Source
 from hlo_opt.ir import ELEMENT_TYPES, Layout, Shape
+from hlo_opt.ops.shapes import compatible
 from hlo_opt.text import parse
-from hlo_opt.text.shapes import ShapeTable, compatible, read_shape
+from hlo_opt.text.shapes import ShapeTable, read_shape
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
 from hlo_opt.ops import find
-from hlo_opt.ops.accesses import PARTIAL, SLICES, SPREADS, whole
+from hlo_opt.ops.accesses import PARTIAL, SPREADS, whole
 from hlo_opt.ops.emission import HEROES, Emitter
-from hlo_opt.ops.sets import body_of, fused, held, is_free, launches, looped, results_of
+from hlo_opt.ops.sets import SLICES, body_of, fused, held, is_free, launches, looped, results_of
 from hlo_opt.ops.shapes import called_flops
 
 POINTER = 8

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_opt.ir import ElementType, Instruction, Shape
-from hlo_opt.ops.call_config import configuration, is_lower, is_true, letter
+from hlo_opt.ops.call_config import configuration, is_lower, is_true, letter, solved_by_trsm
 from hlo_opt.ops.calls.call import given_leaves, plain
 from hlo_opt.ops.custom_calls.table import routine
-from hlo_opt.ops.linalg.table import is_left
+from hlo_opt.ops.linalg.table import solved
 from hlo_opt.ops.shapes import flag
 from hlo_opt.ops.spec import LibraryCall
 
@@ -35,13 +35,7 @@ def cholesky(instruction: Instruction) -> LibraryCall | None:
 def triangular_solve(instruction: Instruction) -> LibraryCall | None:
     if not is_solved(instruction.shape.type):
         return None
-    how = (
-        is_left(instruction),
-        flag(instruction, "lower"),
-        instruction.word("transpose_a", "NO_TRANSPOSE"),
-        flag(instruction, "unit_diagonal"),
-    )
-    return "triangular_solve_call", how, "cupyx.scipy.linalg.solve_triangular"
+    return "triangular_solve_call", solved(instruction), "cupyx.scipy.linalg.solve_triangular"
 
 
 def is_solved(t: ElementType) -> bool:
@@ -105,14 +99,7 @@ def _cusolver_cholesky(instruction: Instruction, given: list[Shape], made: list[
 def _trsm(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
     if len(made) != 1 or len(given) != 2 or not all(map(_is_matrix, given)):
         return None
-    transpose = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}.get(letter(instruction, "trans_x", "N"))
-    how = (
-        letter(instruction, "side", "L") == "L",
-        letter(instruction, "uplo", "L") == "L",
-        transpose,
-        letter(instruction, "diag", "N") == "U",
-    )
-    return ("triangular_solve_call", how, "cupyx.scipy.linalg.solve_triangular") if transpose else None
+    return "triangular_solve_call", solved_by_trsm(instruction), "cupyx.scipy.linalg.solve_triangular"
 
 
 def _pivots(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:

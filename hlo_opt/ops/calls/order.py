@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlo_opt.ir import Computation, Instruction
-from hlo_opt.ops.call_config import is_true
+from hlo_opt.ops.call_config import descends, is_true
 from hlo_opt.ops.calls.call import described, is_ordered
 from hlo_opt.ops.calls.steps import steps_of
 from hlo_opt.ops.ordering.meaning import comparisons, mirrored
@@ -80,17 +80,13 @@ def topk(instruction: Instruction) -> LibraryCall | None:
 
 def top_k(instruction: Instruction) -> LibraryCall | None:
     results = list(instruction.shape.leaves())
-    comparator = next(instruction.called(), None)
-    descends = is_true(instruction, "largest", True)
-    if comparator is not None:
-        descends = comparator.root.word("direction") in ("GT", "GE")
     if len(instruction.operands) != 1 or len(results) != 2:
         return None
-    return _top(instruction, results[0].dimensions[-1], descends)
+    return _top(instruction, results[0].dimensions[-1], descends(instruction))
 
 
-def _top(instruction: Instruction, count: int, descends: bool) -> LibraryCall | None:
-    return ("top_call", (count, descends), "cupy.argsort") if _is_ordered(instruction) else None
+def _top(instruction: Instruction, count: int, is_largest: bool) -> LibraryCall | None:
+    return ("top_call", (count, is_largest), "cupy.argsort") if _is_ordered(instruction) else None
 
 
 def radix_sort(instruction: Instruction) -> LibraryCall | None:

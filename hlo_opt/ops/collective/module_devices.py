@@ -117,7 +117,7 @@ def by_partition(instruction: Instruction) -> bool:
 
 
 def counted_by(instruction: Instruction) -> str:
-    """What the numbers in a collective's groups or pairs count: `replicas`, `partitions` or `devices`."""
+    """What the numbers in a collective's groups or pairs count: `replicas`, `partitions` or `devices` (GetCollectiveOpGroupMode)."""
     if instruction.opcode not in FLAGGED:
         return "partitions" if by_partition(instruction) else "replicas"
     return "devices" if _is_global(instruction) else "replicas"

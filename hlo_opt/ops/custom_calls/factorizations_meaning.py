@@ -10,8 +10,8 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
-from hlo_opt.library.factorizations import hermitian, reflected, reflector
-from hlo_opt.ops.call_config import is_lower, is_true, letter, option
+from hlo_opt.library.linear import hermitian, reflected, reflector
+from hlo_opt.ops.call_config import is_lower, is_true, letter, option, solved_by_trsm
 from hlo_opt.ops.custom_calls.meaning import returned, wide
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.spec import Evaluator
@@ -25,15 +25,7 @@ def _no_fault(a: Array) -> Array:
 
 def trsm(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """The solution x of op(A) x = B or x op(A) = B for triangular A."""
-    names = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
-    x = solve_triangular(
-        wide(values[0]),
-        wide(values[1]),
-        left=letter(instruction, "side", "L") == "L",
-        lower=letter(instruction, "uplo", "L") == "L",
-        transpose=names[letter(instruction, "trans_x", "N")],
-        unit_diagonal=letter(instruction, "diag", "N") == "U",
-    )
+    x = solve_triangular(wide(values[0]), wide(values[1]), solved_by_trsm(instruction))
     return returned(instruction, [x])
 
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from hlo_opt.ir import Attribute, Called, Instruction, Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.call_config import configuration, is_true, number, option
+from hlo_opt.ops.call_config import configuration, descends, is_true, number, option
 from hlo_opt.ops.contraction.meaning import matrices
 from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.linalg.meaning import solve_triangular
 from hlo_opt.ops.ordering.meaning import first_of, sort, total_order_key
-from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.spec import Evaluator, find
 from hlo_opt.ops.values import Dynamic, Value, packed, parts, whole
 
 
@@ -28,19 +28,11 @@ def wide(value: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-_NUMPY = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atanh": "arctanh"}
-
-
-def elementwise(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    """In f64 or c128, rounded once."""
-    name = instruction.word("custom_call_target").removeprefix("mhlo.")
-    value = wide(values[0])
-    with np.errstate(all="ignore"):
-        if name == "erf":
-            made = np.array([math.erf(x) for x in value.reshape(-1)]).reshape(value.shape)
-        else:
-            made = getattr(np, _NUMPY.get(name, name))(value)
-        return made.astype(instruction.shape.type.dtype)
+def elementwise(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
+    """As the opcode of the same name."""
+    evaluate = find(instruction.word("custom_call_target").removeprefix("mhlo.")).evaluate  # type: ignore[union-attr]
+    assert evaluate is not None
+    return evaluate(evaluator, instruction, values)
 
 
 def pad_to_static(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
@@ -78,15 +70,11 @@ def _dimensions(config: dict[str, Any], lhs: Array, rhs: Array) -> DotDimensions
     )
 
 
-def _gelu(value: Array) -> Array:
-    """The approximation by a hyperbolic tangent."""
-    return 0.5 * value * (1 + np.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)))
-
-
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "DEFAULT": lambda value: value,
     "RELU": lambda value: np.maximum(value, 0),
-    "GELU": _gelu,
+    # the approximation by a hyperbolic tangent
+    "GELU": lambda value: 0.5 * value * (1 + np.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3))),
     "SILU": lambda value: value / (1 + np.exp(-value)),
 }
 
@@ -178,15 +166,9 @@ def _rounded(value: Array, leaf: Shape) -> Array:
 def triangular_solve_call(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
     """The solution of a x = b or x a = b, as `triangular-solve` says it, and workspace."""
     config = configuration(instruction)
-    solution = solve_triangular(
-        wide(values[0]),
-        wide(values[1]),
-        left=config.get("left_side") is True,
-        lower=config.get("lower") is True,
-        transpose=str(config.get("transpose_a", "NO_TRANSPOSE")),
-        unit_diagonal=config.get("unit_diagonal") is True,
-    )
-    return returned(instruction, [solution])
+    left, lower, unit = (config.get(name) is True for name in ("left_side", "lower", "unit_diagonal"))
+    how = left, lower, str(config.get("transpose_a", "NO_TRANSPOSE")), unit
+    return returned(instruction, [solve_triangular(wide(values[0]), wide(values[1]), how)])
 
 
 def block_scaled_dot(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
@@ -218,19 +200,11 @@ def _scaled(value: Array, scale: Array) -> Array:
 
 
 def top_k(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """The k first elements along the last dimension and their positions; equal ones keep their order.
-
-    The called comparator says whether the greatest or the least come first, as xla/service/topk_rewriter.cc writes it; without one `largest` does.
-    """
+    """The k first elements along the last dimension and their positions; equal ones keep their order."""
     assert instruction.shape.elements is not None
     value_shape, position_shape = instruction.shape.elements
-    comparator = next(instruction.called(), None)
-    if comparator is None:
-        descends = is_true(instruction, "largest", True)
-    else:
-        descends = comparator.root.word("direction") in ("GT", "GE")
     value, t = np.asarray(values[0]), instruction.operands[0].shape.type
-    found, order = first_of(value, t, value_shape.dimensions[-1], largest=descends)
+    found, order = first_of(value, t, value_shape.dimensions[-1], largest=descends(instruction))
     return found, order.astype(position_shape.type.dtype)
 
 

@@ -68,10 +68,6 @@ def hands_on(instruction: Instruction) -> bool:
     return spec is not None and spec.expand is _expand_identity and _is_identity(instruction)
 
 
-def _is_copy(instruction: Instruction) -> bool:
-    return _is_identity(instruction) and instruction.shape.is_array and len(instruction.operands) == 1
-
-
 def _evaluate_identity(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     if not _is_identity(instruction):
         raise ValueError("operand and result differ in shape, which takes more than one device")
@@ -93,7 +89,7 @@ for _target in (
             _target,
             evaluate=_evaluate_identity,
             expand=_expand_identity,
-            expands=_is_copy,
+            expands=lambda i: _is_identity(i) and i.shape.is_array and len(i.operands) == 1,
             aliasing=lambda instruction: {(): 0} if _is_identity(instruction) else {},
         )
     )

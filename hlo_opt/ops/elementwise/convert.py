@@ -24,7 +24,7 @@ from hlo_opt.ops.elementwise.declare import (
 )
 from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
-from hlo_opt.ops.numeric import Call, integer_limits, narrow
+from hlo_opt.ops.numeric import Call, narrow
 from hlo_opt.ops.omitted import as_operand
 from hlo_opt.ops.spec import Arity, Calling, Evaluator, OpKind, ShapeError, declare
 
@@ -52,7 +52,7 @@ def convert(call: Call, value: Array) -> Array:
 def saturate(call: Call, value: Array) -> Array:
     """Floats as integers of the result's type: cut towards zero, held at the limits, 0 for NaN."""
     np, target = call.np, call.type
-    low, high = integer_limits(target)
+    low, high = target.limits
     dtype = np.dtype(f"{'u' if target.kind == 'unsigned' else ''}int{max(8, target.bits)}")
     # float(high) may round up to high + 1, which is still where saturation begins; low is a power of two or 0
     above, below = value >= float(high), value <= float(low)
@@ -109,7 +109,7 @@ def stochastic_convert(call: Call, value: Array, random: Array) -> Array:
     """
     np, target = call.np, call.type
     bits = call.instruction.operands[1].shape.type.bits
-    low, high = integer_limits(target)
+    low, high = target.limits
     plain = saturate(call, value)
     settled = np.isnan(value) | (value >= float(high)) | (value <= float(low))
     magnitude = np.abs(np.where(settled, value.dtype.type(0), value)).astype(np.float64)

@@ -70,11 +70,16 @@ _function("sqrt", numeric.square_root, "sqrt", 1, complex_name="hlo_positive_squ
 _function("tan", "tan", "tan", 5, cost="complex", complex_name="hlo_tangent", spread=faces.one("tangent"))
 _function("tanh", "tanh", "tanh", 4, complex_name="hlo_hyperbolic_tangent")
 _function(
-    "logistic", numeric.logistic, "({T})1 / (({T})1 + exp{F}(-({0})))", 5, complex_name="hlo_logistic", one_step=False
+    "logistic",
+    lambda call, x: numeric.reciprocal(call, 1 + call.np.exp(-x)),
+    "({T})1 / (({T})1 + exp{F}(-({0})))",
+    5,
+    complex_name="hlo_logistic",
+    one_step=False,
 )
 _function(
     "rsqrt",
-    numeric.reciprocal_square_root,
+    lambda call, x: numeric.reciprocal(call, call.np.sqrt(x)),
     "({T})1 / sqrt{F}({0})",
     3,
     complex_name="hlo_reciprocal_square_root",

@@ -9,7 +9,8 @@ import numpy as np
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.library.linear import cholesky_factors
-from hlo_opt.ops.linalg.table import is_left
+from hlo_opt.ops.call_config import Solved
+from hlo_opt.ops.linalg.table import solved
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.values import Value
@@ -32,19 +33,13 @@ def cholesky(evaluator: Evaluator, instruction: Instruction, values: list[Array]
 
 
 def triangular_solve(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Array:
-    x = solve_triangular(
-        _wide(values[0]),
-        _wide(values[1]),
-        left=is_left(instruction),
-        lower=flag(instruction, "lower"),
-        transpose=instruction.word("transpose_a", "NO_TRANSPOSE"),
-        unit_diagonal=flag(instruction, "unit_diagonal"),
-    )
+    x = solve_triangular(_wide(values[0]), _wide(values[1]), solved(instruction))
     return x.astype(instruction.shape.type.dtype)
 
 
-def solve_triangular(a: Array, b: Array, *, left: bool, lower: bool, transpose: str, unit_diagonal: bool) -> Array:
+def solve_triangular(a: Array, b: Array, how: Solved) -> Array:
     """Substitution row by row, all batch elements and right sides at once. The other triangle is not read, nor a unit diagonal."""
+    left, lower, transpose, unit_diagonal = how
     if transpose in ("TRANSPOSE", "ADJOINT"):
         a, lower = np.swapaxes(a, -1, -2), not lower
         a = np.conj(a) if transpose == "ADJOINT" else a

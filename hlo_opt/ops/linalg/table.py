@@ -9,9 +9,10 @@ import math
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
 from hlo_opt.ops import faces, omitted
+from hlo_opt.ops.call_config import Solved
 from hlo_opt.ops.elementwise.declare import REALS, check_kind
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.shapes import integer, need, operand, result
+from hlo_opt.ops.shapes import flag, integer, need, operand, result
 from hlo_opt.ops.spec import Arity, OpKind, declare
 
 FFT_TYPES = ("FFT", "IFFT", "RFFT", "IRFFT")
@@ -26,9 +27,11 @@ def infer_cholesky(instruction: Instruction) -> Shape:
     return result(instruction, shape.type, shape.dimensions)
 
 
-def is_left(instruction: Instruction) -> bool:
-    """Whether a triangular solve is a x = b; otherwise x a = b."""
-    return instruction.word("left_side", "false") in ("true", "True")
+def solved(instruction: Instruction) -> Solved:
+    """How a triangular solve goes."""
+    left = instruction.word("left_side", "false") in ("true", "True")
+    transpose = instruction.word("transpose_a", "NO_TRANSPOSE")
+    return left, flag(instruction, "lower"), transpose, flag(instruction, "unit_diagonal")
 
 
 def infer_triangular_solve(instruction: Instruction) -> Shape:
@@ -37,7 +40,7 @@ def infer_triangular_solve(instruction: Instruction) -> Shape:
     need(a.type == b.type, f"the matrices are {a.type}, the right sides {b.type}")
     need(a.rank >= 2 and a.rank == b.rank and a.dimensions[-1] == a.dimensions[-2], f"{a} does not fit {b}")
     need(a.dimensions[:-2] == b.dimensions[:-2], f"batch dimensions of {a} and {b} differ")
-    need(a.dimensions[-1] == b.dimensions[-2 if is_left(instruction) else -1], f"{a} does not fit {b}")
+    need(a.dimensions[-1] == b.dimensions[-2 if solved(instruction)[0] else -1], f"{a} does not fit {b}")
     return result(instruction, b.type, b.dimensions)
 
 

@@ -295,56 +295,52 @@ def lower_iota(builder: KernelBuilder, instruction: Instruction, index: Index) -
     return builder.bind(element_type, code(f"({compute_type(element_type)})({{}})", builder.text(index[along])))
 
 
-def _register() -> None:
-    rows = {
-        "broadcast": (infer_broadcast, index_broadcast, lower_moved, {"dimensions": False}),
-        "reshape": (infer_reshape, index_reshape, lower_moved, {"inferred_dimension": False}),
-        "bitcast": (infer_bitcast, index_bitcast, lower_bitcast, {}),
-        "transpose": (infer_transpose, index_transpose, lower_moved, {"dimensions": True}),
-        "slice": (infer_slice, index_slice, lower_moved, {"slice": True}),
-        "reverse": (infer_reverse, index_reverse, lower_moved, {"dimensions": True}),
-        "pad": (infer_pad, index_pad, lower_pad, {"padding": True}),
-        "concatenate": (infer_concatenate, index_concatenate, lower_concatenate, {"dimensions": True}),
-        "iota": (infer_iota, None, lower_iota, {"iota_dimension": True}),
-    }
-    arity = {"pad": Arity(2, 2), "concatenate": Arity(1, None), "iota": Arity(0, 0)}
-    lying: dict[str, omitted.Omitted | None] = {
-        **dict.fromkeys(("broadcast", "reshape", "bitcast", "iota")),
-        "transpose": omitted.transpose,
-        "reverse": omitted.as_operand(),
-    }
-    views = {
-        "broadcast": strides.broadcast,
-        "reshape": strides.reshape,
-        "bitcast": strides.bitcast,
-        "transpose": strides.transpose,
-        "slice": strides.slice_,
-        "reverse": strides.reverse,
-    }
-    at_once = {"broadcast", "concatenate", "reshape", "reverse", "slice", "transpose"}
-    reuses = {"broadcast": None, "iota": None, "pad": faces.behind_first}
-    for opcode, (infer, index, cuda, attributes) in rows.items():
-        declare(
-            opcode,
-            OpKind.MOVEMENT,
-            arity.get(opcode, Arity(1, 1)),
-            attributes,
-            NUMBERS if opcode == "iota" else EVERYTHING,
-            infer=infer,
-            evaluate=lazy("movement.meaning", "moved" if opcode in at_once else opcode),
-            index=index,
-            cuda=cuda,
-            tolerance=faces.bit_exact,
-            expensive=faces.never,
-            is_free=opcode == "bitcast",
-            hands_on=opcode == "iota",
-            moves_data=opcode != "iota",
-            rows=lazy("movement.meaning", "moved_rows") if opcode in at_once else None,
-            reads_part=opcode == "slice",
-            reuses=reuses.get(opcode, faces.never),
-            view=views.get(opcode),
-            omitted=lying.get(opcode, omitted.anew),
-        )
-
-
-_register()
+_ROWS = {
+    "broadcast": (infer_broadcast, index_broadcast, lower_moved, {"dimensions": False}),
+    "reshape": (infer_reshape, index_reshape, lower_moved, {"inferred_dimension": False}),
+    "bitcast": (infer_bitcast, index_bitcast, lower_bitcast, {}),
+    "transpose": (infer_transpose, index_transpose, lower_moved, {"dimensions": True}),
+    "slice": (infer_slice, index_slice, lower_moved, {"slice": True}),
+    "reverse": (infer_reverse, index_reverse, lower_moved, {"dimensions": True}),
+    "pad": (infer_pad, index_pad, lower_pad, {"padding": True}),
+    "concatenate": (infer_concatenate, index_concatenate, lower_concatenate, {"dimensions": True}),
+    "iota": (infer_iota, None, lower_iota, {"iota_dimension": True}),
+}
+_ARITY = {"pad": Arity(2, 2), "concatenate": Arity(1, None), "iota": Arity(0, 0)}
+_LYING: dict[str, omitted.Omitted | None] = {
+    **dict.fromkeys(("broadcast", "reshape", "bitcast", "iota")),
+    "transpose": omitted.transpose,
+    "reverse": omitted.as_operand(),
+}
+_VIEWS = {
+    "broadcast": strides.broadcast,
+    "reshape": strides.reshape,
+    "bitcast": strides.bitcast,
+    "transpose": strides.transpose,
+    "slice": strides.slice_,
+    "reverse": strides.reverse,
+}
+_AT_ONCE = {"broadcast", "concatenate", "reshape", "reverse", "slice", "transpose"}
+_REUSES = {"broadcast": None, "iota": None, "pad": faces.behind_first}
+for _opcode, (_infer, _index, _cuda, _attributes) in _ROWS.items():
+    declare(
+        _opcode,
+        OpKind.MOVEMENT,
+        _ARITY.get(_opcode, Arity(1, 1)),
+        _attributes,
+        NUMBERS if _opcode == "iota" else EVERYTHING,
+        infer=_infer,
+        evaluate=lazy("movement.meaning", "moved" if _opcode in _AT_ONCE else _opcode),
+        index=_index,
+        cuda=_cuda,
+        tolerance=faces.bit_exact,
+        expensive=faces.never,
+        is_free=_opcode == "bitcast",
+        hands_on=_opcode == "iota",
+        moves_data=_opcode != "iota",
+        rows=lazy("movement.meaning", "moved_rows") if _opcode in _AT_ONCE else None,
+        reads_part=_opcode == "slice",
+        reuses=_REUSES.get(_opcode, faces.never),
+        view=_VIEWS.get(_opcode),
+        omitted=_LYING.get(_opcode, omitted.anew),
+    )
