@@ -182,7 +182,6 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """What it is called: `h100_sxm`."""
-        ...
 
 
 class Module:

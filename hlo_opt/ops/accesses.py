@@ -120,15 +120,6 @@ def _concatenate(i: Instruction, called: Called) -> Accesses:
     return whole(i, float(cost * i.shape.element_count))
 
 
-def _map(i: Instruction, called: Called) -> Accesses:
-    return whole(i, i.shape.element_count * called(i.called_by("to_apply")))
-
-
-def _counted(i: Instruction, called: Called) -> Accesses:
-    """As many operations as the op table says."""
-    return whole(i, flops_of(i))
-
-
 PARTIAL: dict[str, Rule] = {
     "slice": _as_much_as_written,
     "dynamic-slice": _as_much_as_written,
@@ -142,10 +133,9 @@ RULES: dict[str, Rule] = PARTIAL | {
     "broadcast": _as_much_as_written,
     "reduce": _reduce,
     "reduce-window": _reduce_window,
-    "dot": _counted,
+    **dict.fromkeys(("dot", "sort"), lambda i, called: whole(i, flops_of(i))),
     "convolution": _convolution,
-    "sort": _counted,
     "concatenate": _concatenate,
-    "map": _map,
+    "map": lambda i, called: whole(i, i.shape.element_count * called(i.called_by("to_apply"))),
 }
 """The same, and operations that a GPU reads for more than once or that compute what their elements do not say."""

@@ -63,11 +63,8 @@ def has_lowering(spec: OpSpec, element_type: ElementType) -> bool:
         return spec.is_planned
     if not isinstance(spec.cuda, Elementwise):
         return True
-    return any(spec.cuda.text_for(i) is not None for i in samples(spec, element_type) if _is_held(i))
-
-
-def _is_held(instruction: Instruction) -> bool:
-    return all(compute_type(s.type) is not None for s in (instruction.shape, *(o.shape for o in instruction.operands)))
+    held = (i for i in samples(spec, element_type) if all(compute_type(j.shape.type) for j in (i, *i.operands)))
+    return any(spec.cuda.text_for(i) is not None for i in held)
 
 
 def faces(spec: OpSpec, element_type: ElementType) -> Faces:

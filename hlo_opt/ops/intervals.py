@@ -150,7 +150,8 @@ def compare(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -
     a, b = full(x[0]), full(x[1])
     if a.dtype.kind == "c":
         equal = (a[LOW] == a[HIGH]) & (b[LOW] == b[HIGH])
-        return _hull_where(rows, equal)
+        rows[LOW], rows[HIGH] = np.where(equal, rows[VALUE], False), np.where(equal, rows[VALUE], True)
+        return rows
     direction = instruction.word("direction")
     if direction in ("GT", "GE"):
         a, b, direction = b, a, {"GT": "LT", "GE": "LE"}[direction]
@@ -173,12 +174,6 @@ def _one_source(a: Array, b: Array) -> Array:
     a, b = np.broadcast_arrays(a, b)
     moved = (a[MOVED:] != a[VALUE]).any(axis=0)
     return np.asarray((a[VALUE] == b[VALUE]) & (a[MOVED:] == b[MOVED:]).all(axis=0) & moved)
-
-
-def _hull_where(rows: Array, fixed: Array) -> Array:
-    rows[LOW] = np.where(fixed, rows[VALUE], False)
-    rows[HIGH] = np.where(fixed, rows[VALUE], True)
-    return rows
 
 
 def select(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:

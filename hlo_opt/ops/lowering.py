@@ -29,56 +29,43 @@ class KernelBuilder(Protocol):
 
     def value(self, instruction: Instruction, index: Index) -> Code:
         """The value of an array-shaped instruction at a logical index, computed once per (instruction, index) and scope."""
-        ...
 
     def element(self, instruction: Instruction, number: int, index: Index) -> Code:
         """The value of element `number` of a tuple-shaped instruction (a variadic reduce, a tuple) at an index."""
-        ...
 
     def bind(self, element_type: ElementType, value: Code) -> Code:
         """Declare a constant of the compute type holding a value, rounded to the element type. Returns its name."""
-        ...
 
     def variable(self, element_type: ElementType, value: Code) -> Code:
         """Declare a variable with a first value. Returns its name."""
-        ...
 
     def assign(self, name: Code, value: Code) -> None:
         """Give a variable another value."""
-        ...
 
     def loop(self, extent: int) -> AbstractContextManager[Expression]:
         """A loop from 0 up to the extent; gives the loop variable. Values computed inside are forgotten after it."""
-        ...
 
     def branch(self, condition: Code) -> AbstractContextManager[None]:
         """Statements under `if (condition)`. Values computed inside are forgotten after it."""
-        ...
 
     def likely(self, condition: Code) -> AbstractContextManager[Code]:
         """As `branch`, for a condition that holds for many elements: those of parameters may be read before it is known, elsewhere in their arrays where it does not hold. Gives the condition where
         the statements run whether or not it holds, else nothing."""
-        ...
 
     def otherwise(self) -> AbstractContextManager[None]:
         """Statements under `else`; only right after a branch."""
-        ...
 
     def text(self, expression: Expression) -> Code:
         """An index expression as C++."""
-        ...
 
     def index(self, value: Code, low: int, high: int) -> Expression:
         """An index variable from an integer, clamped to [low, high]."""
-        ...
 
     def unclamped_index(self, value: Code) -> Code:
         """A 64-bit integer variable holding a value as it is. Returns its name, for conditions."""
-        ...
 
     def apply(self, computation: Computation, arguments: Sequence[Code], *, wide: bool = False) -> list[Code]:
         """The root's value (or the elements of a tuple root) of a scalar computation such as a reducer; `wide`: of that of a wide fold (`hlo_opt.ops.reduction.reducers`)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,11 @@ class Device(Protocol):
     @property
     def number(self) -> int:
         """replica * partitions + partition"""
-        ...
 
     def exchange(
         self, instruction: Instruction, values: Sequence[Value], group: Sequence[int]
     ) -> list[Sequence[Value]]:
         """The operands that the devices with these numbers bring to a collective, after all of them have brought theirs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +101,9 @@ class Loop(Protocol):
 
     def begin(self) -> None:
         """An iteration starts. Raises EvaluationError where a run may take no more."""
-        ...
 
     def end(self) -> None:
         """An iteration is done."""
-        ...
 
 
 class Evaluator(Protocol):
@@ -116,19 +112,15 @@ class Evaluator(Protocol):
     @property
     def device(self) -> Device:
         """The device that it plays."""
-        ...
 
     def call(self, computation: Computation, arguments: Sequence[Value]) -> Value:
         """The value of a computation's root for these arguments."""
-        ...
 
     def loop(self, instruction: Instruction) -> AbstractContextManager[Loop]:
         """To be entered while a loop runs."""
-        ...
 
     def map_elements(self, computation: Computation, arguments: Sequence[Any], *, wide: bool = False) -> list[Any]:
         """A computation over scalars applied to arrays of one shape, element by element: one array per leaf of its root. `wide`: as the reducer of a wide fold (`hlo_opt.ops.reduction.reducers`)."""
-        ...
 
 
 @dataclass(frozen=True)

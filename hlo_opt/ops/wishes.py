@@ -112,11 +112,9 @@ class Known(Protocol):
 
     def bounds(self, instruction: Instruction) -> Bounds:
         """Between which numbers all elements are."""
-        ...
 
     def is_weight(self, instruction: Instruction) -> bool:
         """Whether it is a parameter of the entry, perhaps in another form."""
-        ...
 
 
 Rule = Callable[[Instruction, Wish, Known], Sequence[Wish]]

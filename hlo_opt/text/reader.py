@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from hlo_opt.diag import ParseError, Source, Span, nearest
@@ -55,15 +56,13 @@ def _patterns(depth: int) -> _Patterns:
     return _Patterns(depth)
 
 
+@dataclass(slots=True)
 class Scope:
     """The names of a computation that is being read."""
 
-    __slots__ = ("computation", "names", "root")
-
-    def __init__(self, computation: Computation) -> None:
-        self.computation = computation
-        self.names: dict[str, Instruction] = {}
-        self.root: Instruction | None = None
+    computation: Computation
+    names: dict[str, Instruction] = field(default_factory=dict)
+    root: Instruction | None = None
 
 
 class Reader:

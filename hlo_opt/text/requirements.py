@@ -52,17 +52,15 @@ def _replication(instruction: Instruction) -> Fault | None:
     return None if given == leaves else (f"{name} has {given} values for {leaves} arrays", name)
 
 
-def _global_ids(instruction: Instruction) -> Fault | None:
-    """GetCollectiveOpGroupMode (xla/hlo/ir/collective_op_group_mode.cc)."""
-    if instruction.value("use_global_device_ids", False) is True and "channel_id" not in instruction.attributes:
-        return "use_global_device_ids=true needs a channel_id", "use_global_device_ids"
-    return None
-
-
 def _collective(instruction: Instruction, takes: Mapping[str, bool]) -> Fault | None:
     """What each attribute that the opcode takes asks for."""
-    if "use_global_device_ids" in takes and (fault := _global_ids(instruction)) is not None:
-        return fault
+    by_device = "use_global_device_ids"  # GetCollectiveOpGroupMode (xla/hlo/ir/collective_op_group_mode.cc)
+    if (
+        by_device in takes
+        and instruction.value(by_device, False) is True
+        and "channel_id" not in instruction.attributes
+    ):
+        return f"{by_device}=true needs a channel_id", by_device
     if "dimensions" in takes:
         is_one = "dimensions" not in instruction.attributes or len(instruction.ints("dimensions")) == 1
         return None if is_one else ("expected one dimension", "dimensions")

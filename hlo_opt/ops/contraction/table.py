@@ -227,11 +227,6 @@ def flops_dot(instruction: Instruction) -> float:
     return 2.0 * instruction.shape.element_count * contracted
 
 
-def infer_declared(instruction: Instruction) -> Shape:
-    """For operations whose dimension rules the table does not have: the declaration is taken as it is."""
-    return instruction.shape.without_layout()
-
-
 MATMUL = "numpy.matmul"
 """What NumPy computes products with, by the library that it multiplies matrices with."""
 _DOT = "lhs_batch_dims lhs_contracting_dims rhs_batch_dims rhs_contracting_dims operand_precision"
@@ -240,7 +235,8 @@ _CONVOLUTION = (
 )
 for _opcode, _least, _most, _attributes, _infer, _scratch in (
     ("dot", 2, None, f"{_DOT} algorithm", infer_dot, "product"),
-    ("ragged-dot", 3, 3, f"{_DOT} lhs_ragged_dims! rhs_group_dims", infer_declared, "grouped"),
+    # the table does not have its dimension rules: the declaration is taken as it is
+    ("ragged-dot", 3, 3, f"{_DOT} lhs_ragged_dims! rhs_group_dims", lambda i: i.shape.without_layout(), "grouped"),
     ("scaled-dot", 2, 4, f"{_DOT} algorithm", infer_dot, "grouped"),
     ("convolution", 2, None, _CONVOLUTION, infer_convolution, "convolution"),
 ):

@@ -12,19 +12,14 @@ from hlo_opt.ir import Called, IndexMap, Instruction, Shape
 from hlo_opt.ir.element_type import PRED, S32, TOKEN, U32
 from hlo_opt.ir.index_map import identity
 from hlo_opt.ops import faces, omitted
-from hlo_opt.ops.code import Code, atom
+from hlo_opt.ops.code import atom
 from hlo_opt.ops.indexing.table import lower_identity
 from hlo_opt.ops.lazy import lazy
-from hlo_opt.ops.lowering import Index, KernelBuilder, Lowering
+from hlo_opt.ops.lowering import Lowering
 from hlo_opt.ops.shapes import applied, called_flops, compatible, element, integer, need
 from hlo_opt.ops.spec import EVERYTHING, Arity, Calling, OpKind, ShapeError, declare
 
 _TOKEN, _CONTEXT = Shape(TOKEN), Shape(U32)
-
-
-def infer_as_declared(instruction: Instruction) -> Shape:
-    """Nothing is implied: the declaration is the fact."""
-    return instruction.shape.without_layout()
 
 
 def infer_operand(instruction: Instruction) -> Shape:
@@ -105,11 +100,6 @@ def infer_conditional(instruction: Instruction) -> Shape:
     return computations[0].root.shape.without_layout()
 
 
-def flops_call(instruction: Instruction) -> float:
-    """One run of the computation."""
-    return sum(called_flops(computation) for computation in instruction.called())
-
-
 # ---- asynchronous pairs
 
 
@@ -187,11 +177,6 @@ def index_tuple(instruction: Instruction, number: int) -> IndexMap | None:
     return identity(shape.dimensions) if shape.is_array else None
 
 
-def lower_zero(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
-    """The number of the only device."""
-    return atom("0u")
-
-
 _THREAD = {"async_execution_thread": False}
 _ALIASING = {"output_to_operand_aliasing": False, "calls": True}
 _BRANCHES = {"true_computation": False, "false_computation": False, "branch_computations": False}
@@ -200,7 +185,7 @@ _MARKS = ("add-dependency", "opt-barrier", "domain")
 """What gives its first operand as it is."""
 _NUMBERS = ("partition-id", "replica-id")
 _ROWS: dict[str, tuple[int, int | None, dict[str, bool], Callable[[Instruction], Shape]]] = {
-    "parameter": (0, 0, {}, infer_as_declared),
+    "parameter": (0, 0, {}, lambda i: i.shape.without_layout()),
     "constant": (0, 0, {}, infer_constant),
     "tuple": (0, None, {}, lambda i: Shape.tuple_of(*(o.shape.without_layout() for o in i.operands))),
     "get-tuple-element": (1, 1, {"index": True}, infer_get_tuple_element),
@@ -232,7 +217,10 @@ _TRANSFERS: dict[str, tuple[int, dict[str, bool], Callable[[Instruction], Shape]
     "send": (2, _CHANNEL, infer_send),
     "send-done": (1, _CHANNEL, lambda i: _TOKEN),
 }
-_LOWERINGS: dict[str, Lowering] = {**dict.fromkeys(_MARKS, lower_identity), **dict.fromkeys(_NUMBERS, lower_zero)}
+_LOWERINGS: dict[str, Lowering] = {
+    **dict.fromkeys(_MARKS, lower_identity),
+    **dict.fromkeys(_NUMBERS, lambda builder, i, index: atom("0u")),
+}
 _ACCEPTS: dict[str, tuple[str, ...]] = {"after-all": (), "send-done": (), **dict.fromkeys(_NUMBERS, ("u32",))}
 _OMITTED: dict[str, omitted.Omitted | None] = {
     **dict.fromkeys(("parameter", "constant", "fusion")),
@@ -271,7 +259,7 @@ for _opcode, (_least, _most, _attributes, _infer) in _ROWS.items():
         evaluate=lazy("control.meaning", _opcode.replace("-", "_") + "_" * (_opcode in ("while", "tuple"))),
         index=_INDICES.get(_opcode),
         cuda=_LOWERINGS.get(_opcode),
-        flops=flops_call if _opcode in _CALLS else None,
+        flops=(lambda i: sum(map(called_flops, i.called()))) if _opcode in _CALLS else None,
         tolerance=faces.bit_exact,
         expensive=None if _opcode in _CALLS else faces.never,
         omitted=_OMITTED.get(_opcode, omitted.anew),

@@ -179,12 +179,9 @@ def _with_activation(
         made = writer.binary("add", made, writer.scaled(wide, side))
     bias = writer.convert(values[2], made.shape.type)
     made = writer.binary("add", made, writer.along(bias, made.shape, c.output[1]))
-    return _activated(writer, made, _mode(config), number(config, "leakyrelu_alpha", 0.0))
-
-
-def _mode(config: dict[str, Any]) -> str:
-    given = str(config.get("activation_mode", config.get("activationMode", "kNone")))
-    return ACTIVATIONS[int(given)] if given.isdigit() and int(given) < len(ACTIVATIONS) else given
+    mode = str(config.get("activation_mode", config.get("activationMode", "kNone")))
+    mode = ACTIVATIONS[int(mode)] if mode.isdigit() and int(mode) < len(ACTIVATIONS) else mode
+    return _activated(writer, made, mode, number(config, "leakyrelu_alpha", 0.0))
 
 
 def _activated(writer: Writer, value: Instruction, mode: str, slope: float) -> Instruction:

@@ -7,6 +7,7 @@ ones and the rest through helpers of `hlo_opt/codegen/device`. Types below 32 bi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
 from hlo_opt.ops import faces, numeric, omitted
@@ -229,14 +230,10 @@ def _shift_left_texts(instruction: Instruction) -> Mapping[str, str]:
     return every("hlo_shift_left<{W}>({0}, {1})", *INTEGERS)
 
 
-def _shift_right_logical_texts(instruction: Instruction) -> Mapping[str, str]:
-    call = "hlo_shift_right_logical<{W}>({0}, {1})"
-    return {"signed": call, "unsigned": "({T})({0} >> {1})" if _stays_inside(instruction) else call}
-
-
-def _shift_right_arithmetic_texts(instruction: Instruction) -> Mapping[str, str]:
-    call = "hlo_shift_right_arithmetic<{W}>({0}, {1})"
-    return {"signed": "({T})({0} >> {1})" if _stays_inside(instruction) else call, "unsigned": call}
+def _shift_right_texts(own: str, instruction: Instruction) -> Mapping[str, str]:
+    """C++ shifts integers of its `own` kind so by itself."""
+    call = f"hlo_shift_right_{'logical' if own == 'unsigned' else 'arithmetic'}<{{W}}>({{0}}, {{1}})"
+    return {**every(call, *INTEGERS), **({own: "({T})({0} >> {1})"} if _stays_inside(instruction) else {})}
 
 
 for _opcode, _meaning, _texts in (
@@ -244,9 +241,9 @@ for _opcode, _meaning, _texts in (
     (
         "shift-right-logical",
         lambda call, x, n: numeric.shift(call, call.np.right_shift, x, n),
-        _shift_right_logical_texts,
+        partial(_shift_right_texts, "unsigned"),
     ),
-    ("shift-right-arithmetic", numeric.shift_right_arithmetic, _shift_right_arithmetic_texts),
+    ("shift-right-arithmetic", numeric.shift_right_arithmetic, partial(_shift_right_texts, "signed")),
 ):
     elementwise(_opcode, 2, _meaning, ways="SHIFT", accepts=INTEGERS, cuda=Elementwise(_texts))
 

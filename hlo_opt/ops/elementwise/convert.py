@@ -280,11 +280,6 @@ def _infer_stochastic_convert(instruction: Instruction) -> Shape:
     return same_dimensions("stochastic-convert", [operand, random], _declared(instruction))
 
 
-def _stochastic_convert_texts(instruction: Instruction) -> Mapping[str, str]:
-    width = instruction.operands[1].shape.type.bits
-    return {"signed": f"hlo_stochastic_convert<{{T}}, {{bits}}, {width}>({{0}}, {{1}})"}
-
-
 elementwise(
     "stochastic-convert",
     2,
@@ -292,7 +287,9 @@ elementwise(
     omitted=None,
     accepts=_AS_WIDE_AS_BITS,
     infer=_infer_stochastic_convert,
-    cuda=Elementwise(_stochastic_convert_texts),
+    cuda=Elementwise(
+        lambda i: {"signed": f"hlo_stochastic_convert<{{T}}, {{bits}}, {i.operands[1].shape.type.bits}>({{0}}, {{1}})"}
+    ),
 )
 
 

@@ -134,7 +134,7 @@ def _infer(opcode: str, accepts: tuple[str, ...], result: str) -> Callable[[Inst
         if result == "pred":
             element_type = ELEMENT_TYPES["pred"]
         elif result == "real" and element_type.is_complex:
-            element_type = real_part(element_type)
+            element_type = ELEMENT_TYPES["f32" if element_type.bits == 64 else "f64"]
         return same_dimensions(opcode, shapes, element_type)
 
     return infer
@@ -177,11 +177,6 @@ def same_dimensions(opcode: str, shapes: list[Shape], element_type: ElementType)
         if shape.dynamic:
             dynamic = tuple(a or b for a, b in zip(dynamic or (False,) * first.rank, shape.dynamic, strict=True))
     return Shape(element_type, first.dimensions, dynamic=dynamic)
-
-
-def real_part(element_type: ElementType) -> ElementType:
-    """The type of a complex type's parts."""
-    return ELEMENT_TYPES["f32" if element_type.bits == 64 else "f64"]
 
 
 def _tolerance(ulp: float, products: float = 0.0) -> Callable[[ElementType], float]:

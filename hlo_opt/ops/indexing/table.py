@@ -242,10 +242,16 @@ def flops_scatter(instruction: Instruction) -> float:
     return instruction.operands[half + 1].shape.element_count * called_flops(instruction.called_by("to_apply"))
 
 
-def infer_set_dimension_size(instruction: Instruction) -> Shape:
+def _infer_named(instruction: Instruction) -> Shape:
+    """The operand's shape, of which one dimension must be named."""
     source = operand(instruction, 0)
     need(len(distinct(instruction.ints("dimensions"), source.rank, "dimensions")) == 1, "one dimension is named")
     return result(instruction, source.type, source.dimensions)
+
+
+def _infer_size(instruction: Instruction) -> Shape:
+    _infer_named(instruction)
+    return Shape(S32)
 
 
 def _index_same(instruction: Instruction, number: int) -> IndexMap:
@@ -254,12 +260,6 @@ def _index_same(instruction: Instruction, number: int) -> IndexMap:
 
 def lower_identity(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
     return builder.value(instruction.operands[0], index)
-
-
-def infer_get_dimension_size(instruction: Instruction) -> Shape:
-    source = operand(instruction, 0)
-    need(len(distinct(instruction.ints("dimensions"), source.rank, "dimensions")) == 1, "one dimension is named")
-    return Shape(S32)
 
 
 def lower_get_dimension_size(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
@@ -281,8 +281,8 @@ _INDICES = lazy("ways", "INDICES")
 for _opcode, _least, _most, _attributes, _infer, _index, _cuda in (
     ("dynamic-slice", 1, None, "dynamic_slice_sizes!", infer_slice, index_slice, lower_slice),
     ("dynamic-update-slice", 2, None, "", infer_update, index_update, lower_update),
-    ("set-dimension-size", 2, 2, "dimensions!", infer_set_dimension_size, _index_same, lower_identity),
-    ("get-dimension-size", 1, 1, "dimensions!", infer_get_dimension_size, None, lower_get_dimension_size),
+    ("set-dimension-size", 2, 2, "dimensions!", _infer_named, _index_same, lower_identity),
+    ("get-dimension-size", 1, 1, "dimensions!", _infer_size, None, lower_get_dimension_size),
     ("dynamic-reshape", 1, None, "", infer_dynamic_reshape, index_reshape, lower_moved),
 ):
     declare(

@@ -168,10 +168,6 @@ def infer_select_and_scatter(instruction: Instruction) -> Shape:
     return result(instruction, shape.type, shape.dimensions)
 
 
-def index_select_and_scatter(instruction: Instruction, number: int) -> IndexMap | None:
-    return IndexMap(()) if number == 2 else None
-
-
 def flops_sort(instruction: Instruction) -> float:
     """n log2 n comparisons along the sorted dimension (xla/service/hlo_cost_analysis.cc, HandleSort)."""
     count = instruction.operands[0].shape.element_count
@@ -228,7 +224,7 @@ declare(
     {"window": False, "select": True, "scatter": True},
     infer=infer_select_and_scatter,
     evaluate=lazy("ordering.meaning", "select_and_scatter"),
-    index=index_select_and_scatter,
+    index=lambda i, number: IndexMap(()) if number == 2 else None,
     cuda=lower_select_and_scatter,
     flops=flops_select_and_scatter,
     tolerance=faces.rounded(64),

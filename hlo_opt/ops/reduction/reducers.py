@@ -86,7 +86,16 @@ def running_types(fold: Instruction) -> tuple[ElementType, ...]:
 
 def widened(reducer: Computation) -> Computation:
     """The reducer of a wide fold, with f32 for every narrower float: a copy that belongs to no module."""
-    return _copied(reducer)
+    made = Computation(reducer.name, offset=reducer.offset)
+    copies: dict[Instruction, Instruction] = {}
+    for i in reducer.instructions:
+        copy = edit.copied(
+            i, i.name, [copies[o] for o in i.operands], {n: _attribute(v) for n, v in i.attributes.items()}
+        )
+        copy.shape, copy.literal = _wide(i.shape), None if i.literal is None else _literal(i.literal)
+        copies[i] = edit.append(made, copy)
+    edit.set_root(made, copies[reducer.root])
+    return made
 
 
 def _is_narrow(instruction: Instruction) -> bool:
@@ -114,19 +123,6 @@ def _takes_any_type(instruction: Instruction) -> bool:
     return is_elementwise or instruction.opcode in _ANY_TYPE
 
 
-def _copied(reducer: Computation) -> Computation:
-    made = Computation(reducer.name, offset=reducer.offset)
-    copies: dict[Instruction, Instruction] = {}
-    for i in reducer.instructions:
-        copy = edit.copied(
-            i, i.name, [copies[o] for o in i.operands], {n: _attribute(v) for n, v in i.attributes.items()}
-        )
-        copy.shape, copy.literal = _wide(i.shape), None if i.literal is None else _literal(i.literal)
-        copies[i] = edit.append(made, copy)
-    edit.set_root(made, copies[reducer.root])
-    return made
-
-
 def _wide(shape: Shape) -> Shape:
     if shape.elements is not None:
         return Shape.tuple_of(*map(_wide, shape.elements))
@@ -136,7 +132,7 @@ def _wide(shape: Shape) -> Shape:
 def _attribute(value: Attribute | Called) -> Attribute | Called:
     if not isinstance(value, Called):
         return value
-    return Called(*(_copied(c) for c in value.computations))
+    return Called(*(widened(c) for c in value.computations))
 
 
 def _literal(literal: Literal) -> Literal:
