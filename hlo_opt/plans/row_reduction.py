@@ -12,8 +12,7 @@ from typing import ClassVar
 from hlo_opt.analysis.memory.geometry import bits_of, round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ops.reduction.accumulation import is_wide
-from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.reducers import is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
 from hlo_opt.plans.loop import WIDEST_ACCESS
