@@ -31,7 +31,7 @@ ROOMS = (
 )
 SUB_ROOMS = {
     "ops": (
-        "lazy",
+        "faces",
         "values",
         "code",
         "call_config",
@@ -41,7 +41,6 @@ SUB_ROOMS = {
         "bounds",
         "lowering",
         "emission",
-        "faces",
         "ways",
         "spec",
         "sets",

@@ -12,7 +12,7 @@ from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.sets import APPLIED, held, started, taken_element
 from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.values import Value, parts

@@ -207,11 +207,6 @@ def minimum(left: Array, right: Array) -> Array:
     return np.where((made == 0) & (left == right), -(-left - right), made)
 
 
-def clamp(call: Call, low: Array, value: Array, high: Array) -> Array:
-    """min(max(value, low), high), bounds broadcast where they are scalars."""
-    return minimum(maximum(value, low), high)
-
-
 def shift(call: Call, function: Callable[[Array, Array], Array], value: Array, amount: Array) -> Array:
     """By NumPy's `left_shift` or `right_shift`, zeros coming in. Amounts are unsigned; from the width on, nothing is left."""
     np, bits = call.np, call.type.bits

@@ -21,10 +21,6 @@ def count(shape: Shape) -> int:
     return sum(max(0, math.prod(leaf.dimensions)) for leaf in shape.leaves() if leaf.is_array)
 
 
-def size(shape: Shape) -> int:
-    return sum(count(leaf) * leaf.type.bytes for leaf in shape.leaves() if leaf.is_array)
-
-
 def arrays(instruction: Instruction) -> list[Shape]:
     return [o.shape for o in instruction.operands if o.shape.is_array]
 
@@ -47,10 +43,10 @@ def reduce(instruction: Instruction, inner: int) -> int:
     if ufunc_of(reducer, shapes[0].type) is not None:
         wide = wide_bytes(shapes[0].type)
         copied = wide != shapes[0].type.bytes and monoid(reducer) != "add"
-        return (size(shapes[0]) // shapes[0].type.bytes * wide if copied else 0) + 16 * count(instruction.shape)
+        return (shapes[0].byte_size // shapes[0].type.bytes * wide if copied else 0) + 16 * count(instruction.shape)
     folded = math.prod(shapes[0].dimensions[d] for d in reduced(instruction))
     pairs = count(shapes[0]) // 2 if folded > SEQUENTIAL else 0
-    return sum(map(size, shapes)) + (pairs + count(instruction.shape)) * inner
+    return sum(s.byte_size for s in shapes) + (pairs + count(instruction.shape)) * inner
 
 
 def reduce_window(instruction: Instruction, inner: int) -> int:
@@ -123,7 +119,7 @@ def wide_copies(instruction: Instruction, inner: int) -> int:
 
 def random(instruction: Instruction, inner: int) -> int:
     """The rounds hold some words for each word of the result."""
-    return 3 * max(size(instruction.shape), 4 * count(instruction.shape))
+    return 3 * max(instruction.shape.byte_size, 4 * count(instruction.shape))
 
 
 def applied(instruction: Instruction, inner: int) -> int:

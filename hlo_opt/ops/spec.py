@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import ELEMENT_TYPES, Computation, ElementType, IndexMap, Instruction, Module, Shape
-from hlo_opt.ops.faces import UNKNOWN, Spreading
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import UNKNOWN, Spreading, lazy
 from hlo_opt.ops.lowering import Lowering
 from hlo_opt.ops.omitted import Omitted, anew
 from hlo_opt.ops.strides import Strides

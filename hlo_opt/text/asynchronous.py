@@ -69,14 +69,16 @@ def check_link(instruction: Instruction) -> None:
     if kind == "update" and not before.shape.same_values(instruction.shape):
         raise ChainError(f"an async update gives the shape of its operand, {before.shape}")
     start = _start(before)
-    base, runs = base_opcode(instruction.opcode), _runs(start)
+    base, runs, called = base_opcode(instruction.opcode), base_opcode(start.opcode), _calls(start)
+    if runs is None and called is not None:
+        runs = called.root.opcode
     if base is not None and runs is not None and base != runs:
         raise ChainError(f"{start.name} runs {runs}, {instruction.name} goes on with {base}")
     if _THREAD in instruction.attributes:
-        ours, theirs = _thread(instruction), _thread(start)
+        ours, theirs = (i.word(_THREAD, _MAIN) for i in (instruction, start))
         if ours != theirs:
             raise ChainError(f"{start.name} runs on thread {theirs}, not {ours}", _THREAD)
-    named, called = instruction.attributes.get("calls"), _calls(start)
+    named = instruction.attributes.get("calls")
     if isinstance(named, Called) and called is not None and named.computations[0] is not called:
         raise ChainError(f"{start.name} calls {called.name}, not {named.computations[0].name}", "calls")
 
@@ -87,15 +89,6 @@ def _start(instruction: Instruction) -> Instruction:
     return instruction
 
 
-def _runs(start: Instruction) -> str | None:
-    base, called = base_opcode(start.opcode), _calls(start)
-    return base if base is not None else called.root.opcode if called is not None else None
-
-
 def _calls(start: Instruction) -> Computation | None:
     called = start.attributes.get("calls") if base_opcode(start.opcode) is None else None
     return called.computations[0] if isinstance(called, Called) else None
-
-
-def _thread(instruction: Instruction) -> str:
-    return instruction.word(_THREAD, _MAIN)

@@ -11,7 +11,8 @@ from functools import partial
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import U32
 from hlo_opt.ops import faces
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.control.table import infer_operand
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.shapes import distinct, element, need, operand
 from hlo_opt.ops.spec import Arity, Calling, OpKind, ShapeError, declare
 
@@ -51,10 +52,6 @@ def _infer_gather_start(instruction: Instruction) -> Shape:
     return instruction.shape.without_layout()
 
 
-def _first(instruction: Instruction) -> Shape:
-    return instruction.operands[0].shape.without_layout()
-
-
 def _second(instruction: Instruction) -> Shape:
     """The results of a start that gives (operands, results, contexts..)."""
     return element(instruction.operands[0].shape, 1, f"{instruction.opcode} takes what its start gives")
@@ -67,13 +64,11 @@ def _pairs(instruction: Instruction) -> Iterator[Calling]:
 
 def infer_permute_start(instruction: Instruction) -> Shape:
     """(operand, result, two u32 contexts), of which older dumps leave the contexts out."""
-    source = instruction.operands[0].shape.without_layout()
-    elements = instruction.shape.elements
-    if elements is None or len(elements) < 2:
-        raise ShapeError("collective-permute-start gives (operand, result, contexts..)")
+    element(instruction.shape, 1, "collective-permute-start gives (operand, result, contexts..)")
     if len(instruction.operands) > 1:
         return instruction.shape.without_layout()
-    return Shape.tuple_of(source, source, *(Shape(U32) for _ in elements[2:]))
+    source, contexts = infer_operand(instruction), (instruction.shape.elements or ())[2:]
+    return Shape.tuple_of(source, source, *(Shape(U32) for _ in contexts))
 
 
 def infer_permute(instruction: Instruction) -> Shape:
@@ -102,7 +97,7 @@ _ANY, _ONE = Arity(1, None), Arity(1, 1)
 _ROWS: dict[str, tuple[Arity, dict[str, bool], Callable[[Instruction], Shape]]] = {
     "all-reduce": (_ANY, _REDUCE, _operands),
     "all-reduce-start": (_ANY, _REDUCE, _operands),
-    "all-reduce-done": (_ONE, {}, _first),
+    "all-reduce-done": (_ONE, {}, infer_operand),
     "reduce-scatter": (_ANY, {**_FLAGS, "dimensions": True, **_FOLD}, partial(_infer_scaled, grows=False)),
     "all-gather": (_ANY, _GATHER, partial(_infer_scaled, grows=True)),
     "all-gather-start": (_ANY, _GATHER, _infer_gather_start),

@@ -18,7 +18,7 @@ from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, dimensions, variable
 from hlo_opt.ops import faces
 from hlo_opt.ops.code import Code, code
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type, zero
 from hlo_opt.ops.reduction.reducers import running_type
 from hlo_opt.ops.shapes import distinct, integer, need, operand, product_type, result, window, windowed

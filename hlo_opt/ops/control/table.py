@@ -13,8 +13,8 @@ from hlo_opt.ir.element_type import PRED, S32, TOKEN, U32
 from hlo_opt.ir.index_map import identity
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import atom
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.indexing.table import lower_identity
-from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Lowering
 from hlo_opt.ops.shapes import applied, called_flops, compatible, element, integer, need
 from hlo_opt.ops.spec import EVERYTHING, Arity, Calling, OpKind, ShapeError, declare

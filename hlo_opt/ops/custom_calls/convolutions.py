@@ -19,7 +19,7 @@ from hlo_opt.ir.element_type import F32, F64, S32
 from hlo_opt.ops.call_config import configuration, number
 from hlo_opt.ops.contraction.table import ConvolutionDimensions, convolution_dimensions, infer_convolution
 from hlo_opt.ops.custom_calls.targets import CustomCallSpec, register_custom_call
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.shapes import windowed
 from hlo_opt.ops.spec import Evaluator, ShapeError
 from hlo_opt.ops.writer import Writer

@@ -16,7 +16,7 @@ from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ir.element_type import U32
 from hlo_opt.ops.call_config import configuration
 from hlo_opt.ops.custom_calls.targets import CustomCallSpec, find_custom_call, register_custom_call
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.random.table import threefry
 from hlo_opt.ops.spec import Evaluator, ShapeError
 from hlo_opt.ops.writer import Writer

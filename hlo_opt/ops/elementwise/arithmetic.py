@@ -27,10 +27,8 @@ from hlo_opt.ops.spec import EVERYTHING, ShapeError
 def wrapping(operator: str) -> dict[str, str]:
     """C++ texts of an operator whose integer form wraps."""
     return {
-        **every(f"{{0}} {operator} {{1}}", "float", "complex"),
-        "unsigned": f"{{0}} {operator} {{1}}",
+        **every(f"{{0}} {operator} {{1}}", "float", "complex", *INTEGERS),
         "u16": f"(unsigned int){{0}} {operator} (unsigned int){{1}}",
-        "signed": f"{{0}} {operator} {{1}}",
         "s32": f"(int)((unsigned int){{0}} {operator} (unsigned int){{1}})",
         "s64": f"(long long)((unsigned long long){{0}} {operator} (unsigned long long){{1}})",
     }
@@ -41,15 +39,14 @@ def every(text: str, *kinds: str) -> dict[str, str]:
     return dict.fromkeys(kinds, text)
 
 
-def _has_constant_divisor(instruction: Instruction) -> bool:
-    divisor = instruction.operands[1]
-    if divisor.opcode == "broadcast":
-        divisor = divisor.operands[0]
-    return divisor.opcode == "constant"
+def _second(instruction: Instruction) -> Instruction:
+    """The second operand; what is spread, where it is a broadcast."""
+    found = instruction.operands[1]
+    return found.operands[0] if found.opcode == "broadcast" else found
 
 
 def _division_is_expensive(instruction: Instruction) -> bool:
-    return not (instruction.shape.type.is_integer and _has_constant_divisor(instruction))
+    return not (instruction.shape.type.is_integer and _second(instruction).opcode == "constant")
 
 
 elementwise(
@@ -214,9 +211,7 @@ for _opcode, _count, _helper in (
 
 def _stays_inside(instruction: Instruction) -> bool:
     """Whether the amount of a shift is a constant below the width, as it nearly faces.always is."""
-    amount = instruction.operands[1]
-    if amount.opcode == "broadcast":
-        amount = amount.operands[0]
+    amount = _second(instruction)
     if amount.literal is None or amount.shape.rank or amount.literal.is_elided:
         return False
     return 0 <= int(amount.literal.value) < instruction.shape.type.bits  # type: ignore[arg-type]  # an array of faces.one integer
@@ -322,7 +317,7 @@ def _infer_clamp(instruction: Instruction) -> Shape:
 elementwise(
     "clamp",
     3,
-    numeric.clamp,
+    lambda call, low, x, high: numeric.minimum(numeric.maximum(x, low), high),  # bounds may be scalars
     ways="CLAMP",
     omitted=omitted.as_operand(1),
     spread=faces.ORDERED,

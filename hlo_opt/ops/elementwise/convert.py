@@ -22,7 +22,7 @@ from hlo_opt.ops.elementwise.declare import (
     same_dimensions,
     same_type,
 )
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
 from hlo_opt.ops.numeric import Call, narrow
 from hlo_opt.ops.omitted import as_operand

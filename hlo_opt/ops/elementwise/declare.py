@@ -15,7 +15,7 @@ from hlo_opt.ir import ELEMENT_TYPES, ElementType, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import identity
 from hlo_opt.ops import faces
 from hlo_opt.ops import omitted as omitted_shapes
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Elementwise, Lowering
 from hlo_opt.ops.numeric import Call, narrow, widen
 from hlo_opt.ops.spec import EVERYTHING, Arity, Evaluator, OpKind, OpSpec, ShapeError, declare

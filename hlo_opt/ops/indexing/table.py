@@ -11,8 +11,8 @@ from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code, atom
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.indexing.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
-from hlo_opt.ops.lazy import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard, never, zero
 from hlo_opt.ops.movement.table import index_reshape, lower_moved
 from hlo_opt.ops.shapes import (

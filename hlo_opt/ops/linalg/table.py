@@ -11,7 +11,7 @@ from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.call_config import Solved
 from hlo_opt.ops.elementwise.declare import REALS, check_kind
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.shapes import flag, integer, need, operand, result
 from hlo_opt.ops.spec import Arity, OpKind, declare
 

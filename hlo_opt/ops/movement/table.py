@@ -14,7 +14,7 @@ from hlo_opt.ops import faces, omitted, strides
 from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.elementwise.convert import bits_text, value_text
 from hlo_opt.ops.elementwise.declare import NUMBERS, check_kind
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type, guard, never, zero
 from hlo_opt.ops.shapes import declared, distinct, integer, need, operand, result, similar, wider
 from hlo_opt.ops.spec import EVERYTHING, Arity, OpKind, ShapeError, declare

@@ -16,7 +16,7 @@ from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimension
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code, code
 from hlo_opt.ops.elementwise.declare import check_kind
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard
 from hlo_opt.ops.reduction.reducers import is_wide, running_types
 from hlo_opt.ops.shapes import (

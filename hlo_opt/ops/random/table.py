@@ -19,7 +19,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.ir import Computation, Instruction, Module, Shape, SliceDimension, array
 from hlo_opt.ir.element_type import PRED, U32, U64
 from hlo_opt.ops import faces
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.spec import Arity, Evaluator, OpKind, ShapeError, declare
 from hlo_opt.ops.writer import Writer
 

@@ -13,7 +13,7 @@ from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, guard, never
 from hlo_opt.ops.reduction.reducers import is_wide, running_types
 from hlo_opt.ops.shapes import (

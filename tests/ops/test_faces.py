@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from hlo_opt.ops import table
-from hlo_opt.ops.lazy import lazy
+from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.spec import OpSpec
 from hlo_opt.ops.ways import Ways
 
