@@ -282,16 +282,13 @@ def clone_computation(computation: Computation) -> Computation:
 def _copy_instructions(old: Computation, new: Computation, computations: Mapping[Computation, Computation]) -> None:
     made: dict[Instruction, Instruction] = {}
     for i in old._instructions:
-        attributes = {n: _retarget(v, computations) for n, v in i.attributes.items()}
+        attributes = dict(i.attributes)
+        for name, value in i.attributes.items():
+            if isinstance(value, Called):
+                attributes[name] = Called(*(computations.get(c, c) for c in value.computations), is_list=value.is_list)
         clone = copied(i, i.name, [made[o] for o in i.operands], attributes)
         clone.control_predecessors = [made[p] for p in i.control_predecessors]
         made[i] = append(new, clone, root=i is old._root)
-
-
-def _retarget(value: Attribute | Called, computations: Mapping[Computation, Computation]) -> Attribute | Called:
-    if isinstance(value, Attribute):
-        return value
-    return Called(*(computations.get(c, c) for c in value.computations), is_list=value.is_list)
 
 
 def _add_use(operand: Instruction, user: Instruction) -> None:

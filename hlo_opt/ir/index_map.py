@@ -186,12 +186,6 @@ def _terms(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-def _factor(term: Expression) -> int:
-    if isinstance(term, Constant):
-        return term.value
-    return term.factor if isinstance(term, Product) else 1
-
-
 def _split(expression: Expression, divisor: int) -> tuple[Expression, Expression]:
     """The part that the divisor divides, divided by it, and the rest: expression = first * divisor + rest."""
     whole: Expression = constant(0)
@@ -210,7 +204,10 @@ def _split(expression: Expression, divisor: int) -> tuple[Expression, Expression
 def _coarser(expression: Expression, divisor: int) -> tuple[Expression, Expression, int] | None:
     """(coarse, fine, step) with expression = coarse * step + fine, 0 <= fine < step, and a step above 1 that divides the divisor: a digit of the expression is then one of `coarse`,
     or `fine` has to be added. None where there is no such step."""
-    factors = {_factor(term) for term in _terms(expression)} - {1}
+    terms = _terms(expression)
+    factors = {t.value if isinstance(t, Constant) else t.factor for t in terms if isinstance(t, Constant | Product)} - {
+        1
+    }
     for step in sorted({math.gcd(f, divisor) for f in factors} - {1, divisor}, reverse=True):
         coarse, fine = _split(expression, step)
         if fine.low >= 0 and fine.high < step:

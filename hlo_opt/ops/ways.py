@@ -140,22 +140,21 @@ def _passes(event: Event) -> bool:
     return _any((value > low) & (value < high))
 
 
-CLAMP = Ways(
-    _open(
-        {
-            INSIDE: lambda i, bounds: True,
-            BELOW: lambda i, bounds: bounds[1][0] < bounds[0][1],
-            ABOVE: lambda i, bounds: bounds[1][1] > bounds[2][0],
-        }
-    ),
-    _seen(
-        {
-            BELOW: lambda event: _any(event.operands[1] < event.operands[0]),
-            ABOVE: lambda event: _any(event.operands[1] > event.operands[2]),
-            INSIDE: _passes,
-        }
-    ),
-)
+_CUT = {
+    BELOW: lambda event: _any(event.operands[1] < event.operands[0]),
+    ABOVE: lambda event: _any(event.operands[1] > event.operands[2]),
+    INSIDE: _passes,
+}
+
+
+def _clamp_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    low, value, high = bounds
+    yield from (
+        way for way, is_open in ((INSIDE, True), (BELOW, value[0] < low[1]), (ABOVE, value[1] > high[0])) if is_open
+    )
+
+
+CLAMP = Ways(_clamp_ways, _seen(_CUT))
 
 
 def _branch(event: Event, missing: set[str]) -> Iterator[str]:

@@ -252,16 +252,14 @@ def _scaled(w: Wish, factor: float) -> Wish:
 
 
 def _divide(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    a, b = i.operands
+    b = i.operands[1]
     c = constant(known, b)
     if c:
         return [_scaled(w.through(lambda v: v * c), abs(c))]
     low, high = known.bounds(b)
     divisor = NONE if low > 0 or high < 0 else Wish(low=0.0 if low >= 0 else -math.inf, apart=True)
-    if w.low >= 0 and low < 0 and known.bounds(a)[0] >= 0:
-        divisor = replace(divisor, low=0.0)
     numerator = _nonnegative(i, w, known)[0]
-    if w.low >= 0 and known.bounds(a)[0] < 0 and low < 0:
+    if w.low >= 0 and low < 0:
         divisor = replace(divisor, low=0.0)
     return [replace(numerator, apart=w.apart), divisor]
 

@@ -310,11 +310,8 @@ def _grammar_for(text: str) -> Grammar:
 
 def _is_one(names: tuple[str, ...], text: str) -> bool:
     return any(terminal(n).fullmatch(text) for n in names) or any(
-        _grammar_for(text).terminal(n).fullmatch(text) for n in names if n in _NESTING
+        _grammar_for(text).terminal(n).fullmatch(text) for n in names if n == "RAW"
     )
-
-
-_NESTING = frozenset({"RAW"})
 
 
 def _check(form: Form, text: str, source: Source | None, offset: int) -> None:

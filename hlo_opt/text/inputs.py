@@ -16,11 +16,6 @@ from hlo_opt.text.reader import Reader, Scope
 _START = re.compile(r"(?:ROOT\s+)?%?[A-Za-z_][A-Za-z0-9_.-]*+\s*=\s|[a-z][a-z0-9]*\s*\[|b?\s*\(")
 
 
-def is_single(text: str, position: int) -> bool:
-    """Whether the text at a position is an instruction rather than a module (HloParserImpl::Run)."""
-    return _START.match(text, position) is not None
-
-
 class SingleReader(Reader):
     """Reads one instruction without a module around it, such as `f32[2] negate(f32[2] x)`, into a module with one computation. Operands that are given by their types become
     parameters. Source: xla/hlo/parser/hlo_parser.cc, ParseSingleInstruction, ParseOperands."""
@@ -169,4 +164,7 @@ def _no_collection() -> Iterator[None]:
 
 def _reader(source: Source, max_errors: int, depth: int) -> Reader:
     reader = Reader(source, max_errors, depth)
-    return SingleReader(source, max_errors, depth) if is_single(source.text, reader.skip(0)) else reader
+    is_single = (
+        _START.match(source.text, reader.skip(0)) is not None
+    )  # an instruction rather than a module (HloParserImpl::Run)
+    return SingleReader(source, max_errors, depth) if is_single else reader

@@ -45,16 +45,12 @@ def infer_get_tuple_element(instruction: Instruction) -> Shape:
 
 
 def _called_whole(instruction: Instruction) -> Iterator[Calling]:
-    """All operands, for the result."""
+    """All operands, for the result; of an async-start for the second element of it."""
+    result: Shape | None = instruction.shape
+    if instruction.opcode == "async-start":
+        result = (*(instruction.shape.elements or ()), None, None)[1]
     for callee in instruction.called():
-        yield callee, [o.shape for o in instruction.operands], instruction.shape
-
-
-def _called_started(instruction: Instruction) -> Iterator[Calling]:
-    """All operands, for the second element of the result."""
-    elements = instruction.shape.elements or ()
-    for callee in instruction.called():
-        yield callee, [o.shape for o in instruction.operands], elements[1] if len(elements) > 1 else None
+        yield callee, [o.shape for o in instruction.operands], result
 
 
 def _called_in_loop(instruction: Instruction) -> Iterator[Calling]:
@@ -242,9 +238,7 @@ _DECIDES = frozenset({"while", "conditional"})
 _CALLS = {
     "while": _called_in_loop,
     "conditional": _called_as_branches,
-    "call": _called_whole,
-    "fusion": _called_whole,
-    "async-start": _called_started,
+    **dict.fromkeys(("call", "fusion", "async-start"), _called_whole),
 }
 _INDICES = {"tuple": index_tuple, **dict.fromkeys(_MARKS, index_identity)}
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hlo_opt.ir import Computation, ElementType, Instruction, Shape, array
+from hlo_opt.ir import Computation, Instruction, Shape, array
 from hlo_opt.ir.attribute import Window, WindowDimension
 from hlo_opt.ir.element_type import F32, F64, S32
 from hlo_opt.ops.call_config import configuration, number
@@ -37,12 +37,6 @@ def _config(instruction: Instruction) -> dict[str, Any]:
     return configuration(instruction, "cudnn_conv_backend_config")
 
 
-def _accumulated(operands: tuple[Instruction, Instruction]) -> ElementType:
-    """cuDNN adds up in f32, doubles in f64, integers in s32."""
-    kind = operands[0].shape.type
-    return S32 if kind.is_integer else F64 if kind == F64 else F32
-
-
 def _labels(batch: int, feature: int, spatial: tuple[int, ...], letters: str = "bf") -> str:
     """The text of dim_labels for one array from the positions of its dimensions."""
     text = [""] * (2 + len(spatial))
@@ -62,9 +56,10 @@ def _convolution(
         _labels(*part, letters=letters)
         for part, letters in zip((c.lhs, c.rhs, c.output), ("bf", "oi", "bf"), strict=True)
     )
+    kind = operands[0].shape.type  # cuDNN adds up in f32, doubles in f64, integers in s32
     made = writer.emit(
         "convolution",
-        array(_accumulated(operands), *result.dimensions),
+        array(S32 if kind.is_integer else F64 if kind == F64 else F32, *result.dimensions),
         *operands,
         window=Window(c.window),
         dim_labels=f"{lhs}_{rhs}->{output}",
