@@ -1,4 +1,7 @@
-"""Faces that entries of several families name: functions that are imported when they are first called, so that declaring the table loads no NumPy; how exact a result is, how often elements of operands are read, how bounds go through an operation."""
+"""Faces that entries of several families name: how exact a result is, how often elements of operands are read, how bounds go through an operation.
+
+`lazy` names a function that is imported when it is first called, so that declaring the table loads no NumPy.
+"""
 
 from __future__ import annotations
 

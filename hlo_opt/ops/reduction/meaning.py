@@ -80,7 +80,7 @@ def _reach(w: WindowDimension, at: int, size: int, out: int) -> tuple[Array, Arr
 
 
 def reduce_window(evaluator: Evaluator, instruction: Instruction, values: list[Array]) -> Value:
-    """Folds window positions in row-major order; each position is one operation on all results that it reaches. Long windows: `long_windows`."""
+    """Folds window positions in row-major order; each position is one operation on all results that it reaches. Long windows: `fold_long`."""
     half = len(values) // 2
     inputs, inits = [np.asarray(v) for v in values[:half]], values[half:]
     reducer = instruction.called_by("to_apply")
