@@ -355,12 +355,6 @@ def compare(call: Call, left: Array, right: Array) -> Array:
     return getattr(np, COMPARISONS[call.instruction.word("direction")])(left, right)
 
 
-COMPARISONS = {
-    "EQ": "equal",
-    "NE": "not_equal",
-    "GE": "greater_equal",
-    "GT": "greater",
-    "LE": "less_equal",
-    "LT": "less",
-}
+COMPARISONS = {"EQ": "equal", "NE": "not_equal"}
+COMPARISONS |= {"GE": "greater_equal", "GT": "greater", "LE": "less_equal", "LT": "less"}
 """The functions of NumPy and CuPy by direction."""

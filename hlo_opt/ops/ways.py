@@ -255,16 +255,15 @@ def _fits(event: Event) -> Array:
     return (amount >= 0) & (amount < event.instruction.shape.type.bits)
 
 
-SHIFT = Ways(
-    _open(
-        {
-            FITS: lambda i, bounds: bounds[1][1] >= 0 and bounds[1][0] < i.shape.type.bits,
-            TOO_FAR: lambda i, bounds: bounds[1][0] < 0 or bounds[1][1] >= i.shape.type.bits,
-        }
-    ),
-    _seen({FITS: lambda event: _any(_fits(event)), TOO_FAR: lambda event: not np.all(_fits(event))}),
-    lambda instruction: (1, 2),
-)
+def _shift_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    (low, high), bits = bounds[1], i.shape.type.bits
+    yield from (
+        way for way, is_open in ((FITS, high >= 0 and low < bits), (TOO_FAR, low < 0 or high >= bits)) if is_open
+    )
+
+
+_SHIFTED = {FITS: lambda event: _any(_fits(event)), TOO_FAR: lambda event: not np.all(_fits(event))}
+SHIFT = Ways(_shift_ways, _seen(_SHIFTED), lambda instruction: (1, 2))
 
 
 def _special_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
@@ -280,13 +279,9 @@ def _special_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
         yield NAN
 
 
-ENDS = Ways(
-    _special_ways,
-    _seen(
-        {
-            INFINITE: lambda event: any(_any(np.isinf(o)) for o in event.operands),
-            NAN: lambda event: any(_any(np.isnan(o)) for o in event.operands),
-        }
-    ),
-)
+_MET = {
+    INFINITE: lambda event: any(_any(np.isinf(o)) for o in event.operands),
+    NAN: lambda event: any(_any(np.isnan(o)) for o in event.operands),
+}
+ENDS = Ways(_special_ways, _seen(_MET))
 """Of an operation that treats infinite numbers and NaN in its own way."""

@@ -16,7 +16,7 @@ from hlo_opt.ops.collective.module_devices import by_partition, participants, so
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.reduction.reducers import is_wide, running_type
 from hlo_opt.ops.spec import Evaluator
-from hlo_opt.ops.values import Value, packed
+from hlo_opt.ops.values import Value, packed, parts
 
 
 def _exchange(evaluator: Evaluator, instruction: Instruction, values: Sequence[Value]) -> tuple[list[Any], int]:
@@ -35,30 +35,24 @@ def _reduced(evaluator: Evaluator, instruction: Instruction, given: list[Any], n
         return np.asarray(given[0][number])
     reducer, wide = instruction.called_by("to_apply"), is_wide(instruction)
     own = instruction.operands[number].shape.type
-    parts = [np.asarray(values[number]) for values in given]
+    arrays = [np.asarray(values[number]) for values in given]
     if wide:
-        parts = [part.astype(running_type(own).dtype) for part in parts]
-    made = parts[0]
-    for part in parts[1:]:
+        arrays = [array.astype(running_type(own).dtype) for array in arrays]
+    made = arrays[0]
+    for part in arrays[1:]:
         made = evaluator.map_elements(reducer, [made, part], wide=wide)[0]
     return made.astype(own.dtype) if wide else made
 
 
 def all_reduce(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
-    given, _ = _exchange(evaluator, instruction, values)
-    if not given:
-        return packed(instruction, values)
+    given = _exchange(evaluator, instruction, values)[0] or [values]
     return packed(instruction, [_reduced(evaluator, instruction, given, k) for k in range(len(values))])
 
 
 def all_reduce_start(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
     """The results; in an older form (operand, result)."""
-    elements = instruction.shape.elements
-    given, _ = _exchange(evaluator, instruction, values)
-    made = [_reduced(evaluator, instruction, given or [values], k) for k in range(len(values))]
-    if elements is not None and len(elements) == 2 * len(values):
-        return (*values, *made)
-    return packed(instruction, made)
+    made = all_reduce(evaluator, instruction, values)
+    return (*values, *parts(made)) if len(instruction.shape.elements or ()) == 2 * len(values) else made
 
 
 def _along(instruction: Instruction) -> int:
@@ -129,8 +123,7 @@ def all_to_all(evaluator: Evaluator, instruction: Instruction, values: list[Valu
             raise ValueError(f"{len(values)} operands for {len(given)} devices")
         return tuple(v[place] for v in given)
     along = _along(instruction)
-    parts = [np.split(np.asarray(v[0]), len(given), axis=along)[place] for v in given]
-    return np.concatenate(parts, axis=along)
+    return np.concatenate([np.split(np.asarray(v[0]), len(given), axis=along)[place] for v in given], axis=along)
 
 
 def collective_broadcast(evaluator: Evaluator, instruction: Instruction, values: list[Value]) -> Value:
