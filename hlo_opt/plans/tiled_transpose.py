@@ -237,7 +237,8 @@ def _read_by(instruction: Instruction, index: Index, over: AbstractSet[Instructi
 
 def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:
     """The parameters, and transposes that only rename, whose order in memory is not that of an output that reads them element by element, each with how its elements move."""
-    names = [i for i in region.computation.instructions if i.parameter_number is not None or only_renames(i)]
+    names = [p for p in region.parameters if p.shape.is_array and p.shape.rank > 1]
+    names += [i for i in region.computation.instructions if only_renames(i)]
     found: dict[tuple[Instruction, TiledTranspose], None] = {}
     for root in (region.roots[n] for n in roots):
         shape = next(root.shape.leaves())
@@ -250,8 +251,8 @@ def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruct
         seen = set(stack)
         while stack and len(seen) <= _MOST_STEPS:
             instruction, index = stack.pop()
-            if instruction in among and sorted(map(str, index)) == sorted(map(str, whole)):
-                description = tiled_read(instruction.shape, [index.index(v) for v in whole], shape)
+            if instruction in among and set(index) == set(whole):
+                description = tiled_read(instruction.shape, tuple(index.index(v) for v in whole), shape)
                 if description is not None:
                     found[instruction, description] = None
                     continue

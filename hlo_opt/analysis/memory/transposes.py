@@ -6,8 +6,8 @@ Source: xla/service/gpu/ir_emission_utils.cc (GetDescriptionForTiledTransposeEmi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hlo_opt.analysis.memory.geometry import bits_of
 from hlo_opt.ir import Instruction, Shape
@@ -62,7 +62,8 @@ def memory_order(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, 
     return relative_order(instruction.operands[0].shape, order(instruction), instruction.shape)
 
 
-def relative_order(given: Shape, logical: Sequence[int], made: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
+@lru_cache(maxsize=4096)
+def relative_order(given: Shape, logical: tuple[int, ...], made: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes of `made` and the permutation as they lie in memory, normalised, where each dimension of it is the one of `given` that `logical` says."""
     from_major = list(reversed(given.minor_to_major))
     position = {d: n for n, d in enumerate(from_major)}
@@ -105,7 +106,7 @@ def tiled_move(instruction: Instruction) -> TiledTranspose | None:
     return _tiled(instruction, packs=False)
 
 
-def tiled_read(given: Shape, logical: Sequence[int], made: Shape) -> TiledTranspose | None:
+def tiled_read(given: Shape, logical: tuple[int, ...], made: Shape) -> TiledTranspose | None:
     """The description of an array that is read in the order of another one, whose dimensions are those of it that `logical` says, as `tiled_move` has it."""
     return _described(relative_order(given, logical, made), bits_of(given), packs=False)
 
