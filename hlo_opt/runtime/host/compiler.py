@@ -71,12 +71,14 @@ class Processor:
 def processor(command: tuple[str, ...]) -> Processor:
     """What the compiler makes of `-march=native`; where it does not take it, kernels use the least that the architecture has.
 
-    Vectors of 32 bytes: wider ones gain little for kernels that wait for memory, and make some processors clock down.
+    Vectors of 64 bytes where the processor has them, unless it is one of the first that had: those clock down (the ones since then have VBMI2).
     """
-    for flags in (("-march=native", "-mprefer-vector-width=256"), ("-march=native",), ("-mcpu=native",)):
+    for flags in (("-march=native",), ("-mcpu=native",)):
         done = asked(command, *flags, "-x", "c++", "-dM", "-E", "-")
         if done.returncode == 0:
-            return Processor(flags, done.stdout)
+            width = 512 if "__AVX512VBMI2__" in done.stdout else 256
+            wish = (f"-mprefer-vector-width={width}",) if "__AVX512F__" in done.stdout else ()
+            return Processor((*flags, *wish), done.stdout)
     return Processor((), "")
 
 
