@@ -118,3 +118,28 @@ static bool multiply(Product* p, int processors) {
   free(p->panels);
   return true;
 }
+
+// products that lie the same distances apart
+struct Products {
+  Product first;
+  Word count, left, right, result;
+};
+
+static int multiply_some(void** argument, Word begin, Word end) {
+  const Products* const all = (const Products*)argument;
+  for (Word k = begin; k < end; ++k) {
+    Product p = all->first;
+    p.left += k * all->left;
+    p.right += k * all->right;
+    p.result += k * all->result;
+    if (!multiply(&p, 1)) return 1;
+  }
+  return 0;
+}
+
+// false without memory
+static bool multiply_all(Products all, int processors) {
+  if (all.count == 1) return multiply(&all.first, processors);
+  const Word work = all.count * all.first.rows * all.first.columns * all.first.terms;
+  return !launch(multiply_some, (void**)&all, all.count, work > 1 << 20 ? processors : 1);
+}

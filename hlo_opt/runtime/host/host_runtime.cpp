@@ -309,11 +309,11 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         top->at = w + 1;
         return status_call;
       case op_product: {
-        // slots of the factors and the result, rows, columns, terms, strides in elements as in Product
-        Product p = {(const float*)top->slots[w[0]], (const float*)top->slots[w[1]], (float*)top->slots[w[2]], 0, w[3], w[4], w[5],
-                     w[6], w[7], w[8], w[9], w[10], w[11], 0, 0, 0, 0};
-        if (!multiply(&p, program->processors)) return status_memory;
-        top->at = w + 12;
+        // slots of the factors and the result, rows, columns, terms, strides in elements as in Product, products, and how far apart their parts are
+        const Product p = {(const float*)top->slots[w[0]], (const float*)top->slots[w[1]], (float*)top->slots[w[2]], 0, w[3], w[4], w[5],
+                           w[6], w[7], w[8], w[9], w[10], w[11], 0, 0, 0, 0};
+        if (!multiply_all({p, w[12], w[13], w[14], w[15]}, program->processors)) return status_memory;
+        top->at = w + 16;
         break;
       }
       case op_while: {

@@ -110,21 +110,43 @@ def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
 
 
 def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Rows, columns, terms, and strides in elements of a product of two f32 matrices: left by row and by term, right by term and by column, result by row and by
-    column. None for other steps."""
+    """Rows, columns, terms, and strides in elements of products of two f32 matrices: left by row and by term, right by term and by column, result by row and by column; then how many
+    products, and how far apart their left, right and result are. None for other steps, and where dimensions of one role do not lie as one."""
     i = op.instruction
-    sums = (i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims"))
-    if any(len(s) != 1 for s in sums) or len(op.inputs) != 2 or len(op.outputs) != 1:
+    left_terms, right_terms = i.ints("lhs_contracting_dims"), i.ints("rhs_contracting_dims")
+    if not left_terms or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
     left, right, result = (shapes[b] for b in (*op.inputs, *op.outputs))
-    if any(s.rank != 2 or s.type.name != "f32" or not s.element_count for s in (left, right, result)):
+    if any(not s.is_array or s.type.name != "f32" or not s.element_count for s in (left, right, result)):
         return None
-    (across,), (down,) = sums
-    (l0, l1), (r0, r1), (o0, o1) = left.strides, right.strides, result.strides
-    left_row, left_term = (l0, l1) if across == 1 else (l1, l0)
-    right_term, right_column = (r0, r1) if down == 0 else (r1, r0)
-    sizes = (*result.dimensions, left.dimensions[across])
-    return (*sizes, left_row, left_term, right_term, right_column, o0, o1)
+    left_batch, right_batch = i.ints("lhs_batch_dims"), i.ints("rhs_batch_dims")
+    left_rows = [d for d in range(left.rank) if d not in (*left_batch, *left_terms)]
+    right_columns = [d for d in range(right.rank) if d not in (*right_batch, *right_terms)]
+    made = list(range(result.rank))
+    batch, rest = made[: len(left_batch)], made[len(left_batch) :]
+    rows, columns = rest[: len(left_rows)], rest[len(left_rows) :]
+    batches = _as_one((left, left_batch), (right, right_batch), (result, batch))
+    of_rows = _as_one((left, left_rows), (result, rows))
+    of_columns = _as_one((right, right_columns), (result, columns))
+    terms = _as_one((left, left_terms), (right, right_terms))
+    if batches is None or of_rows is None or of_columns is None or terms is None:
+        return None
+    across = (of_rows[1], terms[1], terms[2], of_columns[1], of_rows[2], of_columns[2])
+    return (of_rows[0], of_columns[0], terms[0], *across, *batches)
+
+
+def _as_one(*sides: tuple[Shape, Sequence[int]]) -> tuple[int, ...] | None:
+    """Dimensions that arrays have in common as one: its size, and its stride in each; None where they do not lie so."""
+    found: tuple[int, ...] | None = None
+    for dimensions in zip(*(dims for _, dims in sides), strict=True):
+        size = sides[0][0].dimensions[dimensions[0]]
+        strides = [shape.strides[d] for (shape, _), d in zip(sides, dimensions, strict=True)]
+        if size == 1:
+            continue
+        if found is not None and any(before != size * here for before, here in zip(found[1:], strides, strict=True)):
+            return None
+        found = (size if found is None else size * found[0], *strides)
+    return found or (1, *(0 for _ in sides))
 
 
 class _Writer:
