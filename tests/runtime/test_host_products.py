@@ -30,7 +30,8 @@ CASES = {
 
 
 def shape(sizes: tuple[int, ...], order: tuple[int, ...]) -> str:
-    return f"f32[{','.join(map(str, sizes))}]{{{','.join(map(str, order))}}}"
+    layout = f"{{{','.join(map(str, order))}}}" if order else ""
+    return f"f32[{','.join(map(str, sizes))}]{layout}"
 
 
 def product(sizes: tuple[tuple[int, ...], ...], orders: tuple[tuple[int, ...], ...], attributes: str) -> str:
