@@ -9,21 +9,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hlo_opt.analysis.xla.cost import estimate
+    from hlo_opt.analysis.xla.performance import estimate
     from hlo_opt.diag import EvaluationError, HloOptError, ParseError, ProofError, UsageError, VerifyError
     from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.passes import fuse
-    from hlo_opt.runtime import compile, emit
+    from hlo_opt.runtime.driver.emission import emit
+    from hlo_opt.runtime.executable import compile
     from hlo_opt.text import parse, verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "hlo_opt.analysis.xla.cost": ("estimate",),
+    "hlo_opt.analysis.xla.performance": ("estimate",),
     "hlo_opt.diag": ("EvaluationError", "HloOptError", "ParseError", "ProofError", "UsageError", "VerifyError"),
     "hlo_opt.evaluate": ("evaluate", "evaluate_devices"),
     "hlo_opt.passes": ("fuse",),
-    "hlo_opt.runtime": ("compile", "emit"),
+    "hlo_opt.runtime.driver.emission": ("emit",),
+    "hlo_opt.runtime.executable": ("compile",),
     "hlo_opt.text": ("parse", "verify"),
 }
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from hlo_opt.cli.golden.cases import Case
+    from hlo_opt.cli.golden.commands import Case
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,7 +38,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     root = _root(file_path, parent.config)
     if root is None:
         return None
-    from hlo_opt.cli.golden.cases import case_of
+    from hlo_opt.cli.golden.commands import case_of
 
     case = case_of(file_path, root)
     if case is None:

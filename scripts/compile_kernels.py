@@ -36,7 +36,7 @@ import hlo_opt
 from hlo_opt.codegen import Kernel
 from hlo_opt.diag import HloOptError
 from hlo_opt.passes import preset_names
-from hlo_opt.runtime.cupy.cache import NVRTC_OPTIONS, version
+from hlo_opt.runtime.cupy.device import NVRTC_OPTIONS, version
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.ops import Launch
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hlo_opt.evaluate import Occurrence, evaluate_devices
-from hlo_opt.evaluate.effects import Acting, is_answered
+from hlo_opt.evaluate.program import Acting, is_answered
 from hlo_opt.ir import Attribute, Computation, Instruction, Metadata, Module, Shape, edit
 from hlo_opt.ops.collective.module_devices import counts
 

@@ -63,7 +63,7 @@ def path_of(name: str) -> Path:
 
 
 def device(_: argparse.Namespace) -> int:
-    from hlo_opt.runtime.measure.clock import clock_of
+    from hlo_opt.runtime.measure.bench import clock_of
 
     try:
         print(clock_of("cupy").device)

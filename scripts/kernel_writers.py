@@ -15,7 +15,7 @@ from hlo_opt.codegen.device_code import definitions
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.tree import Block, For, Neighbours, Network, Segment, Statement, Walk, walk
 from hlo_opt.plans.plan import Plan
-from hlo_opt.runtime.schedule import kernels
+from hlo_opt.runtime.schedule import lowering
 
 ROOT = Path(__file__).resolve().parents[1]
 _CODEGEN = ROOT / "hlo_opt" / "codegen"
@@ -90,12 +90,12 @@ class Tracer:
             return made
 
         Builder.add = add  # type: ignore[method-assign,assignment]
-        kernels.emit_kernel = emitted  # type: ignore[attr-defined]
+        lowering.emit_kernel = emitted  # type: ignore[attr-defined]
         return self
 
     def __exit__(self, *_: object) -> None:
         Builder.add = self._add  # type: ignore[method-assign]
-        kernels.emit_kernel = self._emit  # type: ignore[attr-defined]
+        lowering.emit_kernel = self._emit  # type: ignore[attr-defined]
 
     def _map(self, kernel: Kernel) -> dict[str, list[int]]:
         lines = kernel.source.split("\n")

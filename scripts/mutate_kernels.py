@@ -41,14 +41,14 @@ import hlo_opt
 from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import HloOptError
-from hlo_opt.evaluate.device_inputs import device_inputs
+from hlo_opt.evaluate.devices import device_inputs
 from hlo_opt.evaluate.reach import styles
 from hlo_opt.ir import Module
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.check import compare
-from hlo_opt.runtime.host.compiler import find_compiler
+from hlo_opt.runtime.host.library import find_compiler
 from hlo_opt.runtime.rounding.analysis import analyse_devices
-from hlo_opt.runtime.schedule import build_schedule, kernels
+from hlo_opt.runtime.schedule import build_schedule, lowering
 from scripts.kernel_faults import form, sites
 from scripts.kernel_writers import Tracer, writers
 
@@ -232,17 +232,17 @@ def same_values(a: Any, b: Any) -> bool:
 
 def _planted(kernel: Kernel, work: Callable[[], T]) -> T:
     """What is done while a kernel of this symbol has this text."""
-    emitted = kernels.emit_kernel  # type: ignore[attr-defined]
+    emitted = lowering.emit_kernel  # type: ignore[attr-defined]
 
     def planted(plan: Plan) -> Kernel:
         made = emitted(plan)
         return replace(made, source=kernel.source) if made.symbol == kernel.symbol else made
 
-    kernels.emit_kernel = planted  # type: ignore[attr-defined]
+    lowering.emit_kernel = planted  # type: ignore[attr-defined]
     try:
         return work()
     finally:
-        kernels.emit_kernel = emitted  # type: ignore[attr-defined]
+        lowering.emit_kernel = emitted  # type: ignore[attr-defined]
 
 
 def _says(modules: Modules, fault: Fault, *, sanitize: bool) -> str:

@@ -48,7 +48,7 @@ from hlo_opt.diag import HloOptError, reason_specs
 from hlo_opt.diag.annotation import github, sarif
 from hlo_opt.evaluate import device_inputs
 from hlo_opt.ir import Module
-from hlo_opt.passes import explain_module, pass_names, pass_options, preset_names
+from hlo_opt.passes import pass_names, pass_options, preset_names, report_on, run
 from hlo_opt.report import explain
 from hlo_opt.report.annotate import edge_annotations
 from hlo_opt.text import print_module
@@ -119,13 +119,13 @@ class AnyWay:
 
     def fuse(self, module: Module) -> Module:
         """Fuse, and print the explanation of it in all forms."""
-        report = explain_module(
+        report = report_on(run(
             module, self.preset, self.passes, self.target, self.simplify,
             what_if=self.what_if, force=self.force, stop_after_step=self.stop_after_step,
-        )  # fmt: skip
+        ))  # fmt: skip
         explain.as_page(report, report.decisions, None, most=None)
         json.dumps(explain.as_json(report, report.decisions))
-        found = edge_annotations(report.original, report.refused, os.curdir)
+        found = edge_annotations(report.outcome.original, report.refused, os.curdir)
         github(found)
         json.dumps(sarif(found, reason_specs(), ""))
         return report.outcome.module

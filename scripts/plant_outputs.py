@@ -21,11 +21,10 @@ import numpy as np
 
 import hlo_opt
 from hlo_opt.evaluate import module_inputs as sample_inputs
-from hlo_opt.runtime.differences import compare_output
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.differences import compare_output, is_floating
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import analyse
 from hlo_opt.runtime.rounding.verdict import compared, enclosures
-from hlo_opt.runtime.ulp import is_floating
 
 DUMPS = Path(__file__).resolve().parents[1] / "testdata" / "dumps"
 

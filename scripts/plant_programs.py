@@ -26,8 +26,8 @@ import numpy as np
 import hlo_opt
 from hlo_opt.diag import HloOptError, ProofError
 from hlo_opt.evaluate import device_inputs, evaluate_devices
-from hlo_opt.evaluate.drawing import Style
-from hlo_opt.evaluate.ways import Way
+from hlo_opt.evaluate.inputs import Style
+from hlo_opt.evaluate.reach import Way
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array

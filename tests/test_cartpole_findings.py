@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
-from hlo_opt.passes import explain_module, preset_names
-from hlo_opt.report import explain, findings
+from hlo_opt.passes import preset_names, report_on, run
+from hlo_opt.report import explain
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,8 +27,8 @@ SHOWN_BY = {
 def test_the_finding_is_told_with_its_line(title: str, preset: str) -> None:
     dump, expected = SHOWN_BY[title]
     path = ROOT / "testdata" / "dumps" / f"{dump}.hlo"
-    report = explain_module(hlo_opt.parse(path.read_text(), filename=path.name), preset)
-    (found,) = [f for f in findings.findings(report) if f.title == title]
+    report = report_on(run(hlo_opt.parse(path.read_text(), filename=path.name), preset))
+    (found,) = [f for f in explain.findings(report) if f.title == title]
     lines = [line_of(place.source) for place in found.places]
     assert any(re.search(expected, line) for line in lines), lines
     page = str(explain.as_page(report, explain.select(report, []), most=explain.EDGES_SHOWN))
@@ -45,6 +45,6 @@ def line_of(source: str) -> str:
 @pytest.mark.parametrize("preset", preset_names())
 def test_the_form_without_all_four_has_no_finding(preset: str) -> None:
     path = ROOT / "testdata" / "dumps" / "cartpole_separate.hlo"
-    report = explain_module(hlo_opt.parse(path.read_text()), preset)
-    assert [f.title for f in findings.findings(report)] == []
+    report = report_on(run(hlo_opt.parse(path.read_text()), preset))
+    assert [f.title for f in explain.findings(report)] == []
     assert "what stands in the way" not in str(explain.as_page(report, []))

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hlo_opt.cli.golden.capture import run_captured
-from hlo_opt.cli.golden.execute import compare
+from hlo_opt.cli.golden.execute import compare, run_captured
 from hlo_opt.passes.table import PASSES
 
 ROOT = Path(__file__).resolve().parent.parent

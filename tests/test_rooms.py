@@ -68,9 +68,7 @@ SUB_ROOMS = {
     ),
     "analysis": ("targets", "properties", "graph", "memory", "xla"),
     "runtime": (
-        "memory",
-        "reference",
-        "ulp",
+        "numpy",
         "differences",
         "rounding",
         "schedule",

@@ -1,4 +1,4 @@
-"""The command `hlo-opt`: one file per verb, each loaded only when it is used.
+"""The command `hlo-opt`: a few verbs to a file, which is loaded only when one of them is used.
 
 Results go to stdout, everything else to stderr. Exit status: 0 fine, 1 a check failed, 2 bad input or usage (or an internal error),
 130 interrupted, 141 the reader of a pipe went away.

@@ -1,4 +1,4 @@
-"""Reading inputs and writing outputs. An output file is written whole or not at all."""
+"""Reading inputs, modules among them, and writing outputs: files, which are written whole or not at all, and pages, coloured on a terminal that wants colours."""
 
 from __future__ import annotations
 
@@ -9,25 +9,21 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from hlo_opt.diag import ParseError, Source, Span, UsageError
 from hlo_opt.diag.errors import printable
 
+if TYPE_CHECKING:
+    from hlo_opt.ir import Module
+    from hlo_opt.report.page import Page
+
+
 STANDARD = "-"
 SEPARATOR = "\n// -----\n\n"
 """Between the modules of one file."""
-_READ: list[tuple[str, str]] = []
-
-
-def texts_read() -> list[tuple[str, str]]:
-    """Name and text of every module that this process has read, for a reproducer."""
-    return list(_READ)
-
-
-def forget_texts() -> None:
-    """Start anew: what was read up to now has nothing to do with what comes."""
-    _READ.clear()
+TEXTS_READ: list[tuple[str, str]] = []
+"""Name and text of every module that this process has read, for a reproducer."""
 
 
 def read_text(name: str) -> Source:
@@ -48,7 +44,7 @@ def read_text(name: str) -> Source:
     source = Source(text, shown)
     if not text.strip():
         raise ParseError("the file is empty", span=Span(source, 0, 0))
-    _READ.append((name, text))
+    TEXTS_READ.append((name, text))
     return source
 
 
@@ -147,7 +143,6 @@ def write_text(name: str, text: str) -> None:
 
 def write_module(name: str, text: str) -> None:
     """Write HLO text as `write_text` does. On a terminal it is coloured, and control characters in its strings are escaped."""
-    from hlo_opt.cli.console import wants_colour
 
     if name == STANDARD and sys.stdout.isatty():
         text = "\n".join(map(printable, text.split("\n")))
@@ -159,3 +154,54 @@ def write_module(name: str, text: str) -> None:
 
             text = highlight(text, HloLexer(), TerminalFormatter())
     write_text(name, text)
+
+
+def read_module(name: str, *, max_errors: int = 1, allow_unknown: bool = False) -> Module:
+    """The verified module of a file, or of stdin for `-`. Raises as `read_modules` does."""
+    return read_modules(name, max_errors=max_errors, allow_unknown=allow_unknown)[0]
+
+
+def read_modules(name: str, *, split: bool = False, max_errors: int = 1, allow_unknown: bool = False) -> list[Module]:
+    """The verified module of a file, or of stdin for `-`; with `split` all those that `// -----` lines divide.
+
+    Raises ParseError or VerifyError (the first `max_errors` of them in one) with line and column, UsageError with the path for what cannot be opened.
+    """
+    from hlo_opt.text import parse, parse_file_parts, verify
+
+    source = read_text(name)
+    if split:
+        modules = parse_file_parts(source.text, filename=source.filename, max_errors=max_errors)
+    else:
+        modules = [parse(source.text, filename=source.filename, max_errors=max_errors)]
+    for module in modules:
+        verify(module, allow_unknown, max_errors)
+    return modules
+
+
+def wants_colour(stream: IO[str]) -> bool:
+    """True on a terminal, unless NO_COLOR is set or the terminal is a dumb one."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def show_json(value: object) -> None:
+    """Print a value as JSON on stdout."""
+    import json
+
+    import click
+
+    click.echo(json.dumps(value, indent=2))
+
+
+def show(page: Page, *, err: bool = False) -> None:
+    """Print a page on stdout, or on stderr."""
+    stream = sys.stderr if err else sys.stdout
+    if not wants_colour(stream):
+        encoding = stream.encoding or "utf-8"
+        stream.write(str(page).encode(encoding, "backslashreplace").decode(encoding))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    for line in page.lines:
+        console.print(Text.assemble(*((w.text, w.style) for w in line)))

@@ -1,24 +1,192 @@
-"""What the options of `fuse`, `explain` and `check` ask for, and doing it."""
+"""What the options of `fuse`, `explain` and `check` ask for, typed or in the TOML file of `--config`, and doing it. testdata/hlo-opt.toml shows every key."""
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET
-from hlo_opt.cli.config import read_config
-from hlo_opt.diag import UsageError
+from hlo_opt.diag import Source, Span, UsageError, did_you_mean
 from hlo_opt.diag.errors import printable
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport, Pipeline, parse_pipeline, pass_class, preset, run
 from hlo_opt.passes.base import Pass
-from hlo_opt.passes.explain import report_on
-from hlo_opt.passes.presets import SIMPLIFY
-from hlo_opt.passes.run import collector_paused
-from hlo_opt.report.budget import Budget
+from hlo_opt.passes.run import report_on
+from hlo_opt.passes.table import SIMPLIFY, option_kind
+from hlo_opt.report.page import parse_size
+from hlo_opt.report.summary import Budget
+
+LARGEST = 1_000_000
+"""Bytes of a file that is read."""
+
+KINDS = {
+    "preset": "text",
+    "passes": "pipeline",
+    "target": "text",
+    "simplify": "text",
+    "stop-after-step": "count",
+    "what-if": "texts",
+    "force": "texts",
+    "choices": "texts",
+    "max-kernels": "count",
+    "max-bytes": "size",
+    "fail-on": "texts",
+}
+OPTIONS = "options"
+"""The table whose tables are the options of passes: `[options.instruction-fusion]`."""
+
+_WANTED = {
+    "text": "a string",
+    "pipeline": "a string or a list of strings",
+    "count": "a whole number from 0 on",
+    "size": 'a number of bytes, or a string such as "12MB"',
+    "texts": "a list of strings",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+}
+
+
+def read_config(name: str) -> dict[str, Any]:
+    """What a file says: options under the names of the command's arguments (`max_bytes`), and under `options` those by pass and field name. Raises UsageError, with file, line and the nearest key, for what is not TOML, unknown keys, passes and options, and values of a wrong type."""
+    try:
+        with Path(name).open("rb") as stream:
+            data = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise UsageError("no such file", filename=name) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(getattr(error, "strerror", None) or str(error), filename=name) from None
+    if len(data) > LARGEST:
+        raise UsageError(f"is larger than {LARGEST} bytes", filename=name)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"is not UTF-8 (byte {error.start})", filename=name) from None
+    return _Reader(Source(text, name)).config()
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def config(self) -> dict[str, Any]:
+        try:
+            tables = tomllib.loads(self.source.text)
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+            raise self._not_toml(error) from None
+        values: dict[str, Any] = {}
+        for key, value in tables.items():
+            if key == OPTIONS:
+                values[OPTIONS] = self._options(value)
+            elif key in KINDS:
+                values[key.replace("-", "_")] = self._value(key, value, KINDS[key], ())
+            else:
+                raise self._unknown(key, [*KINDS, OPTIONS], "there is no option", ())
+        if "preset" in values and "passes" in values:
+            raise UsageError("preset and passes exclude each other", span=self._span("passes", ()))
+        return values
+
+    def _options(self, tables: object) -> dict[str, Mapping[str, object]]:
+        found: dict[str, Mapping[str, object]] = {}
+        if not isinstance(tables, dict):
+            raise UsageError("options is a table of passes: [options.instruction-fusion]", span=self._span(OPTIONS, ()))
+        for name, table in tables.items():
+            try:
+                known = {f.name.replace("_", "-"): f for f in fields(pass_class(name))}
+            except UsageError as fault:
+                raise UsageError(
+                    fault.message, code=fault.code, hint=fault.hint, span=self._span(name, (OPTIONS,))
+                ) from None
+            if not isinstance(table, dict):
+                raise UsageError(
+                    f"the options of {name} are a table: [options.{name}]", span=self._span(name, (OPTIONS,))
+                )
+            given: dict[str, object] = {}
+            for key, value in table.items():
+                spelt = key.replace("_", "-")
+                if spelt not in known:
+                    raise self._unknown(key, list(known), f"{name} has no option", (OPTIONS, name))
+                if known[spelt].name in given:
+                    raise UsageError(f"option {key!r} is given twice", span=self._span(key, (OPTIONS, name)))
+                given[known[spelt].name] = self._value(key, value, option_kind(known[spelt]), (OPTIONS, name))
+            found[name] = given
+        return found
+
+    def _value(self, key: str, value: Any, kind: str, table: tuple[str, ...]) -> object:
+        is_texts = isinstance(value, list) and all(isinstance(v, str) for v in value)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if kind == "texts" and is_texts:
+            return tuple(value)
+        if kind == "pipeline" and is_texts:
+            return ",".join(value)
+        if kind in ("text", "pipeline", "str") and isinstance(value, str):
+            return value
+        if kind in ("count", "size") and is_whole and value >= 0:
+            return value
+        if kind == "size" and isinstance(value, str):
+            try:
+                return parse_size(value)
+            except ValueError as error:
+                raise UsageError(f"{key}: {error}", span=self._span(key, table)) from None
+        if kind == "bool" and isinstance(value, bool):
+            return value
+        if kind == "int" and is_whole:
+            return value
+        if kind == "float" and (is_whole or isinstance(value, float)):
+            return float(value)
+        shown = value if isinstance(value, (str, int, float)) else type(value).__name__
+        raise UsageError(f"{key} must be {_WANTED[kind]}, not {shown!r}", span=self._span(key, table))
+
+    def _unknown(self, key: str, known: list[str], message: str, table: tuple[str, ...]) -> UsageError:
+        hint = did_you_mean(key, known) or f"options: {', '.join(known) or 'none'}"
+        return UsageError(f"{message} {key!r}", span=self._span(key, table), hint=hint)
+
+    def _span(self, key: str, table: tuple[str, ...]) -> Span:
+        """Where a key of a table stands: its own line, or else that of its table's header, or else the start of the file.
+
+        TOML's reader does not tell, so the lines are looked through for it.
+        """
+        name = _spelling(key)
+        header = re.compile(rf"^[ \t]*\[[ \t]*{_dotted((*table, key))}[ \t]*(?:\.[^\]\n]*)?\]", re.MULTILINE)
+        start, end = 0, len(self.source.text)
+        if table:
+            inside = re.search(rf"^[ \t]*\[[ \t]*{_dotted(table)}[ \t]*\][^\n]*\n", self.source.text, re.MULTILINE)
+            start = inside.end() if inside else 0
+        following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(self.source.text, start)
+        end = following.start() if following else end
+        entry = re.compile(rf"(?:^|[{{,.])[ \t]*({name})[ \t]*(?:\.[^=\n]*)?=", re.MULTILINE)
+        found = entry.search(self.source.text, start, end) or header.search(self.source.text)
+        found = found or entry.search(self.source.text)
+        if found is None:
+            return Span(self.source, start, start)
+        return Span(self.source, *(found.span(1) if found.re is entry else found.span()))
+
+    def _not_toml(self, error: Exception) -> UsageError:
+        message = " ".join(str(error).split())
+        place = re.search(r" ?\(at line (\d+), column (\d+)\)$", message)
+        starts = [0, *(m.end() for m in re.finditer("\n", self.source.text))]
+        offset = len(self.source.text)
+        if place is not None and int(place[1]) <= len(starts):
+            offset = min(starts[int(place[1]) - 1] + int(place[2]) - 1, offset)
+        message = message if place is None else message[: place.start()]
+        return UsageError(f"not TOML: {message}", span=Span(self.source, offset, offset + 1))
+
+
+def _spelling(key: str) -> str:
+    """A pattern for a key as TOML may spell it: bare or quoted."""
+    return rf"[\"']?{re.escape(key)}[\"']?"
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return r"[ \t]*\.[ \t]*".join(map(_spelling, path))
+
 
 EVERY = "all"
 
@@ -83,19 +251,18 @@ class Fusing:
         """
         pipeline = self.pipeline()
         forced = self._forced(unchanged or self.unchanged().run(module)) if self.force else []
-        with collector_paused():
-            outcome = run(
-                module,
-                passes=pipeline,
-                target=self.target,
-                simplify=self.simplify,
-                what_if=[code.upper() for code in self.what_if],
-                force=forced,
-                stop_after_step=self.stop_after_step,
-                choices=self.choices,
-                observer=_printer(print_after, pipeline, self.simplify),
-            )
-            return report_on(module, outcome)
+        outcome = run(
+            module,
+            passes=pipeline,
+            target=self.target,
+            simplify=self.simplify,
+            what_if=[code.upper() for code in self.what_if],
+            force=forced,
+            stop_after_step=self.stop_after_step,
+            choices=self.choices,
+            observer=_printer(print_after, pipeline, self.simplify),
+        )
+        return report_on(outcome)
 
     def _forced(self, report: ExplainReport) -> list[tuple[str, str]]:
         """The edges to force, each by the names of its instructions: it may be given by those of its kernels, too, as `explain` prints both."""

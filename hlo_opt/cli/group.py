@@ -14,7 +14,7 @@ import click
 
 from hlo_opt import __version__
 from hlo_opt.cli import failure
-from hlo_opt.cli.interrupt import INTERRUPTED, interruptible
+from hlo_opt.cli.failure import INTERRUPTED, interruptible
 from hlo_opt.diag.errors import HloOptError, nearest, printable
 
 VERBS = {
@@ -32,8 +32,18 @@ VERBS = {
 }
 
 
+_FILES = {
+    **dict.fromkeys(("fuse", "explain"), "deciding"),
+    **dict.fromkeys(("run", "check", "bench"), "running"),
+    **dict.fromkeys(("print", "stats", "passes", "ops", "targets"), "showing"),
+}
+"""Where verbs are that have no file of their own."""
+
+
 def _command(verb: str) -> click.Command:
-    command: click.Command = importlib.import_module(f"hlo_opt.cli.{verb}").command
+    command: click.Command = getattr(
+        importlib.import_module(f"hlo_opt.cli.{_FILES.get(verb, verb)}"), f"{verb}_command"
+    )
     return command
 
 
@@ -54,7 +64,7 @@ class ReaderGoneError(Exception):
 
 
 class Verbs(click.Group):
-    """A group whose commands live in `hlo_opt.cli.VERB`, under the name `command`, and are imported on first use."""
+    """A group whose commands are imported from files of `hlo_opt.cli` on first use, each under the name `VERB_command`."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -84,9 +94,7 @@ class Verbs(click.Group):
 
 
 @click.group(
-    cls=Verbs,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    no_args_is_help=True,
+    cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, no_args_is_help=True
 )
 @click.version_option(__version__, prog_name="hlo-opt", message="%(prog)s %(version)s")
 @click.option(

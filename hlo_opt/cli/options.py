@@ -1,22 +1,55 @@
-"""Options that several verbs take."""
+"""Options that several verbs take, and what the shell offers when a value of one is half typed: names, read when they are asked for; and files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET
-from hlo_opt.cli import completion
+from hlo_opt.diag.reason import reason_specs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     SizeType = click.ParamType[int]
 else:
     SizeType = click.ParamType  # older versions of click do not know what a parameter becomes
+
+
+def _offering(names: Callable[[], Iterable[str]]) -> Callable[[object, object, str], list[str]]:
+    def complete(context: object, parameter: object, typed: str) -> list[str]:
+        return [name for name in names() if name.startswith(typed)]
+
+    return complete
+
+
+def _listed(module: str, function: str) -> Callable[[object, object, str], list[str]]:
+    """The names that a function of a module gives; the module is loaded when somebody asks."""
+    return _offering(lambda: getattr(importlib.import_module(module), function)())
+
+
+_presets = _listed("hlo_opt.passes", "preset_names")
+_targets = _listed("hlo_opt.analysis.targets", "target_names")
+_passes = _listed("hlo_opt.passes", "pass_names")
+_codes = _offering(lambda: (spec.code for spec in reason_specs()))
+_simplify = _offering(lambda: ("auto", "always", "never"))
+_backends = _offering(lambda: ("auto", "numpy", "host", "cupy"))
+
+
+def offered_files(context: object, parameter: object, typed: str) -> list[CompletionItem]:
+    """Let the shell offer files."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(typed, type="file")]
+
+
+file_argument = click.argument("file", shell_complete=offered_files)
 
 
 def _together(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
@@ -48,7 +81,7 @@ class Size(SizeType):
 
 backend_option = click.option(
     "--backend",
-    shell_complete=completion.backends,
+    shell_complete=_backends,
     metavar="NAME",
     default="auto",
     show_default=True,
@@ -56,7 +89,7 @@ backend_option = click.option(
 )
 inputs_option = click.option(
     "--inputs",
-    shell_complete=completion.file,
+    shell_complete=offered_files,
     metavar="IN.npz",
     help="Inputs as in0, in1, ...; without it they are drawn.",
 )
@@ -95,7 +128,7 @@ split_option = click.option(
 )
 target_option = click.option(
     "--target",
-    shell_complete=completion.targets,
+    shell_complete=_targets,
     metavar="NAME|FILE",
     default=DEFAULT_TARGET,
     show_default=True,
@@ -107,31 +140,31 @@ run_options = _together(backend_option, inputs_option, seed_option, memory_optio
 fuse_options = _together(
     click.option(
         "--preset",
-        shell_complete=completion.presets,
+        shell_complete=_presets,
         metavar="NAME",
         help="The passes to run, by the name of a list of them.  [default: default]",
     ),
     click.option(
         "--passes",
-        shell_complete=completion.passes,
+        shell_complete=_passes,
         metavar="SPEC",
         help="The passes to run: 'instruction-fusion{may-duplicate=false},dce'.",
     ),
     click.option(
         "--config",
-        shell_complete=completion.file,
+        shell_complete=offered_files,
         metavar="FILE.toml",
         help="Read these options from a file; the command line overrides it.",
     ),
     click.option(
         "--target",
-        shell_complete=completion.targets,
+        shell_complete=_targets,
         metavar="NAME|FILE",
         help="The device whose costs count; hlo-opt targets lists them.  [default: h100_sxm]",
     ),
     click.option(
         "--simplify",
-        shell_complete=completion.simplify,
+        shell_complete=_simplify,
         metavar="WHEN",
         help="Simplify first: auto, always or never.  [default: auto]",
     ),
@@ -150,7 +183,7 @@ fuse_options = _together(
 rule_options = _together(
     click.option(
         "--what-if",
-        shell_complete=completion.codes,
+        shell_complete=_codes,
         metavar="CODE",
         multiple=True,
         help="Decide as if this refusal did not exist; may be repeated.",
@@ -176,7 +209,7 @@ budget_options = _together(
     ),
     click.option(
         "--fail-on",
-        shell_complete=completion.codes,
+        shell_complete=_codes,
         metavar="CODE",
         multiple=True,
         help="Exit with 1 when an edge is refused under this code; may be repeated.",

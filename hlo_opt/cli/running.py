@@ -1,4 +1,4 @@
-"""What the options of verbs that run modules ask for, and doing it."""
+"""The verbs that run modules, `run`, `check` and `bench`, and what their options ask for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from hlo_opt.cli import files
+from hlo_opt.cli.files import read_module, show, show_json
+from hlo_opt.cli.options import (
+    backend_option,
+    elided_option,
+    file_argument,
+    fuse_options,
+    inputs_option,
+    memory_option,
+    offered_files,
+    run_options,
+    sanitize_option,
+    seed_option,
+)
+from hlo_opt.diag import UsageError
+
 if TYPE_CHECKING:
+    from hlo_opt.evaluate.nans import Event
     from hlo_opt.ir import Module
+    from hlo_opt.ir.values import Array
     from hlo_opt.runtime.check.compare import CheckReport
-    from hlo_opt.runtime.memory import Array
 
 
 @dataclass(frozen=True)
@@ -44,7 +63,7 @@ class Running:
     def given(self, module: Module) -> list[list[Array]]:
         """The inputs of each of the module's devices: those in an npz file, else drawn. Raises as `load_device_inputs`."""
         from hlo_opt.cli.arrays import load_device_inputs
-        from hlo_opt.evaluate.device_inputs import device_inputs
+        from hlo_opt.evaluate.devices import device_inputs
 
         if self.inputs is None:
             return device_inputs(module, self.seed)
@@ -68,3 +87,229 @@ class Running:
             memory_limit=self.memory_limit,
             elided=self.elided,
         )
+
+
+@click.command("run")
+@file_argument
+@backend_option
+@click.option(
+    "--inputs",
+    metavar="IN.npz",
+    help="Inputs as in0, in1, ...; in0.d3 is for simulated device 3 alone. Without it they are drawn.",
+)
+@seed_option
+@click.option("--outputs", metavar="OUT.npz", help="Write the outputs as out0, out1, ... instead of printing them.")
+@click.option(
+    "--trace",
+    metavar="NAME",
+    multiple=True,
+    help="Print the value of this instruction each time it is evaluated; may be repeated, or name several: a,b.",
+)
+@click.option("--check-nans", is_flag=True, help="Stop at the first NaN and say where it was born; exit status 1.")
+@memory_option
+@click.option(
+    "--max-steps",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Stop when the loops have taken N iterations, all together.  [default: no limit]",
+)
+@click.option(
+    "--profile",
+    metavar="OUT.json",
+    help="Time each launch (host or cupy): a trace for Chrome or Perfetto in OUT.json, a table on stderr.",
+)
+@sanitize_option
+@elided_option
+def run_command(file: str, outputs: str | None, profile: str | None, **options: Any) -> None:
+    """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
+
+    A module with replica_count or num_partitions above 1 runs on as many simulated devices, which take turns. An output that is the same on all of them
+    comes once, as out0, another one for each device, as out0.d0, out0.d1, ...
+    Types that NumPy lacks are stored as their raw bits. Reports on stderr which backend ran.
+    """
+    files.check_writable(outputs)
+    files.check_writable(profile)
+    module = read_module(file)
+    from hlo_opt.cli import arrays
+    from hlo_opt.evaluate.elided import with_values
+    from hlo_opt.report.runs import outputs_page
+
+    how = Running.of(options)
+    module = with_values(module, how.elided)
+
+    wish = "host" if how.sanitize and how.backend == "auto" else how.backend
+    name, why = _backend(module, wish, bool(how.trace or how.check_nans))
+    if how.sanitize and name != "host":
+        raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
+    if profile is not None:
+        results = _profiled(module, name, profile, how)
+    elif name == "numpy":
+        results = _in_numpy(module, why, how)
+    else:
+        results = _compiled(module, name, why, how)
+    named = arrays.named_outputs(results)
+    if outputs is None:
+        show(outputs_page(named))
+    else:
+        arrays.save_outputs(outputs, named)
+
+
+def _backend(module: Module, wish: str, watches: bool) -> tuple[str, str]:
+    """The backend for a wish, and why. Raises UsageError for one that cannot do what is asked for: only NumPy shows values and takes arrays of any size."""
+    from hlo_opt.runtime.executable import choose_backend, of_any_size
+
+    needs = "--trace and --check-nans look at every value" if watches else ""
+    open_one = of_any_size(module)
+    needs = needs or (f"the size of {open_one.name} is open" if open_one is not None else "")
+    name, why = choose_backend("numpy" if needs and wish == "auto" else wish)
+    if not needs:
+        return name, why
+    if name != "numpy":
+        raise UsageError(
+            f"{needs}, and backend {name} cannot do that",
+            code="HLO321",
+            hint="--backend numpy evaluates every instruction",
+        )
+    return name, needs if wish == "auto" else why
+
+
+def _in_numpy(module: Module, why: str, how: Running) -> list[list[Any]]:
+    """The outputs of each device, by the interpreter."""
+    from hlo_opt.cli import arrays
+    from hlo_opt.evaluate import evaluate, evaluate_devices
+    from hlo_opt.evaluate.memory import check_memory
+    from hlo_opt.ops.collective.module_devices import check_devices
+    from hlo_opt.report.runs import Trace, numpy_page
+
+    names = [name for wish in how.trace for name in wish.split(",") if name]
+    trace = Trace(module, names)
+    devices = check_devices(module)
+    given = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module)
+    check_memory(module, how.memory_limit, devices=devices, inputs=given, drawn=how.inputs is None)
+
+    def watch(event: Event) -> None:
+        page = trace.page(event)
+        if page is not None:
+            show(page)
+
+    settings: dict[str, Any] = {"max_steps": how.max_steps, "check_nans": how.check_nans}
+    settings["watch"] = watch if names else None
+    several = how.given(module)
+    results = (
+        evaluate_devices(module, several, **settings) if devices > 1 else [evaluate(module, several[0], **settings)]
+    )
+    show(trace.rest(), err=True)
+    show(numpy_page(why, module, how.check_nans), err=True)
+    return results
+
+
+def _compiled(module: Module, backend: str, why: str, how: Running) -> list[list[Any]]:
+    """The outputs of each device, by kernels."""
+    from hlo_opt.report.runs import run_page
+    from hlo_opt.runtime.executable import compile
+
+    how.devices(module)
+    executable = compile(module, backend, max_steps=how.max_steps, memory_limit=how.memory_limit, sanitize=how.sanitize)
+    executable.why = why
+    results = executable.run_devices(how.given(module))
+    show(run_page(executable), err=True)
+    return results
+
+
+def _profiled(module: Module, backend: str, file: str, how: Running) -> list[list[Any]]:
+    """The outputs of each device; a trace of their launches goes to a file, a table to stderr."""
+    if how.sanitize:
+        raise UsageError(
+            "--profile and --sanitize do not go together: sanitizers make every launch slow", code="HLO343"
+        )
+    if backend == "numpy":
+        raise UsageError("--profile times kernels, and backend numpy has none", code="HLO342", hint="--backend host")
+    import json
+
+    from hlo_opt.report.runs import profile_page
+    from hlo_opt.runtime.measure.profile import profile
+    from hlo_opt.runtime.schedule import build_schedule
+    from hlo_opt.runtime.schedule.lifetimes import check_schedule
+
+    devices = how.devices(module)
+    check_schedule(build_schedule(module), how.memory_limit, devices=devices)
+    given = how.given(module)
+    results, found = profile(module, backend, given, max_steps=how.max_steps)
+    show(profile_page(found), err=True)
+    files.write_text(file, json.dumps(found.trace()) + "\n")
+    return results
+
+
+@click.command("check")
+@file_argument
+@click.argument("other", shell_complete=offered_files, required=False)
+@fuse_options
+@backend_option
+@inputs_option
+@seed_option
+@memory_option
+@sanitize_option
+@elided_option
+@click.option("--strict", is_flag=True, help="Exit with 1, too, where agreement says little: the outputs called weak.")
+def check_command(file: str, other: str | None, strict: bool, **options: Any) -> int:
+    """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what fusing FILE gives.
+
+    Outputs may differ by as much as rounding explains; each element has a bound of its own. Exit status 1 when one differs more. An output is called weak where agreement says
+    little: its bound is above 5% of its value, or it is constant, NaN, or does not depend on the inputs.
+    """
+    from hlo_opt.cli.fusing import Fusing
+
+    module = read_module(file)
+    second = Fusing.of(options).run(module).outcome.module if other is None else read_module(other)
+    from hlo_opt.report.runs import check_page
+
+    result = Running.of(options).compare(module, second)
+    show(check_page(result))
+    return 0 if result.ok and not (strict and result.weak) else 1
+
+
+@click.command("bench")
+@file_argument
+@fuse_options
+@run_options
+@click.option(
+    "--rounds",
+    metavar="N",
+    type=click.IntRange(min=1, max=10_000),
+    default=11,
+    show_default=True,
+    help="How often each module runs with cold and with warm caches.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON; times in microseconds.")
+@click.option("--plot", metavar="OUT.svg|png", help="Draw it. A PNG needs the extra `plot`.")
+def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **options: Any) -> None:
+    """Run FILE and what fusing it gives, in turn, and compare their times with each other and with a plain copy on the same device.
+
+    Each round runs each module twice: once after the last-level cache was emptied (cold), once straight after that (warm). On a GPU inputs and
+    outputs stay there, and launches are queued before the clock starts. A module for several devices runs on all of them, which take turns; the times are theirs together.
+    """
+    from hlo_opt.cli.fusing import Fusing
+
+    if plot is not None and not plot.endswith((".svg", ".png")):
+        raise UsageError("a plot ends in .svg or .png", filename=plot, code="HLO341")
+    files.check_writable(plot)
+    module = read_module(file)
+    fused = Fusing.of(options).run(module).outcome.module
+    from hlo_opt.evaluate.elided import all_with_values
+    from hlo_opt.report import runs
+    from hlo_opt.runtime.measure.bench import bench
+
+    running = Running.of(options)
+    module, fused = all_with_values([module, fused], running.elided)
+    running.devices(module)
+    given = running.given(module)
+    both = {"unfused": module, "fused": fused}
+    found = bench(both, running.backend, given, rounds, memory_limit=running.memory_limit)
+    if plot is not None:
+        drawn = runs.bench_svg(found).encode() if plot.endswith(".svg") else runs.bench_png(found)
+        with files.whole_file(plot) as stream:
+            stream.write(drawn)
+    if as_json:
+        show_json(found.as_json())
+    else:
+        show(runs.bench_page(found))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hlo_opt.cli.console import show
+from hlo_opt.cli.files import show
 
 if TYPE_CHECKING:
     from hlo_opt.cli.golden.execute import Result
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     help="Give one file no more time; 0 sets no limit.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Name the files that pass, too.")
-def command(path: tuple[str, ...], update: bool, jobs: int | None, timeout: float, verbose: bool) -> int:
+def test_command(path: tuple[str, ...], update: bool, jobs: int | None, timeout: float, verbose: bool) -> int:
     """Run the golden files of each DIR, or each FILE, and show how what they print differs from what they want. Exit status 1 when one does.
 
     A golden file has `// RUN: hlo-opt ...` lines, whose output goes to `| FileCheck %s` and is matched with the file's CHECK lines, or to a golden next to it:
@@ -41,9 +41,8 @@ def command(path: tuple[str, ...], update: bool, jobs: int | None, timeout: floa
 
     RUN lines never reach a shell. They may call the verbs that read and print, on files below DIR, and write nothing.
     """
-    from hlo_opt.cli.golden.cases import find_cases
-    from hlo_opt.cli.golden.execute import check_available
-    from hlo_opt.cli.golden.parallel import execute_all
+    from hlo_opt.cli.golden.commands import find_cases
+    from hlo_opt.cli.golden.execute import check_available, execute_all
 
     cases = find_cases(path)
     check_available(cases)

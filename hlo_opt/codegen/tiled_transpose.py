@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.analysis.memory.transposes import TILE
+from hlo_opt.analysis.memory.forms import TILE
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import only_first, thread_of, tile_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored

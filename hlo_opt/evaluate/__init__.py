@@ -4,13 +4,11 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from hlo_opt.evaluate.device_inputs import device_inputs
-from hlo_opt.evaluate.devices import evaluate_devices
-from hlo_opt.evaluate.effects import Effects, Occurrence
-from hlo_opt.evaluate.inputs import flatten, input_shapes, module_inputs, output_shapes, unflatten
-from hlo_opt.evaluate.interpreter import Interpreter
-from hlo_opt.evaluate.reference import evaluate
-from hlo_opt.evaluate.watch import Event
+from hlo_opt.evaluate.devices import device_inputs, evaluate_devices
+from hlo_opt.evaluate.inputs import flatten, input_shapes, module_inputs, unflatten
+from hlo_opt.evaluate.interpreter import Interpreter, evaluate
+from hlo_opt.evaluate.nans import Event
+from hlo_opt.evaluate.program import Effects, Occurrence
 
 __all__ = [
     "Effects",
@@ -23,7 +21,6 @@ __all__ = [
     "flatten",
     "input_shapes",
     "module_inputs",
-    "output_shapes",
     "unflatten",
 ]
 

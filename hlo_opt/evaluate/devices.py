@@ -1,12 +1,20 @@
-"""Runs of one module on several simulated devices, which meet in its collectives.
+"""Runs of one module on several simulated devices, which meet in its collectives; and their inputs, drawn, or cut from arrays for all.
 
 Every device runs in a thread of its own, and exactly one of them runs at any time, until it waits at a collective or ends; then the
 next one that can go on does, in order of their numbers. So a run is deterministic, and when nobody can go on although somebody has not ended, the devices
 have gone different ways and the run stops with an error that names where each one waits.
+
+What a module says about its parameters decides which devices get the same numbers. In a module with loops or branches, scalars are the same everywhere, as bounds and
+steps must be; a parameter that is sharded or replicated over partitions (`sharding`) is the same where the partitions hold the same tile; one that is replicated over replicas
+(`parameter_replication`) is the same in all of these. Otherwise each device gets its own.
+
+Source of the forms: xla/hlo/parser/hlo_parser.cc (ParseParameterReplication, ParseSharding) and xla/hlo/ir/named_sharding.cc.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,20 +23,244 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
-from hlo_opt.evaluate.device_inputs import spread
-from hlo_opt.evaluate.effects import Effects
 from hlo_opt.evaluate.elided import Elided, with_values
-from hlo_opt.evaluate.inputs import checked, flatten, unflatten
+from hlo_opt.evaluate.inputs import PLAIN, Style, as_numpy, checked, flatten, module_inputs, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Stopped
 from hlo_opt.evaluate.memory import check_memory, inputs_bytes
-from hlo_opt.evaluate.nans import NanCheck
-from hlo_opt.evaluate.program import error
+from hlo_opt.evaluate.nans import Change, NanCheck, Watcher, watching
+from hlo_opt.evaluate.program import Effects, error
 from hlo_opt.evaluate.threads import bounded_libraries
-from hlo_opt.evaluate.watch import Change, Watcher, watching
-from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir import Attribute, Instruction, Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts
 from hlo_opt.ops.values import Value
+
+_TILES = re.compile(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))(.*)\}$", re.DOTALL)
+_LAST = re.compile(r"last_tile_dims=\{([\w, ]*)\}")
+_MESH = re.compile(r"\{mesh\s*\[([^\]]*)\]\s*,?\s*\[([^\]]*)\](?:,\s*(?:replicated|unreduced)=\{[^}]*\})*\}$")
+_SIZED = re.compile(r"'([^']*)'\s*=\s*(\d+)")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """An array cut into `counts` tiles along its dimensions. `tiles` says which of them, counted in row-major order, each partition holds."""
+
+    counts: tuple[int, ...]
+    tiles: tuple[int, ...]
+
+    def place(self, partition: int) -> tuple[int, ...]:
+        """Where a partition's tile is, counted in tiles along each dimension."""
+        return tuple(int(k) for k in np.unravel_index(self.tiles[partition], self.counts)) if self.counts else ()
+
+
+def sharding_of(parameter: Instruction, place: int) -> str:
+    """The sharding of one array of a parameter; of a tuple, `{{..}, {..}}`, the one at its place. Empty where there is none."""
+    found = parameter.attributes.get("sharding")
+    text = found.text.strip() if isinstance(found, Attribute) else ""
+    if not parameter.shape.is_tuple or not text.startswith("{{"):
+        return text
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text[1:-1], 1):
+        if letter == "{":
+            start = start if depth else at
+            depth += 1
+        elif letter == "}":
+            depth -= 1
+            if not depth:
+                parts.append(text[start : at + 1])
+    return parts[place] if place < len(parts) else ""
+
+
+def tiling(sharding: str, rank: int, partitions: int) -> Tiling | None:
+    """What a sharding says; None for no sharding, for one that does not cut the array (`manual`, `unknown`, ...) and for one that does not fit `rank` or `partitions`."""
+    if sharding.startswith(("{replicated", "{maximal")):
+        return Tiling((1,) * rank, (0,) * partitions)
+    mesh = _MESH.match(sharding)
+    if mesh is not None:
+        return _of_mesh(dict(_SIZED.findall(mesh[1])), mesh[2], rank, partitions)
+    found = _TILES.search(sharding)
+    if found is None:
+        return None
+    sizes, iota, order, listed, rest = found.groups()
+    dimensions = _numbers(sizes)
+    if listed is not None:
+        devices = np.array(_numbers(listed))
+    else:
+        base, axes = _numbers(iota), _numbers(order or "")
+        if math.prod(base) != partitions or (order is not None and sorted(axes) != list(range(len(base)))):
+            return None
+        devices = np.arange(partitions).reshape(base).transpose(axes or None)
+    last = _LAST.search(rest)
+    kept = len(dimensions) - (len(last[1].split(",")) if last else int("last_tile_dim_replicate" in rest))
+    if kept != rank or math.prod(dimensions) != partitions:
+        return None
+    return _assigned(tuple(dimensions[:rank]), devices.reshape(-1).tolist(), partitions)
+
+
+def _of_mesh(axes: dict[str, str], dimensions: str, rank: int, partitions: int) -> Tiling | None:
+    """`mesh['x'=2,'y'=2], [{'x'}, {}]`: the axes along which each dimension is cut, the slowest first."""
+    cut = [re.findall(r"'([^']*)'", part) for part in re.findall(r"\{([^}]*)\}", dimensions)]
+    used = [name for names in cut for name in names]
+    sizes = {name: int(size) for name, size in axes.items()}
+    if ":" in dimensions or len(cut) != rank or not set(used) <= set(sizes) or len(set(used)) < len(used):
+        return None
+    if math.prod(sizes.values()) != partitions:
+        return None
+    names = list(sizes)
+    order = [names.index(name) for name in [*used, *(n for n in names if n not in used)]]
+    devices = np.arange(partitions).reshape([*sizes.values()]).transpose(order)
+    counts = tuple(math.prod(sizes[name] for name in part) for part in cut)
+    return _assigned(counts, devices.reshape(-1).tolist(), partitions)
+
+
+def _assigned(counts: tuple[int, ...], devices: list[int], partitions: int) -> Tiling | None:
+    """Tiles in row-major order, each held by as many partitions as there are copies of it."""
+    if sorted(devices) != list(range(partitions)):
+        return None
+    copies = partitions // math.prod(counts)
+    tiles = [0] * partitions
+    for place, device in enumerate(devices):
+        tiles[device] = place // copies
+    return Tiling(counts, tuple(tiles))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",") if n]
+
+
+def device_inputs(module: Module, seed: int = 0, *, style: Style = PLAIN) -> list[list[Array]]:
+    """Inputs for every device, the same for the same seed; those of device 0 are `module_inputs(module, seed)`. `style` as for `module_inputs`."""
+    replicas, partitions = counts(module)
+    drawn: dict[int, list[Array]] = {}
+    found: list[list[Array]] = [[] for _ in range(replicas * partitions)]
+    chooses = any(i.opcode in ("while", "conditional") for c in module.computations for i in c.instructions)
+    for device, own in enumerate(found):
+        number = 0
+        for parameter in module.entry.parameters:
+            for place, leaf in enumerate(parameter.shape.leaves()):
+                if not leaf.is_array:
+                    continue
+                leader = 0 if chooses and not leaf.rank else _leader(parameter, place, leaf, device, partitions)
+                if leader not in drawn:
+                    drawn[leader] = module_inputs(module, seed, device=leader, style=style)
+                own.append(drawn[leader][number])
+                number += 1
+    return found
+
+
+def _leader(parameter: Instruction, place: int, leaf: Shape, device: int, partitions: int) -> int:
+    """The first device that gets the same numbers for one array of a parameter."""
+    replica, partition = divmod(device, partitions)
+    if _is_replicated(parameter, place):
+        replica = 0
+    found = tiling(sharding_of(parameter, place), leaf.rank, partitions)
+    return replica * partitions + (partition if found is None else found.tiles.index(found.tiles[partition]))
+
+
+def _is_replicated(parameter: Instruction, place: int) -> bool:
+    """`parameter_replication={true,false}`: one flag for each array, or one for all."""
+    found = parameter.attributes.get("parameter_replication")
+    flags = re.findall(r"true|false", found.text if isinstance(found, Attribute) else "")
+    return bool(flags) and flags[place if place < len(flags) else -1] == "true"
+
+
+def spread(module: Module, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """The inputs of each device, from theirs or from one list for all, whose arrays are cut where they hold those of all devices: see `cut`.
+
+    Raises EvaluationError (HLO401) for another number of lists.
+    """
+    devices = math.prod(counts(module))
+    if len(inputs) == devices > 1:
+        return [list(own) for own in inputs]
+    if len(inputs) != 1:
+        raise EvaluationError(
+            f"the module runs on {devices} devices, inputs for {len(inputs)} are given", code="HLO401"
+        )
+    if devices == 1 or len(inputs[0]) != len(_leaves(module)):
+        return [list(inputs[0])] * devices
+    found: list[list[Any]] = [[] for _ in range(devices)]
+    for number, given in enumerate(inputs[0]):
+        sizes = getattr(given, "shape", None)
+        is_whole = isinstance(sizes, tuple) and is_global(module, number, sizes)
+        pieces = cut(module, number, as_numpy(given)) if is_whole else [given] * devices
+        for own, piece in zip(found, pieces, strict=True):
+            own.append(piece)
+    return found
+
+
+def is_global(module: Module, number: int, sizes: tuple[int, ...]) -> bool:
+    """Whether an array of these sizes is no device's own, but one that holds those of all: see `cut`."""
+    parameter, place, leaf = _leaves(module)[number]
+    return sizes != leaf.dimensions and _pieces(module, parameter, place, leaf, sizes) is not None
+
+
+def global_forms(module: Module, number: int) -> str:
+    """What else than its own array a device's input may be cut from, in words; empty where there is nothing."""
+    parameter, place, leaf = _leaves(module)[number]
+    replicas, partitions = counts(module)
+    found = tiling(sharding_of(parameter, place), leaf.rank, partitions)
+    forms = []
+    if found is not None and math.prod(found.counts) > 1:
+        whole = [n * size for n, size in zip(found.counts, leaf.dimensions, strict=True)]
+        forms.append(f"[{','.join(map(str, whole))}], which its sharding cuts")
+    if replicas > 1 and not _is_replicated(parameter, place):
+        forms.append(f"[{','.join(map(str, (replicas, *leaf.dimensions)))}], one for each replica")
+    return " or ".join(forms)
+
+
+def cut(module: Module, number: int, array: Array) -> list[Array]:
+    """What each device gets of input `number` where one array for all is given: the array itself, where it has the size that a device takes; its tile of a global array, as the parameter's
+    sharding cuts that; its replica's part of an array with one more dimension, the first, for the replicas. A tile that reaches beyond the end of the
+    global array is filled up with zeros there, as XLA pads. An array that is none of these comes back as it is."""
+    parameter, place, leaf = _leaves(module)[number]
+    replicas, partitions = counts(module)
+    if array.shape == leaf.dimensions:
+        return [array] * (replicas * partitions)
+    pieces = _pieces(module, parameter, place, leaf, array.shape)
+    if pieces is None:
+        return [array] * (replicas * partitions)
+    made: dict[Piece, Array] = {}
+    for row, starts in dict.fromkeys(pieces):
+        windows = tuple(slice(start, start + size) for start, size in zip(starts, leaf.dimensions, strict=True))
+        part = (array[row[0]] if row else array)[windows]
+        taken = made[row, starts] = np.zeros(leaf.dimensions, array.dtype)
+        taken[tuple(map(slice, part.shape))] = part
+    return [made[piece] for piece in pieces]
+
+
+Piece = tuple[tuple[int, ...], tuple[int, ...]]
+"""The replica's row in a stack, if it is one, and where the tile begins."""
+
+
+def _pieces(
+    module: Module, parameter: Instruction, place: int, leaf: Shape, sizes: tuple[int, ...]
+) -> list[Piece] | None:
+    """What each device takes of an array of these sizes; None where it cannot be cut."""
+    replicas, partitions = counts(module)
+    found = tiling(sharding_of(parameter, place), leaf.rank, partitions) or Tiling((1,) * leaf.rank, (0,) * partitions)
+    stacked = len(sizes) == leaf.rank + 1 and sizes[0] == replicas > 1 and not _is_replicated(parameter, place)
+    whole = sizes[1:] if stacked else sizes
+    if len(whole) != leaf.rank:
+        return None
+    if whole == leaf.dimensions:
+        starts = [(0,) * leaf.rank] * partitions
+    elif any(-(-w // n) != size for w, n, size in zip(whole, found.counts, leaf.dimensions, strict=True)):
+        return None
+    else:
+        places = [found.place(p) for p in range(partitions)]
+        starts = [tuple(k * size for k, size in zip(at, leaf.dimensions, strict=True)) for at in places]
+    return [((r,) if stacked else (), start) for r in range(replicas) for start in starts]
+
+
+def _leaves(module: Module) -> list[tuple[Instruction, int, Shape]]:
+    """(parameter, place among its arrays, shape) of each input."""
+    return [
+        (parameter, place, leaf)
+        for parameter in module.entry.parameters
+        for place, leaf in enumerate(parameter.shape.leaves())
+        if leaf.is_array
+    ]
+
 
 T = TypeVar("T")
 
@@ -199,7 +431,6 @@ def evaluate_devices(
     *,
     watch: Watcher | None = None,
     check_nans: bool = False,
-    call_limit: int | None = None,
     max_steps: int | None = None,
     memory_limit: int | None = None,
     effects: Effects | None = None,
@@ -212,7 +443,6 @@ def evaluate_devices(
                   parameters' shardings cut
     watch         as for `evaluate`; the events say on which device they happened
     check_nans    as for `evaluate`
-    call_limit    how many computations each device may run; None: any number
     max_steps     how many iterations the loops of each device may take together; None: any number
     memory_limit  bytes that all devices may hold at once, inputs and outputs included, found before anything is computed; None: any number
     effects       as for `evaluate`; an occurrence says on which device it is
@@ -231,12 +461,7 @@ def evaluate_devices(
 
     def work(device: SimulatedDevice) -> list[Array]:
         device.player = interpreter = Interpreter(
-            watch=watcher,
-            call_limit=call_limit,
-            max_steps=max_steps,
-            device=device,
-            effects=effects,
-            change=change,
+            watch=watcher, max_steps=max_steps, device=device, effects=effects, change=change
         )
         value = interpreter.call(
             module.entry, unflatten([p.shape for p in module.entry.parameters], arrays[device.number])

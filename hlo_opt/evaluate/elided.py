@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError, UsageError
-from hlo_opt.evaluate.drawing import draw
-from hlo_opt.evaluate.inputs import raw_dtype
+from hlo_opt.evaluate.inputs import draw, raw_dtype
 from hlo_opt.ir import Instruction, Literal, Module, Shape, edit
 from hlo_opt.ir.values import Array
 

@@ -1,29 +1,263 @@
-"""Values at the edge of a module: entry parameters as a flat list of arrays, and back."""
+"""Values at the edge of a module: entry parameters as a flat list of arrays, and back; arrays drawn at random, by what their readers wish for."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
-from hlo_opt.evaluate.drawing import PLAIN, Style, draw
 from hlo_opt.evaluate.wanted import wanted
 from hlo_opt.ir import ElementType, Module, Shape
 from hlo_opt.ir.values import Array, DType
+from hlo_opt.ops.bounds import type_bounds
 from hlo_opt.ops.dynamic import at_bound
 from hlo_opt.ops.values import Value
+from hlo_opt.ops.wishes import NONE, Form, Wish
+
+Generator = np.random.Generator
+
+NEAR_SHARE = 0.25
+"""Of the elements, how many are put at or near the values that decide something."""
+SMALL_SHARE = 0.25
+"""Of the rows, how many are as small as constants that are added to them."""
+
+FEW_CHOICES = 9
+"""So many values of a scalar index take their turns from draw to draw: the branches of a conditional."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one set of inputs is drawn.
+
+    number    of the draw: each has its own random numbers
+    loudness  factor of the magnitude of floats that nothing bounds
+    mixed     each array has a loudness of its own, up to this one
+    axis      small magnitudes go along this dimension: all elements with one index there are small together
+    whole     floats are whole multiples of a quarter of their magnitude, so sums tie and vanish; integers are 0 and 1
+    sparse    half of the floats are 0, and more of them are exactly what decides something: what is computed from them ties too
+    beyond    share of indices that are out of range
+    special   share of floats that are infinite or NaN; where that is wished for, most are, or zeros
+    """
+
+    number: int = 0
+    loudness: float = 1.0
+    mixed: bool = False
+    axis: int = 0
+    whole: bool = False
+    sparse: bool = False
+    beyond: float = 0.0
+    special: float = 0.0
+
+
+PLAIN = Style()
+
+
+def draw(generator: Generator, shape: Shape, wish: Wish = NONE, style: Style = PLAIN) -> Array:
+    """An array of a shape. With no wish: normal numbers for floats and complex numbers, 0..7 or -4..7 for integers (what the type has of that range), coins for pred."""
+    element_type, sizes = shape.type, shape.dimensions
+    if element_type.kind == "pred":
+        return generator.integers(0, 2, sizes).astype(np.bool_)
+    if element_type.is_integer:
+        return _integers(generator, shape, wish, style).astype(element_type.dtype)
+    real = _matrix(generator, sizes, wish.form) if len(sizes) > 1 else None
+    if real is None:
+        parts = [_reals(generator, sizes, wish, style) for _ in range(1 + element_type.is_complex)]
+        if style.special and wish.special:
+            parts = _with_ends(generator, parts)
+        real = parts[0]
+        if element_type.is_complex:
+            real = np.empty(sizes, np.complex128)
+            real.real, real.imag = parts  # 1j times infinity has a NaN in it
+    with np.errstate(all="ignore"):
+        narrow = element_type.is_narrow_float
+        return np.asarray(real.astype(np.float32) if narrow else real).astype(element_type.dtype)
+
+
+# ---- floats
+
+
+def _reals(generator: Generator, sizes: tuple[int, ...], wish: Wish, style: Style) -> Array:
+    scale = 1.0 if wish.scale is None else wish.scale
+    loudness = style.loudness
+    if style.mixed:
+        loudness = math.exp(generator.uniform(math.log(1e-4), math.log(loudness)))
+    low, high = wish.low, wish.high
+    x = np.asarray(generator.standard_normal(sizes))
+    if low <= -scale and high >= scale:
+        x = x * scale * loudness
+    elif math.isfinite(low) and math.isfinite(high):
+        x = low + generator.random(sizes) * (high - low)
+    elif math.isfinite(low):
+        x = low + np.exp(x) * scale * (loudness if low >= 0 else min(loudness, 1.0))
+    elif math.isfinite(high):
+        x = high - np.exp(x) * scale
+    x = np.asarray(x)
+    if style.whole and not (low >= 0 and wish.apart):
+        step = max(scale * loudness, 1e-300) / 4
+        x = np.asarray(np.round(x / step) * step)
+    if wish.small > 0 and low <= 0 <= high:
+        x = x * _smallness(generator, sizes, wish.small / scale, style.axis)
+    if wish.near:
+        near = [n for n in wish.near if math.isfinite(n)]
+        x = _put_near(generator, x, near, scale * min(loudness, 1.0), style.sparse)
+    if style.sparse and not wish.apart and low <= 0 <= high:
+        x = np.asarray(np.where(generator.random(sizes) < 0.5, 0.0, x))
+    if math.isfinite(low) or math.isfinite(high):
+        x = np.asarray(np.clip(x, low, high))
+    if wish.apart:
+        least = 0.1 * scale
+        x = np.asarray(np.where(np.abs(x) < least, x + np.copysign(least, x), x)) if low < 0 or not wish.small else x
+    if style.special and low <= 0 <= high:
+        where = generator.random(sizes) < style.special
+        x = np.asarray(np.where(where, generator.choice([math.inf, -math.inf, math.nan], sizes), x))
+    return x
+
+
+ENDS = (math.inf, -math.inf, math.nan, 0.0, -0.0)
+"""What functions have rules of their own for, beside all other numbers."""
+
+
+def _with_ends(generator: Generator, parts: list[Array]) -> list[Array]:
+    """Each of `ENDS` and what was drawn take turns in each part, so that the parts of 36 complex numbers have them in every combination."""
+    number, kinds = generator.permutation(parts[0].size).reshape(parts[0].shape), len(ENDS) + 1
+    turns = [number // kinds**k % kinds for k in range(len(parts))]
+    return [
+        np.asarray(np.select([t == k for k in range(len(ENDS))], ENDS, x)) for t, x in zip(turns, parts, strict=True)
+    ]
+
+
+def _smallness(generator: Generator, sizes: tuple[int, ...], least: float, axis: int) -> Array:
+    """Factors from 1 down to a quarter of `least`: for each row of a matrix, for each element of a vector."""
+    rows = (*(size if d == axis % len(sizes) else 1 for d, size in enumerate(sizes)),) if len(sizes) > 1 else sizes
+    lowest = math.log(min(least / 4, 1.0))
+    factors = np.exp(generator.uniform(lowest, 0.0, rows))
+    chosen = generator.random(rows) < SMALL_SHARE
+    return np.where(chosen, factors, 1.0)
+
+
+def _put_near(generator: Generator, x: Array, near: list[float], scale: float, exactly: bool) -> Array:
+    """Some elements become one of the values, or lie within a hundredth of it, or not too far away."""
+    if not near:
+        return x
+    values = np.asarray(generator.choice(near, x.shape))
+    aside = generator.standard_normal(x.shape)
+    how = generator.integers(0, 1 if exactly else 3, x.shape)
+    reach = np.where(values == 0, scale, np.abs(values))
+    moved = np.asarray(
+        values + np.where(how == 0, 0.0, np.where(how == 1, 0.01 * reach, 0.3 * np.maximum(reach, scale))) * aside
+    )
+    share = 0.5 if exactly or x.size < 2 else NEAR_SHARE
+    return np.asarray(np.where(generator.random(x.shape) < share, moved, x))
+
+
+def _matrix(generator: Generator, sizes: tuple[int, ...], form: Form) -> Array | None:
+    """Matrices that can be factorized or solved; None where no such thing is wished for."""
+    if form not in (Form.DEFINITE, Form.TRIANGULAR) or sizes[-1] != sizes[-2]:
+        return None
+    x = generator.standard_normal(sizes)
+    n = sizes[-1]
+    if form is Form.DEFINITE:
+        return np.asarray(x @ np.swapaxes(x, -1, -2) / max(n, 1) + np.eye(n))
+    return np.asarray(x / max(n, 1) + 2 * np.eye(n))
+
+
+# ---- integers
+
+
+def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> Array:
+    """As Python-sized integers within the type."""
+    least, most = (int(b) for b in type_bounds(shape))
+    if shape.type.bits == 64:  # as floats the ends are not exact
+        least, most = (0, (1 << 64) - 1) if shape.type.kind == "unsigned" else (-(1 << 63), (1 << 63) - 1)
+    sizes = shape.dimensions
+    if wish.form is Form.BITS:
+        return _within(generator, least, most, sizes)
+    low = max(least, math.ceil(wish.low)) if math.isfinite(wish.low) else None
+    high = min(most, math.floor(wish.high)) if math.isfinite(wish.high) else None
+    if low is None and high is None:
+        low, high = (0, 1) if style.whole else (max(-4, least), min(7, most))
+    elif low is None:
+        low = max(least, (high or 0) - 7)
+    elif high is None:
+        high = min(most, low + 7)
+    assert low is not None and high is not None
+    high = max(low, high)
+    x = _within(generator, low, high, sizes)
+    if not sizes and wish.form is Form.INDEX and high - low < FEW_CHOICES:
+        return _in_turn(x, (low, high), (least, most), style.number)
+    if wish.gap is not None:
+        x = _out_of(x, low, wish.gap, style.number)
+    if not sizes and wish.form is Form.INDEX and style.number in (2, 3):  # an end of the range
+        return np.asarray(high if style.number == 3 else max(low, min(0, high)))
+    if wish.form is Form.UNIQUE and x.size and high - low + 1 >= x.size:
+        x = low + generator.permutation(high - low + 1)[: x.size].reshape(sizes) if high - low < 1 << 24 else x
+    if wish.form is Form.SORTED:
+        x = np.sort(x.reshape(-1)).reshape(sizes)
+    if wish.near and wish.form is Form.ANY and not style.whole:
+        x = _put_integers_near(generator, x, wish, least, most)
+    if style.beyond and wish.form in (Form.INDEX, Form.SORTED):
+        x = _put_beyond(generator, x, (low, high), (least, most), style.beyond)
+    return x
+
+
+def _out_of(x: Array, low: int, gap: tuple[float, float], number: int) -> Array:
+    """What lies in the gap goes to the range below it; so does a single value in every other draw."""
+    last = int(gap[0])
+    is_moved = (x > last) & (x < gap[1]) if x.shape else np.asarray(number % 2 == 1 and x > last)
+    return np.asarray(np.where(is_moved, low + (x - low) % max(last - low + 1, 1), x))
+
+
+def _in_turn(first: Array, range_: tuple[int, int], type_: tuple[int, int], number: int) -> Array:
+    """One choice of few: each draw takes the next one, and when all had their turn, those beyond both ends."""
+    low, high = range_
+    choices = [*range(low, high + 1), max(low - 1, type_[0]), min(high + 1, type_[1])]
+    start = int(first) - low
+    place = (start + number) % (high - low + 1) if number <= high - low else number % len(choices)
+    return np.asarray(choices[place])
+
+
+def _within(generator: Generator, low: int, high: int, sizes: tuple[int, ...]) -> Array:
+    kind: Any = np.uint64 if high > np.iinfo(np.int64).max else np.int64
+    return np.asarray(generator.integers(low, high, sizes, dtype=kind, endpoint=True))
+
+
+def _put_integers_near(generator: Generator, x: Array, wish: Wish, least: int, most: int) -> Array:
+    """Half of the elements are one of the values or its neighbour, or lie anywhere between them."""
+    near = sorted({min(max(round(n), least), most) for n in wish.near if math.isfinite(n)})
+    if not near:
+        return x
+    first, last = max(near[0] - 2, least), min(near[-1] + 2, most)
+    around = np.asarray(
+        generator.choice(np.array(near, x.dtype), x.shape) + generator.integers(-1, 2, x.shape).astype(x.dtype)
+    )
+    anywhere = _within(generator, first, last, x.shape).astype(x.dtype)
+    how = generator.integers(0, 4, x.shape)
+    moved = np.clip(np.where(how == 0, around, np.where(how == 1, anywhere, x)), least, most)
+    if math.isfinite(wish.low) or math.isfinite(wish.high):
+        moved = np.clip(moved, max(wish.low, least), min(wish.high, most)).astype(x.dtype)
+    return np.asarray(moved)
+
+
+def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: tuple[int, int], share: float) -> Array:
+    """Some indices go just beyond one end, or far."""
+    low, high = range_
+    least, most = type_
+    far = max(high - low, 1)
+    below = low - 1 - generator.integers(0, far + 1, x.shape)
+    above = high + 1 + generator.integers(0, 2, x.shape) * generator.integers(0, far + 1, x.shape)
+    outside = np.clip(np.where(generator.integers(0, 2, x.shape) == 0, below, above), least, most).astype(x.dtype)
+    if not x.shape:
+        share = 0.25
+    return np.asarray(np.where(generator.random(x.shape) < share, outside, x))
 
 
 def input_shapes(module: Module) -> list[Shape]:
     """The shapes of the entry's parameters, tuples flattened in order, tokens left out."""
     return [leaf for p in module.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
-
-
-def output_shapes(module: Module) -> list[Shape]:
-    """The shapes of the entry's results, tuples flattened in order, tokens left out."""
-    return [leaf for leaf in module.entry.root.shape.leaves() if leaf.is_array]
 
 
 def flatten(value: Value) -> list[Array]:

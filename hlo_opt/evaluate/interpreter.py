@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
-from hlo_opt.evaluate.effects import Acting, Effects, Occurrence, is_answered
-from hlo_opt.evaluate.program import Program, compile_computation, compile_elementwise, error, placed
-from hlo_opt.evaluate.watch import Change, Event, Watcher, watching
-from hlo_opt.ir import Computation, Instruction
+from hlo_opt.evaluate.elided import Elided, with_values
+from hlo_opt.evaluate.inputs import checked, flatten, unflatten
+from hlo_opt.evaluate.memory import check_memory
+from hlo_opt.evaluate.nans import Change, Event, NanCheck, Watcher, watching
+from hlo_opt.evaluate.program import (
+    Acting,
+    Effects,
+    Occurrence,
+    Program,
+    compile_computation,
+    compile_elementwise,
+    error,
+    is_answered,
+    placed,
+)
+from hlo_opt.evaluate.threads import bounded_libraries
+from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import ShapeError
+from hlo_opt.ops.collective.module_devices import warn_of_one_device
 from hlo_opt.ops.reduction.reducers import widened
 from hlo_opt.ops.spec import Device, OnlyDevice
 from hlo_opt.ops.values import Value
-
-Observer = Callable[[Instruction, Value], None]
 
 DEEPEST = 100
 """Computations that call each other deeper than this are refused: each level takes a few Python frames."""
@@ -65,12 +78,10 @@ _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryE
 class Interpreter:
     """Evaluates computations. One interpreter can be used for many calls; it keeps the compiled form of each computation.
 
-    observe      is called with every instruction and its value, in order
-    watch        is called with more than that, and for parameters too: see `Event`
-    call_limit   how many computations may be run in all (a `while` runs two per iteration); None: any number
+    watch        is called with an `Event` for every evaluation, in order
     max_steps    how many iterations all loops may take together; None: any number
     device       the device to play; None: the only one
-    effects      answers what the module does not say, such as random draws: see `hlo_opt.evaluate.effects`; None: that is an error
+    effects      answers what the module does not say, such as random draws: see `hlo_opt.evaluate.program`; None: that is an error
     change       is called with every value, before anybody reads it, and gives the one to go on with; not with those of parameters
 
     Set `stopped` from another thread to end a run at its next call of a computation, with `Stopped`.
@@ -79,23 +90,19 @@ class Interpreter:
     def __init__(
         self,
         *,
-        observe: Observer | None = None,
         watch: Watcher | None = None,
-        call_limit: int | None = None,
         max_steps: int | None = None,
         device: Device | None = None,
         effects: Effects | None = None,
         change: Change | None = None,
     ) -> None:
-        self.watch = watching(watch, None if observe is None else _observed(observe))
-        self.call_limit = call_limit
+        self.watch = watch
         self.max_steps = max_steps
         self.device: Device = OnlyDevice() if device is None else device
         self.effects = effects
         self.change = change
         self.acting = None if effects is None else Acting()
         self.callers: list[Instruction] = []
-        self.calls = 0
         self.steps = 0
         self.stopped = False
         self.loops: list[RunningLoop] = []
@@ -127,9 +134,7 @@ class Interpreter:
         program = self._programs.get(computation)
         if program is None:
             program = self._programs[computation] = compile_computation(
-                computation,
-                whole=self._is_watched(),
-                acting=self.acting,
+                computation, whole=self._is_watched(), acting=self.acting
             )
         return program
 
@@ -163,15 +168,8 @@ class Interpreter:
         return [*found]
 
     def _run(self, program: Program, computation: Computation, arguments: Sequence[Value]) -> Value:
-        self.calls += 1
         if self.stopped:
             raise Stopped
-        if self.call_limit is not None and self.calls > self.call_limit:
-            raise EvaluationError(
-                f"{computation.name}: more than {self.call_limit} runs of computations",
-                code="HLO402",
-                hint="a loop of the module may never end",
-            )
         if self._depth >= DEEPEST:
             raise EvaluationError(
                 f"{computation.name}: computations call each other more than {DEEPEST} deep", code="HLO402"
@@ -241,14 +239,6 @@ class Interpreter:
                 values[slot] = ()
 
 
-def _observed(observe: Observer) -> Watcher:
-    def watch(event: Event) -> None:
-        if event.instruction.parameter_number is None:
-            observe(event.instruction, event.value)
-
-    return watch
-
-
 def _leaves(value: Value) -> list[Value]:
     """The arrays of a value that may be a tuple of arrays."""
     if not isinstance(value, tuple):
@@ -262,3 +252,44 @@ def _said(fault: BaseException) -> str:
     if isinstance(fault, KeyError):
         return f"attribute {fault} is missing"
     return str(fault) or type(fault).__name__
+
+
+@bounded_libraries()
+def evaluate(
+    module: Module,
+    inputs: Sequence[Any] = (),
+    *,
+    watch: Watcher | None = None,
+    check_nans: bool = False,
+    max_steps: int | None = None,
+    memory_limit: int | None = None,
+    effects: Effects | None = None,
+    elided: Elided = None,
+) -> list[Array]:
+    """The entry's results, tuples flattened in order.
+
+    A module for several devices (`replica_count`, `num_partitions`) is run on the first of them, alone: its number is 0, groups hold nobody else, and what nobody sends is zero. A DeviceWarning (HLO406)
+    says so where that matters; `evaluate_devices` runs all.
+
+    inputs        one array per array of the entry's parameters, tuples flattened in order
+    watch         called with an `Event` for every evaluation: the operands' values, the value, and the iterations of the loops around
+    check_nans    stop where the first NaN is born: see `hlo_opt.evaluate.nans`
+    max_steps     how many iterations all loops may take together; None: any number
+    memory_limit  bytes that the run may hold at once, inputs and outputs included, found before anything is computed; None: any number
+    effects       answers what the module does not say, such as random draws: see `hlo_opt.evaluate.program`; None: that is an error
+    elided        what constants are that the text leaves out (`{...}`): `zeros`, `random`, the name of an npz file or arrays by the constants' names; None: such a module is not run
+    Raises EvaluationError for inputs that do not fit (HLO401), an operation without meaning here (HLO400), a limit passed (HLO402), a constant without a value (HLO407); CheckError for a NaN
+    that was looked for (HLO720).
+    """
+    module = with_values(module, elided)
+    warn_of_one_device(module)
+    entry = module.entry
+    interpreter = Interpreter(
+        watch=watching(watch, NanCheck() if check_nans else None),
+        max_steps=max_steps,
+        effects=effects,
+    )
+    check_memory(module, memory_limit, program_of=interpreter.program)
+    arguments = unflatten([p.shape for p in entry.parameters], checked(module, inputs))
+    value = interpreter.call(entry, arguments)
+    return [np.array(array, order="C") for array in flatten(value)]

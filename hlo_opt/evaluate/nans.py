@@ -1,4 +1,4 @@
-"""Where the first NaN of a run is born.
+"""What somebody who watches a run sees, every evaluation of an instruction with where in the loops it happened; and a watcher that finds where the first NaN is born.
 
 The check stops at the first value that holds a NaN which is not a constant's. A module may carry NaN constants on purpose (as padding, or for the branch of
 a select that is rarely taken); they are nobody's fault as long as they are only moved, and count from the operation that makes something of them, or takes
@@ -9,18 +9,61 @@ one, the ranges of the operands show it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hlo_opt.diag import CheckError
-from hlo_opt.evaluate.watch import Event
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.values import Dynamic, Value
 from hlo_opt.text.frames import source_location
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One evaluation of one instruction.
+
+    operands  the operands' values, in order; none for a parameter
+    value     an array, a NumPy scalar, or a tuple of such
+    loops     the loops that run, the outermost first, each with the iterations that it has done
+    device    the simulated device, from 0
+    """
+
+    instruction: Instruction
+    operands: Sequence[Value]
+    value: Value
+    loops: tuple[tuple[Instruction, int], ...]
+    device: int
+
+    def place(self) -> str:
+        """Where it happened, in words: the computation, the iteration of each loop (from 0, the outermost first). Names are as the text has them."""
+        parent = self.instruction.parent
+        found = [] if parent is None else [parent.name]
+        found += [f"iteration {done} of {loop.name}" for loop, done in self.loops]
+        return ", ".join(found)
+
+
+Watcher = Callable[[Event], None]
+Change = Callable[[Instruction, Sequence[Value], Value], Value]
+"""Puts another value in the place of one that was computed; it is given the instruction, its operands' values and that value."""
+
+
+def watching(*watchers: Watcher | None) -> Watcher | None:
+    """One watcher for several; None where there are none."""
+    found = [w for w in watchers if w is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+
+    def tell(event: Event) -> None:
+        for watcher in found:
+            watcher(event)
+
+    return tell
+
 
 CODE = "HLO720"
 _MOVES = frozenset({"convert", "copy"})

@@ -11,8 +11,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.cluster import Node
-from hlo_opt.analysis.memory.reductions import fast_form
-from hlo_opt.analysis.memory.transposes import moves_data
+from hlo_opt.analysis.memory.forms import fast_form, moves_data
 from hlo_opt.analysis.properties import is_boundary_fusion, is_effectively_scalar
 from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.diag import Reason

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters, side_by_side
-from hlo_opt.analysis.memory.reductions import fast_form
-from hlo_opt.analysis.memory.transposes import moves_data, tiled_transpose
+from hlo_opt.analysis.memory.forms import fast_form, moves_data, tiled_transpose
 from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate, joint_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
-from hlo_opt.fusion.join import is_read_by_element
 from hlo_opt.fusion.legality import (
     MAX_CODE_SIZE,
     MAX_OPERANDS_AND_OUTPUTS,
@@ -32,6 +30,7 @@ from hlo_opt.fusion.legality import (
     shared_memory_budget,
     side_effects,
 )
+from hlo_opt.fusion.outline import is_read_by_element
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Shape, SliceDimension
 from hlo_opt.ops.emission import HEROES, LOOP_PRODUCERS, Emitter, emitters_of
@@ -230,9 +229,7 @@ def joint(pair: Pair) -> dict[str, object]:
     state = pair.state
     walks = [walk_of(state, i) for i in (pair.producer, pair.consumer)]
     leader = walks[0] if walks[0].hero or not walks[1].hero else walks[1]
-    known: dict[str, object] = {
-        "code size": code_size(state, pair.producer) + code_size(state, pair.consumer),
-    }
+    known: dict[str, object] = {"code size": code_size(state, pair.producer) + code_size(state, pair.consumer)}
     if not any(w.form for w in walks):
         known["walk"] = leader
     return known

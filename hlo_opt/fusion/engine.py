@@ -9,15 +9,7 @@ from hlo_opt.analysis.properties import is_boundary_fusion, is_generic_triton
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.legality import Edge, control_dependencies, has_plan, illegal, nests_deep
-from hlo_opt.fusion.outline import (
-    absorb,
-    become_like,
-    original_name,
-    remove_uncalled_of,
-    start_fusion,
-    tidy,
-    undo,
-)
+from hlo_opt.fusion.outline import absorb, become_like, original_name, remove_uncalled_of, start_fusion, tidy, undo
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
@@ -129,6 +121,16 @@ class Engine:
         readers = {edge.consumer_name, edge.consumer.name}
         readers.update(reader_names(edge))
         return any((producer, reader) in self.forced for reader in readers)
+
+    def is_forced_pair(self, pair: Edge) -> bool:
+        """Whether the user forces one kernel of two, whichever he names first."""
+        names = (pair.producer_name, pair.consumer_name)
+        return names in self.forced or names[::-1] in self.forced
+
+    def refused_before(self, pair: Edge) -> Iterator[Reason]:
+        """What a plan had against either of a pair once it had been fused."""
+        found = (self.forbidden.get((name, "")) for name in (pair.producer_name, pair.consumer_name))
+        return self.legal(reason for reason in found if reason is not None)
 
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain instruction."""

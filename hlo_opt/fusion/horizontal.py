@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import Beside, structure, without_plan
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.join import join
 from hlo_opt.fusion.order import Order
-from hlo_opt.fusion.outline import original_name
+from hlo_opt.fusion.outline import join, original_name
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import launches
@@ -59,19 +58,12 @@ def impossible(engine: Engine, first: Instruction, second: Instruction) -> Itera
     """What keeps two candidates from being one kernel whatever the policy."""
     pair = Beside(first, second, engine.state, engine.origins)
     yield from engine.legal(structure(pair))
-    for name in (pair.producer_name, pair.consumer_name):
-        refused = engine.forbidden.get((name, ""))
-        if refused is not None:
-            yield from engine.legal([refused])
+    yield from engine.refused_before(pair)
     yield from engine.chosen(pair)
 
 
 def is_forced(engine: Engine, first: Instruction, second: Instruction) -> bool:
-    if not engine.forced:
-        return False
-    pair = Beside(first, second, engine.state, engine.origins)
-    names = (pair.producer_name, pair.consumer_name)
-    return names in engine.forced or names[::-1] in engine.forced
+    return bool(engine.forced) and engine.is_forced_pair(Beside(first, second, engine.state, engine.origins))
 
 
 class Joiner:

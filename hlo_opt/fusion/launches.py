@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters, side_by_side
-from hlo_opt.analysis.memory.geometry import LaunchDimensions
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.graph.cluster import merge_clusters, side_by_side
+from hlo_opt.analysis.memory.forms import LaunchDimensions
 from hlo_opt.analysis.xla.performance import LaunchForm, Priced
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Instruction
@@ -15,27 +14,15 @@ from hlo_opt.ops import find
 from hlo_opt.plans import Launch
 from hlo_opt.plans.sketch import Sketch, loop_launch
 
-
-class Plans(Protocol):
-    """Who plans kernels and knows which differ in names only."""
-
-    target: DeviceTarget
-
-    def structure(self, instruction: Instruction) -> int: ...
-
-    def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int: ...
-
-    def structure_kept(self, producer: Instruction, consumer: Instruction) -> int: ...
-
-    def structure_beside(self, one: Instruction, other: Instruction) -> int: ...
-
-    def sketch(self, structure: int, cluster: Callable[[], Cluster]) -> Sketch | Reason: ...
+if TYPE_CHECKING:
+    from hlo_opt.fusion.state import FusionState
 
 
 class Launches:
     """The launches of our kernels (`Launcher`)."""
 
-    def __init__(self, plans: Plans) -> None:
+    def __init__(self, plans: FusionState) -> None:
+        """`plans` plans kernels and knows which differ in names only."""
         self._plans = plans
 
     def form(self, parts: Sequence[Priced], *, keep: bool = False, beside: bool = False) -> LaunchForm | None:

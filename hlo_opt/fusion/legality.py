@@ -202,13 +202,7 @@ PLACE_CHECKS: tuple[Check, ...] = (
 )
 """Those that ask nothing about how the consumer reads the producer; they also judge edges through a tuple or a bitcast."""
 
-CHECKS: tuple[Check, ...] = (
-    *PLACE_CHECKS,
-    operand_budget,
-    shared_memory_budget,
-    reduction_budget,
-    size_budget,
-)
+CHECKS: tuple[Check, ...] = (*PLACE_CHECKS, operand_budget, shared_memory_budget, reduction_budget, size_budget)
 
 
 def illegal(edge: Edge, disabled: frozenset[str], checks: tuple[Check, ...] = CHECKS) -> Iterator[Reason]:

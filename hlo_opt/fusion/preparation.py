@@ -17,18 +17,12 @@ def prepare(module: Module) -> bool:
 
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
     """
-    inlined = _inline_mismatched(module)
-    _separate_names(module)
-    copied = separate_bodies(module)
-    return inlined or copied
-
-
-def _inline_mismatched(module: Module) -> bool:
-    """Where nothing in a fusion can tell which layout a value has, the operand itself will do as well as the parameter."""
+    # Where nothing in a fusion can tell which layout a value has, the operand itself will do as well as the parameter.
     found = {instruction for instruction, _ in mismatched(module) if is_plain_fusion(instruction)}
     if found:
         inline(module, found.__contains__)
-    return bool(found)
+    _separate_names(module)
+    return separate_bodies(module) or bool(found)
 
 
 def _separate_names(module: Module) -> None:

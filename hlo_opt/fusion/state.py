@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
-from hlo_opt.analysis.graph.signature import signature
-from hlo_opt.analysis.graph.structure import Members, places_of, shared_operands
-from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.graph.structure import Members, places_of, shared_operands, signature
+from hlo_opt.analysis.memory.forms import fast_form
 from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.heroes import emitter_of, shared_memory
@@ -19,7 +18,7 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.by_structure import ByStructure
+from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.launches import Launches
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
@@ -55,7 +54,8 @@ class FusionState:
         self._launches = Launches(self)
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
-    def _cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
+    def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
+        """What `compute` says of an instruction, until the instruction changes."""
         cache = self._caches.get(name)
         if cache is None:
             cache = self._caches[name] = {}
@@ -82,21 +82,20 @@ class FusionState:
             self._caches[name][fusion] = value
 
     def cluster(self, instruction: Instruction) -> Cluster:
-        return self._cached("cluster", instruction, cluster_of)
+        return self.cached("cluster", instruction, cluster_of)
 
     def priced(self, instruction: Instruction) -> Priced:
-        return self._cached("priced", instruction, self._priced)
-
-    def _priced(self, instruction: Instruction) -> Priced:
-        cluster = self.cluster(instruction)
-        return Priced(instruction, self.target, launcher=self._launches, cluster=cluster, known=self._uses)
+        return self.cached(
+            "priced",
+            instruction,
+            lambda i: Priced(i, self.target, launcher=self._launches, cluster=self.cluster(i), known=self._uses),
+        )
 
     def priced_by_xla(self, instruction: Instruction) -> Priced:
         """As XLA launches and prices it; `priced` as we do."""
-        return self._cached("priced_by_xla", instruction, self._priced_by_xla)
-
-    def _priced_by_xla(self, instruction: Instruction) -> Priced:
-        return Priced(instruction, self.target, cluster=self.cluster(instruction), known=self._uses)
+        return self.cached(
+            "priced_by_xla", instruction, lambda i: Priced(i, self.target, cluster=self.cluster(i), known=self._uses)
+        )
 
     def fused_by_xla(self, producer: Instruction, consumer: Instruction) -> KernelEstimate:
         """The producer computed in the consumer's kernel, as XLA prices it; infinite microseconds where a tiled kernel cannot hold both."""
@@ -131,11 +130,11 @@ class FusionState:
 
     def emitter(self, instruction: Instruction) -> tuple[Emitter, Node]:
         """The emitter that XLA would choose for the instruction as a kernel of its own, and the hero."""
-        return self._cached("emitter", instruction, lambda i: emitter_of(self.cluster(i)))
+        return self.cached("emitter", instruction, lambda i: emitter_of(self.cluster(i)))
 
     def lowering(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold the instruction; for a fusion, whether anything in it cannot be held."""
-        return self._cached("lowering", instruction, self._lowering)
+        return self.cached("lowering", instruction, self._lowering)
 
     def _lowering(self, instruction: Instruction) -> Reason | None:
         key = self.signature(instruction)
@@ -155,7 +154,7 @@ class FusionState:
 
     def waits_inside(self, fusion: Instruction) -> Instruction | None:
         """A member of a fusion that waits for another; only fusions that came with the input hold any."""
-        return self._cached(
+        return self.cached(
             "waits",
             fusion,
             lambda f: next((i for i in f.called_by("calls").instructions if i.control_predecessors), None),
@@ -163,7 +162,7 @@ class FusionState:
 
     def traits(self, instruction: Instruction) -> Traits:
         """What the members of the instruction add up to."""
-        return self._cached("traits", instruction, self._traits)
+        return self.cached("traits", instruction, self._traits)
 
     def _traits(self, instruction: Instruction) -> Traits:
         if fused(instruction) is None:
@@ -186,11 +185,11 @@ class FusionState:
         return found
 
     def signature(self, instruction: Instruction) -> Hashable:
-        return self._cached("signature", instruction, signature)
+        return self.cached("signature", instruction, signature)
 
     def structure(self, instruction: Instruction) -> int:
         """The same number for kernels that differ in names only."""
-        return self._cached("structure", instruction, self._structure)
+        return self.cached("structure", instruction, self._structure)
 
     def _structure(self, instruction: Instruction) -> int:
         structures = self.known.structures
@@ -212,7 +211,7 @@ class FusionState:
     def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was considered."""
         one, other = self.structure(producer), self.structure(consumer)
-        places = self._cached("places", consumer, lambda c: places_of(c.operands))
+        places = self.cached("places", consumer, lambda c: places_of(c.operands))
         shared = tuple([places.get(operand, -1) for operand in (producer, *producer.operands)])
         return self.known.structures.number(("both", one, other, shared))
 
@@ -265,7 +264,7 @@ class FusionState:
 
     def row_reductions(self, instruction: Instruction) -> int:
         """How many reductions the threads of a block share, where the instruction is a row-reduction kernel of its own."""
-        return self._cached("rows", instruction, self._row_reductions)
+        return self.cached("rows", instruction, self._row_reductions)
 
     def _row_reductions(self, instruction: Instruction) -> int:
         if self.lowering(instruction) is not None:
@@ -326,10 +325,6 @@ class FusionState:
             self._caches[name][user] = value
             if isinstance(value, Priced):
                 value.renamed(old, new)
-
-    def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
-        """What `compute` says of an instruction, until the instruction changes."""
-        return self._cached(name, instruction, compute)
 
     def joined(
         self, other: Instruction, host: Instruction, known: Mapping[str, object] = MappingProxyType({})

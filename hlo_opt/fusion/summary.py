@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.fusion.by_structure import ByStructure
+from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW

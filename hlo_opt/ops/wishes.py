@@ -1,7 +1,7 @@
 """What operations like to be given: the `samples` face of the op table, one rule per opcode.
 
 A rule is told what those who read a result wish it to be, and says what its operands should be for that: positive under a logarithm, near the bound of a comparison, within
-a table that indices point into. `hlo_opt.evaluate.wanted` follows wishes from the results of a module back to its parameters, `hlo_opt.evaluate.drawing` draws by them.
+a table that indices point into. `hlo_opt.evaluate.wanted` follows wishes from the results of a module back to its parameters, `hlo_opt.evaluate.inputs` draws by them.
 A wish is no promise: where two consumers wish for different things, or nothing can be said, inputs are drawn as for anybody.
 """
 

@@ -8,18 +8,15 @@ import hlo_opt.ops  # noqa: F401 - fills the op table
 from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
-from hlo_opt.passes.explain import ExplainReport, explain_module
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
-from hlo_opt.passes.presets import preset, preset_names
-from hlo_opt.passes.run import Outcome, collector_paused, run
-from hlo_opt.passes.table import pass_class, pass_names, pass_options, register_pass
+from hlo_opt.passes.run import ExplainReport, Outcome, collector_paused, report_on, run
+from hlo_opt.passes.table import pass_class, pass_names, pass_options, preset, preset_names, register_pass
 from hlo_opt.text import parse, verify
 
 __all__ = [
     "ExplainReport",
     "Outcome",
     "Pipeline",
-    "explain_module",
     "fuse",
     "parse_pipeline",
     "pass_class",
@@ -28,6 +25,7 @@ __all__ = [
     "preset",
     "preset_names",
     "register_pass",
+    "report_on",
     "run",
 ]
 

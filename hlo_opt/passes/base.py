@@ -1,12 +1,19 @@
-"""A pass: a frozen dataclass whose fields are its options."""
+"""A pass: a frozen dataclass whose fields are its options; and the base of the passes that fuse.
+
+What such a pass has against an edge is said in one place: a run goes by the first reason, an explanation tells them all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import PassContext
-from hlo_opt.ir import Module
+from hlo_opt.fusion.engine import Engine, Policy
+from hlo_opt.fusion.legality import Edge
+from hlo_opt.ir import Computation, Instruction, Module
 
 __all__ = ["Pass", "PassContext"]
 
@@ -27,3 +34,73 @@ class Pass:
     def run(self, module: Module, context: PassContext) -> bool:
         """Rewrite the module in place; True when anything changed."""
         raise AssertionError(f"{type(self).__name__} does not define run")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Two kernels of which neither reads the other, and what keeps them apart."""
+
+    first: Instruction
+    second: Instruction
+    reasons: list[Reason]
+
+
+@dataclass(frozen=True)
+class FusionPass(Pass):
+    """A pass over the shared legality and policy layers. One that fuses edges one by one defines `fuse_in`, `looks_at` and `policy`."""
+
+    keeps_memory: ClassVar[bool] = True
+    kind: ClassVar[str] = "producer"
+    """What the pass fuses: producers into consumers (`producer`), or kernels that keep their outputs (`outputs`, `horizontal`). Of the passes of a kind
+    the last that takes an edge explains it."""
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        """Go over all computations that launch kernels, and again where a fusion had to be taken apart."""
+        changed = False
+        while True:
+            engine = Engine(module, context, self.name)
+            for computation in engine.computations():
+                computation.index_users()
+                changed |= self.fuse_in(computation, engine)
+            if not engine.finish():
+                return changed
+
+    def fuse_in(self, computation: Computation, engine: Engine) -> bool:
+        """Fuse what the pass wants to in one computation, whose users are numbered; True when anything changed."""
+        raise AssertionError(f"{type(self).__name__} does not define fuse_in")
+
+    def looks_at(self, edge: Edge) -> bool:
+        """Whether edges of this kind are this pass's business; none are where it joins only kernels that do not read each other."""
+        return False
+
+    def policy(self, engine: Engine, computation: Computation) -> Policy:
+        """What decides on the edges of a computation, besides legality."""
+        raise AssertionError(f"{type(self).__name__} does not define policy")
+
+    def decide(self, engine: Engine, producer: Instruction, consumer: Instruction) -> Reason | None:
+        """What the pass has against an edge by itself, the first reason; None where it takes it."""
+        return next(self.against_edge(engine, engine.edge(producer, consumer)), None)
+
+    def takes(self, engine: Engine, producer: Instruction, consumer: Instruction) -> bool:
+        """Whether `decide` has nothing against an edge; edges that are alike are decided on once."""
+        return engine.allows(engine.edge(producer, consumer), self.policy(engine, producer.computation))
+
+    def against_edge(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
+        """Everything that the pass has against an edge by itself."""
+        return engine.reasons(edge, self.policy(engine, edge.producer.computation))
+
+    def against_producer(self, engine: Engine, producer: Instruction) -> Iterator[tuple[Instruction | None, Reason]]:
+        """What the pass has against fusing a producer at all, each with the user that is to blame; for passes that fuse into all users or into none."""
+        return iter(())
+
+    def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
+        """What the pass has against an edge that it left."""
+        yield from self.against_edge(engine, edge)
+        key = (self, edge.producer)
+        if key not in engine.notes:
+            engine.notes[key] = list(self.against_producer(engine, edge.producer))
+        yield from (reason for user, reason in engine.notes[key] if user is not edge.consumer)
+
+    def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
+        """What the pass has against making one kernel of neighbours that do not read each other."""
+        return iter(())

@@ -16,8 +16,7 @@ from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction,
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ops.shapes import integer
 from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.expansion import Expansion
-from hlo_opt.passes.plain_writer import Writer
+from hlo_opt.passes.expansion import Expansion, Writer
 
 _NORMS = frozenset({"batch-norm-grad", "batch-norm-inference", "batch-norm-training"})
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.memory.forms import fast_form
 from hlo_opt.analysis.properties import inside, is_generic_triton
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.ops.emission import HEROES, Emitter
 from hlo_opt.ops.sets import held, is_view, results_of, taken_element
-from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.fusion_pass import FusionPass
+from hlo_opt.passes.base import FusionPass, PassContext
 
 Path = list[Instruction]
 """From a user of the fusion down to a copy: a get-tuple-element perhaps, a bitcast perhaps, and the copy."""

@@ -1,27 +1,183 @@
-"""Every edge between kernels, fused or left, with all reasons, both costs and both source lines."""
+"""Every edge between kernels, fused or left, with all reasons, both costs and both source lines; across loops, branches and calls, too, where no pass can reach both ends."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator
+from collections.abc import Container, Hashable, Iterator, Sequence
 
-from hlo_opt.analysis.graph.crossings import Crossings
+from hlo_opt.analysis.graph.loops import Crossing, Crossings, trip_count
+from hlo_opt.analysis.graph.structure import edge_signature, signature
 from hlo_opt.analysis.properties import inside
+from hlo_opt.analysis.xla.performance import Priced, estimate_fusion, joint_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
-from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
-from hlo_opt.fusion.outline import original_name
+from hlo_opt.fusion.outline import Origins, original_name
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import held, launches, results_of, taken_element
-from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.boundaries import edges_across, member_named
-from hlo_opt.passes.costs import HANDS_ON, MemberCosts, edge_cost, joint_cost
-from hlo_opt.passes.fusion_pass import FusionPass
+from hlo_opt.ops.sets import held, is_free, launches, looped, results_of, taken_element
+from hlo_opt.passes.base import FusionPass, PassContext
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.text.frames import source_location
+
+HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
+"""Opcodes that hand their first operand's value on, or an element of it, without a kernel."""
+
+
+class MemberCosts:
+    """Costs of edges inside fusions. Edges whose instructions have the same signatures cost the same."""
+
+    def __init__(self, state: FusionState) -> None:
+        self._state = state
+        self._signatures: dict[Instruction, Hashable] = {}
+        self._costs: dict[Hashable, CostEstimate | None] = {}
+
+    def of(self, producer: Instruction, consumer: Instruction) -> CostEstimate | None:
+        key = edge_signature(producer, consumer, self._signature(producer), self._signature(consumer))
+        if key not in self._costs:
+            self._costs[key] = _cost(self._state.priced(producer), self._state.priced(consumer))
+        return self._costs[key]
+
+    def beside(self, first: Instruction, second: Instruction) -> CostEstimate:
+        """Of two that do not read each other."""
+        common = tuple(second.operands.index(o) if o in second.operands else -1 for o in first.operands)
+        key = (common, self._signature(first), self._signature(second))
+        if key not in self._costs:
+            self._costs[key] = joint_cost(self._state.priced(first), self._state.priced(second))
+        found = self._costs[key]
+        assert found is not None
+        return found
+
+    def _signature(self, instruction: Instruction) -> Hashable:
+        found = self._signatures.get(instruction)
+        if found is None:
+            found = self._signatures[instruction] = signature(instruction)
+        return found
+
+
+def edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None:
+    if through.producer is not edge.producer or edge.producer.shape.is_tuple:
+        return _element_cost(edge, engine)
+    state = engine.state
+    key = (state.structure_of_both(edge.producer, edge.consumer), edge.duplicates)
+    costs = state.known.costs
+    if key not in costs:
+        costs[key] = _cost_of(state.priced(edge.producer), state.priced(edge.consumer), kept=edge.duplicates)
+    return costs[key]
+
+
+def _cost_of(producer: Priced, consumer: Priced, *, kept: bool) -> CostEstimate | None:
+    """With `kept`, others read the producer, too."""
+    found = _cost(producer, consumer)
+    if found is None or not kept:
+        return found
+    alone = producer.estimate
+    return CostEstimate(
+        found.us_unfused,
+        found.us_fused + producer.target.kernel_launch_us + alone.us,
+        found.bytes_unfused,
+        found.bytes_fused + alone.bytes,
+        kept=True,
+    )
+
+
+def _element_cost(edge: Edge, engine: Engine) -> CostEstimate:
+    """Of an edge through elements of a tuple, or bitcasts: as one kernel that keeps what others read."""
+    handed, unwritten = [], 0
+    for operand in dict.fromkeys(edge.consumer.operands):
+        value, shared = operand, operand.is_root or len(operand.users) > 1
+        while value is not edge.producer and value.operands and value.opcode in HANDS_ON:
+            value = value.operands[0]
+            shared |= value.shape.is_array and len(value.users) > 1
+        if value is edge.producer:
+            handed.append(operand)
+            unwritten += 0 if shared else operand.shape.byte_size
+    above, below = (engine.state.priced(i) for i in (edge.producer, edge.consumer))
+    return joint_cost(above, below, handed, unwritten)
+
+
+def joint_cost(first: Priced, second: Priced, handed: Sequence[Instruction] = (), unwritten: int = 0) -> CostEstimate:
+    """Two kernels apart, and as one that writes what both wrote (`joint_estimate`)."""
+    launch = first.target.kernel_launch_us
+    joint = joint_estimate(first, second, handed, unwritten)
+    return CostEstimate(
+        2 * launch + first.estimate.us + second.estimate.us,
+        launch + joint.us,
+        first.estimate.bytes + second.estimate.bytes,
+        joint.bytes,
+    )
+
+
+def _cost(producer: Priced, consumer: Priced) -> CostEstimate | None:
+    if producer.instruction.shape.is_tuple or is_free(producer.instruction.opcode):
+        return None
+    us_unfused, us_fused, bytes_unfused, bytes_fused = estimate_fusion(producer, [consumer])
+    return CostEstimate(us_unfused, us_fused, bytes_unfused, bytes_fused)
+
+
+def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) -> Iterator[FusionDecision]:
+    """The decisions on the edges of a kernel whose producer is on another side of control flow."""
+    module = engine.module
+    seen: set[tuple[Instruction, Instruction, str, str]] = set()
+    for operand in dict.fromkeys(consumer.operands):
+        found = crossings.of(operand)
+        if not found:
+            continue
+        through = engine.edge(operand, consumer)
+        reader = next(iter(reader_names(through)), through.consumer_name)
+        member = member_named(consumer, reader, engine.origins)
+        for crossing in found:
+            key = (crossing.producer, crossing.control, crossing.way, reader)
+            if key in seen:
+                continue
+            seen.add(key)
+            written = _crossed(crossing)
+            name = original_name(written, engine.origins)
+            yield FusionDecision(
+                producer=name,
+                consumer=reader,
+                computation=consumer.computation.name,
+                producer_opcode=written.opcode,
+                consumer_opcode=member.opcode,
+                rule="legality",
+                reasons=tuple(engine.legal([_reason(crossing, name, reader)])),
+                producer_source=source_location(module, written) or source_location(module, crossing.producer),
+                consumer_source=source_location(module, member) or source_location(module, consumer),
+                producer_kernel=crossing.producer.name,
+                consumer_kernel=consumer.name,
+                relation="across",
+            )
+
+
+def _reason(crossing: Crossing, producer: str, consumer: str) -> Reason:
+    control, size = crossing.control, crossing.shape.byte_size
+    ends = {"producer": producer, "consumer": consumer}
+    if looped(control) is None:
+        return Reason.of("FUS112", **ends, control=control.name, opcode=control.opcode, bytes=size)
+    count = trip_count(control)
+    rounds = "a number of rounds known at run time only" if count is None else f"{count} rounds"
+    return Reason.of("FUS111", **ends, loop=control.name, way=crossing.way, rounds=rounds, bytes=size)
+
+
+def _crossed(crossing: Crossing) -> Instruction:
+    """What computes the value that goes across: of a kernel with several outputs, the member behind one of them."""
+    found, path = crossing.producer, crossing.path
+    while (body := inside(found)) is not None:
+        found = body.root
+        while elements := held(found):
+            index, path = (path[0], path[1:]) if path else (0, ())
+            found = elements[index]
+    return found
+
+
+def member_named(consumer: Instruction, reader: str, origins: Origins) -> Instruction:
+    """The instruction of a name inside the consumer; the consumer itself when it has none of that name."""
+    body = inside(consumer)
+    members = () if body is None else body.instructions
+    return next((m for m in members if origins.get(m, m.name) == reader), consumer)
 
 
 def decisions(
@@ -46,8 +202,7 @@ def decisions(
             if kernels is not None and instruction.name not in kernels:
                 continue
             if inside(instruction) is not None:
-                found.extend(_fused(instruction, computation, context, seen, costs))
-                found.extend(_joined(instruction, computation, context, seen, costs))
+                found.extend(_inside(instruction, computation, context, seen, costs))
             if launches(instruction):
                 found.extend(_left(instruction, computation, engine, fusers, context))
                 found.extend(edges_across(instruction, crossings, engine))
@@ -56,55 +211,22 @@ def decisions(
     return found
 
 
-def _fused(
-    fusion: Instruction,
-    computation: Computation,
-    context: PassContext,
-    seen: set[tuple[str, str]],
-    costs: MemberCosts,
+def _inside(
+    fusion: Instruction, computation: Computation, context: PassContext, seen: set[tuple[str, str]], costs: MemberCosts
 ) -> Iterator[FusionDecision]:
-    """The edges of the input that ended inside a fusion; one that was copied into several fusions is told once."""
+    """The edges of the input that ended inside a fusion, and neighbours among its outputs that do not read each other: siblings that became one. What was copied into several fusions
+    is told once."""
     module = computation.module
     assert module is not None
-    for member in fusion.called_by("calls").instructions:
-        if not launches(member):
-            continue
-        for operand in member.operands:
-            if not launches(operand):
-                continue
-            names = (original_name(operand, context.origins), original_name(member, context.origins))
-            if names in seen:
-                continue
-            seen.add(names)
-            yield FusionDecision(
-                producer=names[0],
-                consumer=names[1],
-                computation=computation.name,
-                producer_opcode=operand.opcode,
-                consumer_opcode=member.opcode,
-                rule=context.fused_by.get(names[0], "input"),
-                cost=costs.of(operand, member),
-                producer_source=source_location(module, operand),
-                consumer_source=source_location(module, member),
-                producer_kernel=fusion.name,
-                consumer_kernel=fusion.name,
-            )
-
-
-def _joined(
-    fusion: Instruction,
-    computation: Computation,
-    context: PassContext,
-    seen: set[tuple[str, str]],
-    costs: MemberCosts,
-) -> Iterator[FusionDecision]:
-    """Neighbours among the outputs of a kernel that do not read each other: siblings that became one."""
-    module = computation.module
-    assert module is not None
-    outputs = [o for o in held(fusion.called_by("calls").root) or () if launches(o)]
+    body = fusion.called_by("calls")
+    pairs = [(o, m, False) for m in body.instructions if launches(m) for o in m.operands if launches(o)]
+    outputs = [o for o in held(body.root) or () if launches(o)]
     for first, second in itertools.pairwise(outputs):
+        if first not in second.operands and second not in first.operands:
+            pairs.append((first, second, True))
+    for first, second, is_sibling in pairs:
         names = (original_name(first, context.origins), original_name(second, context.origins))
-        if first in second.operands or second in first.operands or names in seen or names[0] == names[1]:
+        if names in seen or (is_sibling and names[0] == names[1]):
             continue
         seen.add(names)
         yield FusionDecision(
@@ -113,22 +235,18 @@ def _joined(
             computation=computation.name,
             producer_opcode=first.opcode,
             consumer_opcode=second.opcode,
-            rule=context.fused_by.get(names[1], "input"),
-            cost=costs.beside(first, second),
+            rule=context.fused_by.get(names[1] if is_sibling else names[0], "input"),
+            cost=costs.beside(first, second) if is_sibling else costs.of(first, second),
             producer_source=source_location(module, first),
             consumer_source=source_location(module, second),
             producer_kernel=fusion.name,
             consumer_kernel=fusion.name,
-            relation="sibling",
+            relation="sibling" if is_sibling else "operand",
         )
 
 
 def _left(
-    consumer: Instruction,
-    computation: Computation,
-    engine: Engine,
-    fusers: list[FusionPass],
-    context: PassContext,
+    consumer: Instruction, computation: Computation, engine: Engine, fusers: list[FusionPass], context: PassContext
 ) -> Iterator[FusionDecision]:
     module = engine.module
     seen: set[tuple[str, str]] = set()

@@ -23,8 +23,7 @@ from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.expansion import Expansion
-from hlo_opt.passes.plain_writer import Writer
+from hlo_opt.passes.expansion import Expansion, Writer
 
 
 class _UnsupportedError(Exception):
@@ -110,7 +109,7 @@ class _Rewriter:
     def run(self) -> None:
         old_root = self.computation.root
         for i in list(self.computation.instructions):
-            if takes_dynamic_before(i, self.shapes):
+            if is_dynamic(self.shapes[i]) or any(is_dynamic(self.shapes[o]) for o in i.operands):
                 self.values[i] = self.rewritten(i)
             else:
                 edit.set_operands(i, [self.values[o].data for o in i.operands])
@@ -372,11 +371,6 @@ def _identity(name: str, element_type: ElementType) -> float:
     if name == "and" and element_type.is_integer:
         return -1 if element_type.kind == "signed" else element_type.limits[1]
     return int(name == "multiply" or (name in ("and", "minimum") and element_type.kind == "pred"))
-
-
-def takes_dynamic_before(i: Instruction, shapes: Mapping[Instruction, Shape]) -> bool:
-    """Whether an instruction takes or gives arrays with dynamic dimensions, by the shapes that it and its operands had at first."""
-    return is_dynamic(shapes[i]) or any(is_dynamic(shapes[o]) for o in i.operands)
 
 
 def _is_pure(i: Instruction) -> bool:

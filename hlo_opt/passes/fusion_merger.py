@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.xla.cost import estimate_fusion
+from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import InstructionFusionChoices, producer_is_fusion
 from hlo_opt.fusion.engine import Engine
@@ -18,7 +18,7 @@ from hlo_opt.fusion.priority_choices import PriorityChoices
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import launches
-from hlo_opt.passes.fusion_pass import FusionPass
+from hlo_opt.passes.base import FusionPass
 
 
 class _MergerChoices(InstructionFusionChoices):

@@ -17,7 +17,7 @@ from hlo_opt.fusion.compatibility import Beside
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import Joiner, consumers, impossible, is_forced, operand_kernels, other_users, size_of
 from hlo_opt.ir import Computation, Instruction
-from hlo_opt.passes.fusion_pass import FusionPass, Refusal
+from hlo_opt.passes.base import FusionPass, Refusal
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from hlo_opt.fusion.horizontal import (
 )
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.sets import is_elementwise
-from hlo_opt.passes.fusion_pass import FusionPass, Refusal
+from hlo_opt.passes.base import FusionPass, Refusal
 
 
 @dataclass(frozen=True)

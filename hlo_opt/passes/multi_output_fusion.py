@@ -16,13 +16,13 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.compatibility import Beside, Kept, Pair
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.join import join
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
 from hlo_opt.fusion.order import Group, Order
+from hlo_opt.fusion.outline import join
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import fused, held, launches
-from hlo_opt.passes.fusion_pass import FusionPass, Refusal
+from hlo_opt.passes.base import FusionPass, Refusal
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,8 @@ class MultiOutputFusion(FusionPass):
         """Everything against making one kernel of both, what costs little to ask first. A forced pair is only asked whether it is legal. `reach` knows
         what the first of two siblings is connected with."""
         yield from engine.legal(compatibility.structure(pair))
-        for name in (pair.producer_name, pair.consumer_name):
-            refused = engine.forbidden.get((name, ""))
-            if refused is not None:
-                yield from engine.legal([refused])
-        wanted = self._is_forced(engine, pair)
+        yield from engine.refused_before(pair)
+        wanted = engine.is_forced(pair) or engine.is_forced_pair(pair)
         if not wanted:
             yield from engine.against(self._checks(pair), pair)
         yield from engine.legal(_cycle(pair, order, reach))
@@ -163,12 +160,6 @@ class MultiOutputFusion(FusionPass):
             one_walk = self.levels and compatibility.is_one_walk(pair)
             return compatibility.ONE_WALK_DEAR if one_walk else compatibility.KEPT_DEAR
         return (*compatibility.BESIDE_DEAR, *((compatibility.pays,) if self.price_siblings else ()))
-
-    def _is_forced(self, engine: Engine, pair: Pair) -> bool:
-        if not engine.forced:
-            return False
-        names = (pair.producer_name, pair.consumer_name)
-        return engine.is_forced(pair) or names in engine.forced or names[::-1] in engine.forced
 
     def looks_at(self, edge: Edge) -> bool:
         if not (self.producer_consumer and launches(edge.producer) and launches(edge.consumer)):

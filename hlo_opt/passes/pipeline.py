@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hlo_opt.diag import HloOptError, Source, Span, UsageError, nearest
+from hlo_opt.diag import HloOptError, Source, Span, UsageError, did_you_mean
 from hlo_opt.diag.plugins import told
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
@@ -233,8 +233,7 @@ def _pass(tree: Tree[Token], source: Source) -> tuple[type[Pass], dict[str, obje
         name = str(token).replace("-", "_")
         if name not in known:
             spelt = [n.replace("_", "-") for n in known]
-            close = nearest(str(token).replace("_", "-"), spelt)
-            hint = f"did you mean {close}?" if close else f"options: {', '.join(spelt) or 'none'}"
+            hint = did_you_mean(str(token).replace("_", "-"), spelt) or f"options: {', '.join(spelt) or 'none'}"
             raise UsageError(f"{head} has no option {str(token)!r}", span=_span(token, source), hint=hint)
         if name in values:
             raise UsageError(f"option {str(token)!r} is given twice", span=_span(token, source))

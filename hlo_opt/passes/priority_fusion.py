@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.properties import is_generic_triton
-from hlo_opt.analysis.xla.cost import estimate_fusion
+from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge
-from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible
+from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible, retile
 from hlo_opt.fusion.priority_queue import PriorityQueue, saved_quarters
-from hlo_opt.fusion.tiled import retile
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops.sets import is_view, launches
-from hlo_opt.passes.fusion_pass import FusionPass
+from hlo_opt.passes.base import FusionPass
 
 
 @dataclass(frozen=True)

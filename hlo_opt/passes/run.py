@@ -1,25 +1,26 @@
-"""Running a pipeline on a copy of a module: simplify, fuse, prove, and say what was decided."""
+"""Running a pipeline on a copy of a module: simplify, fuse, prove, and say what was decided; and everything that an explanation of that shows, as data."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
-from hlo_opt.diag import UsageError, nearest
-from hlo_opt.fusion.by_structure import ByStructure
+from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
-from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.fusion.preparation import prepare
 from hlo_opt.fusion.proof import prove_same_graph
-from hlo_opt.fusion.summary import module_summary
+from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes.decisions import decisions
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
-from hlo_opt.passes.presets import SIMPLIFY, preset
+from hlo_opt.passes.table import SIMPLIFY, preset
 
 SIMPLIFY_MODES = ("auto", "always", "never")
 
@@ -27,8 +28,9 @@ SIMPLIFY_MODES = ("auto", "always", "never")
 @dataclass(frozen=True)
 class Outcome:
     """What a run gave. `seconds` has the time of every pass by name, and of `proof` and `decisions`; `runs` says how often each
-    pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites."""
+    pass ran, fixpoint groups repeat theirs; `steps` counts single rewrites; `original` is the module that the run was given."""
 
+    original: Module
     module: Module
     pipeline: Pipeline
     context: PassContext
@@ -82,10 +84,8 @@ def run(
     Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes, choices and instructions, and ProofError when a pass broke its promise.
     """
     if simplify not in SIMPLIFY_MODES:
-        close = nearest(simplify, SIMPLIFY_MODES)
-        raise UsageError(
-            f"simplify must be auto, always or never, not {simplify!r}", hint=close and f"did you mean {close}?"
-        )
+        hint = did_you_mean(simplify, SIMPLIFY_MODES)
+        raise UsageError(f"simplify must be auto, always or never, not {simplify!r}", hint=hint)
     pipeline = _pipeline(preset_name, passes, simplify)
     options = FuseOptions.of(target, what_if=what_if, force=force, choices=choices, stop_after_step=stop_after_step)
     alternatives = pipeline.alternatives()
@@ -142,8 +142,8 @@ def _run(
                 unproved[work] = before
             elif before is not None:
                 _prove(before, work, seconds)
-    outcome = Outcome(work, pipeline, context, seconds, runs)
-    _check_forced(module, outcome)
+    outcome = Outcome(module, work, pipeline, context, seconds, runs)
+    _check_forced(outcome)
     return outcome
 
 
@@ -192,14 +192,70 @@ def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
     return parts
 
 
-def _check_forced(module: Module, outcome: Outcome) -> None:
+def _check_forced(outcome: Outcome) -> None:
     """Raises UsageError for an end of a forced edge that there was not: neither in the input, nor made by a pass."""
     ends = sorted({end for edge in outcome.context.options.forced for end in edge})
     if not ends:
         return
-    names = {i.name for m in (module, outcome.module) for c in m.computations for i in c.instructions}
+    names = {i.name for m in (outcome.original, outcome.module) for c in m.computations for i in c.instructions}
     names.update(outcome.context.origins.values())
     for name in ends:
         if name not in names:
-            close = nearest(name, sorted(names))
-            raise UsageError(f"there is no instruction {name!r}", hint=f"did you mean {close}?" if close else None)
+            raise UsageError(f"there is no instruction {name!r}", hint=did_you_mean(name, sorted(names)))
+
+
+DEAREST = 10
+
+
+@dataclass(frozen=True)
+class ExplainReport:
+    """What is said about a run: a decision for every edge, and the figures of the module before and after."""
+
+    outcome: Outcome
+    decisions: list[FusionDecision]
+    before: ModuleSummary
+    after: ModuleSummary
+
+    @property
+    def refused(self) -> list[FusionDecision]:
+        return [d for d in self.decisions if not d.fused]
+
+    @property
+    def fused(self) -> list[FusionDecision]:
+        return [d for d in self.decisions if d.fused]
+
+    @property
+    def refusals_by_code(self) -> dict[str, int]:
+        """How many edges each code refuses, by code; an edge counts once under each of its codes."""
+        counts = Counter(code for d in self.refused for code in {r.code: None for r in d.reasons})
+        return {code: counts[code] for code in sorted(counts)}
+
+    @cached_property
+    def rounds(self) -> Mapping[str, int]:
+        """How often each computation of the result runs, by name: the trip counts of the loops around it, as far as they are known."""
+        return {computation.name: often for computation, often in executions(self.outcome.module)[0].items()}
+
+    @cached_property
+    def dearest(self) -> list[FusionDecision]:
+        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels one edge, and
+        no siblings of which one needs the other: what lies between them would have to go first."""
+        rounds = self.rounds
+        priced = [
+            (d.cost.us_saved * rounds.get(d.computation, 1), n, d)
+            for n, d in enumerate(self.refused)
+            if d.cost is not None and all(r.code != "FUS132" for r in d.reasons)
+        ]
+        found: dict[frozenset[str], FusionDecision] = {}
+        for _, _, decision in sorted(priced, key=lambda p: (-p[0], p[1])):
+            found.setdefault(frozenset({decision.producer_kernel, decision.consumer_kernel}), decision)
+            if len(found) == DEAREST:
+                break
+        return list(found.values())
+
+
+def report_on(outcome: Outcome) -> ExplainReport:
+    """The report on every edge of a run."""
+    with collector_paused():
+        known = outcome.context.memory.known
+        before, after = (module_summary(m, outcome.target, known) for m in (outcome.original, outcome.module))
+        return ExplainReport(outcome, outcome.decide(), before, after)

@@ -1,4 +1,4 @@
-"""The table of passes: a name, and where the class is. Classes are imported when they are first asked for.
+"""The table of passes: a name, and where the class is; and of presets, which are pipelines with a name. Classes are imported when they are first asked for.
 
 Plugins add passes through entry points of the group `hlo_opt.passes`: the entry point's name is the pass's, its object the class.
 """
@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any
 
-from hlo_opt.diag import UsageError, nearest
+from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.diag.plugins import PASSES as GROUP
 from hlo_opt.diag.plugins import Plugin, plugins
 from hlo_opt.passes.base import Pass
@@ -62,9 +62,7 @@ def pass_class(name: str) -> type[Pass]:
         return _plugin_class(plugged[name])
     if name not in _TABLE:
         known = pass_names()
-        close = nearest(name, known)
-        hint = f"did you mean {close}?" if close else f"known: {', '.join(known)}"
-        raise UsageError(f"there is no pass {name!r}", hint=hint)
+        raise UsageError(f"there is no pass {name!r}", hint=did_you_mean(name, known) or f"known: {', '.join(known)}")
     module, _, attribute = _TABLE[name].partition(":")
     found: type[Pass] = getattr(importlib.import_module(module), attribute)
     return found
@@ -103,3 +101,41 @@ def _plugin_class(plugin: Plugin) -> type[Pass]:
         if option_kind(option) not in OPTION_KINDS or option.default is MISSING:
             raise plugin.broken(f"has an option {option.name} that is no bool, int, float or str with a default")
     return found
+
+
+SIMPLIFY = "inline,cse,dce"
+"""The simplify stage. Its passes leave a module that is simple already as it is."""
+
+_XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
+
+_HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
+
+_OUTPUTS = "multi-output-fusion{levels=true}"
+
+_PRESETS = {
+    "default": (
+        f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS},cse,dce"
+        " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
+        f"fusion-merger,cse,dce),{_OUTPUTS},cse,dce),"
+        f"{_HORIZONTAL}"
+    ),
+    "xla-2023": (
+        "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
+        f"fusion-merger{{row-kernels=false,max-copies=10000}},multi-output-fusion,cse,dce),{_HORIZONTAL}"
+    ),
+    "xla-2026": f"{_XLA_2026},multi-output-fusion,cse,dce",
+}
+"""default: what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
+kernels, which keep a softmax in one kernel. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
+
+
+def preset_names() -> list[str]:
+    return sorted(_PRESETS)
+
+
+def preset(name: str) -> str:
+    """The pipeline of a preset, as `--passes` would spell it. Raises UsageError, naming the nearest one, for an unknown name."""
+    if name not in _PRESETS:
+        hint = did_you_mean(name, _PRESETS) or f"known: {', '.join(preset_names())}"
+        raise UsageError(f"there is no preset {name!r}", hint=hint)
+    return _PRESETS[name]

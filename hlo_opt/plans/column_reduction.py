@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.geometry import smallest_bits
-from hlo_opt.analysis.memory.reductions import fast_form
+from hlo_opt.analysis.memory.forms import fast_form, smallest_bits
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, ColumnTile, column_parts, column_tile, wide_tile

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hlo_opt.analysis.memory.transposes import tiled_move
+from hlo_opt.analysis.memory.forms import tiled_move
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.spec import find

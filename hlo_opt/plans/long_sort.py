@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from hlo_opt.analysis.memory.geometry import round_up
+from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.plan import Region, Segment

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.geometry import bits_of, round_up
+from hlo_opt.analysis.memory.forms import bits_of, round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.reduction.reducers import is_wide, monoid

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self, TypeVar
 
-from hlo_opt.analysis.memory.geometry import round_up
+from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.ir import Attribute, Computation, ElementType, Instruction, Shape, edit
 from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.ordering.table import sorted_dimension

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.transposes import (
+from hlo_opt.analysis.memory.forms import (
     TILE,
     TiledTranspose,
     only_renames,

@@ -1,23 +1,189 @@
-"""What was decided about every edge, for people and for programs.
+"""What was decided about every edge, for people and for programs; and what stands behind many refusals at once, with the lines of the program.
 
-The JSON form is versioned: `{"schema": 1, ...}`. Fields are only added within a version.
-"""
+The JSON form is versioned: `{"schema": 1, ...}`. Fields are only added within a version. Concatenates that several read, random numbers, tuples and the edges of loops are the four things
+that kept a reinforcement-learning environment from being one kernel in "Operator Fusion in XLA: Analysis and Evaluation"."""
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hlo_opt.diag import CheckError, Reason, UsageError, did_you_mean, reason_spec
+from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.diag import CheckError, UsageError, did_you_mean, reason_spec
 from hlo_opt.diag.reason import declared
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops import OpKind, find
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report import findings, what_if
-from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
-from hlo_opt.report.summary import summary_json, summary_page
-from hlo_opt.text.frames import has_source_lines
+from hlo_opt.report import summary
+from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
+from hlo_opt.report.summary import label, summary_json, summary_page
+from hlo_opt.text.frames import has_source_lines, source_location
+
+PLACES_SHOWN = 3
+"""Lines of the program that the text names for each finding."""
+
+_RANDOM_TARGET = re.compile(r"threefry|philox|curand|rocrand|hiprand|prng|rng|random", re.IGNORECASE)
+
+
+@dataclass
+class Place:
+    """Where a finding is: the line of the program (empty when the dump does not say), what is first found there, and its refused edges."""
+
+    source: str
+    what: str
+    edges: int = 0
+
+
+@dataclass
+class Finding:
+    """One cause: how many refused edges it has a part in, their codes, and the places in the program."""
+
+    title: str
+    hint: str
+    edges: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    _places: dict[str, Place] = field(default_factory=dict)
+
+    def add(self, decision: FusionDecision, places: list[tuple[str, str]]) -> None:
+        """Count an edge, at each of the places (source line, what is there) once."""
+        self.edges += 1
+        self.codes.update({r.code for r in decision.reasons})
+        for key, source, what in {s or w: (s or w, s, w) for s, w in reversed(places)}.values():
+            self._places.setdefault(key, Place(source, what)).edges += 1
+
+    @property
+    def places(self) -> list[Place]:
+        """Those with most edges first."""
+        return sorted(self._places.values(), key=lambda place: -place.edges)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a kernel of the result holds of interest. `readers`: instructions that read one of its results."""
+
+    concatenates: tuple[Instruction, ...]
+    random: tuple[Instruction, ...]
+    readers: int
+
+
+def findings(report: ExplainReport) -> list[Finding]:
+    """The causes that have a part in refused edges, in a fixed order."""
+    joined = Finding(
+        "concatenate with several users",
+        "each user would compute the whole concatenate again, choosing the piece for every element; separate arrays instead of one need no concatenate",
+    )
+    drawn = Finding(
+        "random numbers",
+        "a generator is a kernel or a library call of its own; numbers drawn before, or a generator written as arithmetic, leave nothing in between",
+    )
+    tuples = Finding(
+        "tuples",
+        "a producer with several results is no single value that a kernel could compute in place of reading it",
+    )
+    loops = Finding(
+        "loop boundary",
+        "each round launches its kernels again; unrolling puts several rounds within reach of one kernel",
+    )
+    parts, module = _parts(report), report.outcome.module
+    for decision in report.refused:
+        ends = [parts[k] for k in dict.fromkeys((decision.producer_kernel, decision.consumer_kernel)) if k in parts]
+        above = parts.get(decision.producer_kernel)
+        codes = {r.code for r in decision.reasons}
+        if above is not None and above.concatenates and above.readers > 1:
+            read = f"{above.readers} instructions read its kernel"
+            joins = [(c, f"joins {counted(len(c.operands), 'array')}; {read}") for c in above.concatenates]
+            joined.add(decision, [(source_location(module, c), f"`{c.name}` {what}") for c, what in joins])
+        random = [i for part in ends for i in part.random]
+        if random:
+            drawn.add(decision, [(source_location(module, i), f"`{i.name}` ({label(i)})") for i in random])
+        if codes & {"FUS105", "FUS134"}:
+            tuples.add(
+                decision, [(decision.producer_source, f"`{decision.producer_kernel}`, read by `{decision.consumer}`")]
+            )
+        if "FUS111" in codes:
+            loops.add(decision, [(decision.producer_source, f"`{decision.producer}`, read by `{decision.consumer}`")])
+    return [f for f in (joined, drawn, tuples, loops) if f.edges]
+
+
+def _parts(report: ExplainReport) -> dict[str, _Part]:
+    """What the kernels of refused edges hold, by name."""
+    wanted = {k for d in report.refused for k in (d.producer_kernel, d.consumer_kernel)}
+    found: dict[str, _Part] = {}
+    for computation in executed_computations(report.outcome.module):
+        for kernel in computation.instructions:
+            if kernel.name in wanted:
+                members = list(_members(kernel))
+                concatenates = tuple(m for m in members if m.opcode == "concatenate")
+                random = tuple(m for m in members if _is_random(m))
+                found[kernel.name] = _Part(concatenates, random, _readers(kernel) if concatenates else 0)
+    return found
+
+
+def _members(kernel: Instruction) -> Iterator[Instruction]:
+    if kernel.opcode == "fusion" and not is_boundary_fusion(kernel):
+        yield from kernel.called_by("calls").instructions
+    else:
+        yield kernel
+
+
+def _readers(kernel: Instruction) -> int:
+    """How many instructions read the kernel's results, elements and bitcasts looked through."""
+    readers: dict[Instruction, None] = {}
+    todo = list(kernel.users)
+    while todo:
+        user = todo.pop()
+        if user.opcode in ("get-tuple-element", "bitcast") and user.users:
+            todo.extend(user.users)
+        else:
+            readers[user] = None
+    return len(readers)
+
+
+def _is_random(member: Instruction) -> bool:
+    spec = find(member.opcode)
+    is_drawn = spec is not None and spec.kind is OpKind.RANDOM
+    return is_drawn or _RANDOM_TARGET.search(member.word("custom_call_target")) is not None
+
+
+def findings_page(found: list[Finding]) -> Page:
+    """The findings for people; empty when there are none."""
+    page = Page()
+    if not found:
+        return page
+    page.add(Word("what stands in the way", "bold"))
+    for finding in found:
+        codes = ", ".join(most_first(finding.codes))
+        page.add("  ", Word(finding.title, "yellow"), f": {counted(finding.edges, 'edge')} ({codes})")
+        places = finding.places
+        page.table(
+            [[p.source or "(no source line)", counted(p.edges, "edge"), p.what] for p in places[:PLACES_SHOWN]],
+            indent=4,
+        )
+        if len(places) > PLACES_SHOWN:
+            page.add(f"    and {counted(len(places) - PLACES_SHOWN, 'more place')}")
+        page.add(f"    hint: {finding.hint}")
+    return page
+
+
+def findings_json(found: list[Finding]) -> list[dict[str, Any]]:
+    """The findings for programs."""
+    return [
+        {
+            "title": f.title,
+            "edges": f.edges,
+            "codes": dict(sorted(f.codes.items())),
+            "places": [{"source": p.source, "what": p.what, "edges": p.edges} for p in f.places],
+            "hint": f.hint,
+        }
+        for f in found
+    ]
+
 
 SCHEMA = 1
 WIDTH = 100
@@ -43,7 +209,7 @@ def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
     """
     if not names:
         return report.refused
-    known = {i.name for c in report.original.computations for i in c.instructions}
+    known = {i.name for c in report.outcome.original.computations for i in c.instructions}
     known.update(name for d in report.decisions for name in names_of(d))
     wanted: set[str] = set()
     shown: set[int] = set()
@@ -88,18 +254,18 @@ def names_of(decision: FusionDecision) -> tuple[str, ...]:
 def as_page(
     report: ExplainReport,
     shown: Sequence[FusionDecision],
-    compared: what_if.Changes | None = None,
+    compared: summary.Changes | None = None,
     *,
     most: int | None = None,
 ) -> Page:
     """The text form: the summary, what the changed rules change, the refused edges that cost most, what stands behind many of them, then the edges asked for,
     `most` of them where that is given."""
     page = summary_page(report)
-    if not has_source_lines(report.original):
+    if not has_source_lines(report.outcome.original):
         page.add("  no instruction has a Python line: ", Word(SOURCE_HINT, "bold"))
     if compared is not None:
         page.add()
-        page.extend(what_if.as_page(compared))
+        page.extend(summary.changes_page(compared))
     dearest = _dearest(report)
     if dearest:
         page.add()
@@ -115,7 +281,7 @@ def as_page(
             saved = microseconds(cost.us_saved * rounds)
             rows.append([saved, *often, edge, Word(codes, "yellow"), decision.consumer_source])
         page.table(rows, right=frozenset({0, 1} if repeated else {0}), indent=2)
-    found = findings.as_page(findings.findings(report))
+    found = findings_page(findings(report))
     if found.lines:
         page.add()
         page.extend(found)
@@ -182,7 +348,7 @@ def cost_line(cost: CostEstimate) -> str:
 def as_json(
     report: ExplainReport,
     shown: Sequence[FusionDecision],
-    compared: what_if.Changes | None = None,
+    compared: summary.Changes | None = None,
     exceeded: Sequence[CheckError] = (),
 ) -> dict[str, Any]:
     """The JSON form, ready for `json.dumps`; explain.schema.json describes it."""
@@ -205,9 +371,9 @@ def as_json(
             }
             for d, cost in _dearest(report)
         ],
-        "findings": findings.as_json(findings.findings(report)),
+        "findings": findings_json(findings(report)),
         "exceeded": [{"code": e.code, "message": e.message} for e in exceeded],
-        "what_if": None if compared is None else what_if.as_json(compared),
+        "what_if": None if compared is None else summary.changes_json(compared),
     }
 
 
@@ -226,19 +392,12 @@ def edge_json(decision: FusionDecision, rounds: int = 1) -> dict[str, Any]:
         "relation": decision.relation,
         "rule": decision.rule,
         "fused": decision.fused,
-        "reasons": [_reason_json(r) for r in decision.reasons],
+        "reasons": [
+            {"code": r.code, "slug": r.slug, "message": r.message, "hint": r.hint, "numbers": dict(r.numbers)}
+            for r in decision.reasons
+        ],
         "cost": None if decision.cost is None else asdict(decision.cost),
         "rounds": rounds,
-    }
-
-
-def _reason_json(reason: Reason) -> dict[str, Any]:
-    return {
-        "code": reason.code,
-        "slug": reason.slug,
-        "message": reason.message,
-        "hint": reason.hint,
-        "numbers": dict(reason.numbers),
     }
 
 

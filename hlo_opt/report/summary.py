@@ -1,11 +1,19 @@
-"""Before and after in a few lines: kernels, launches, bytes, estimated microseconds, refusals by code."""
+"""Modules in numbers: one by itself, kernels, launches, bytes, estimated microseconds, opcodes; before and after a run, with changed rules, and against limits."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from hlo_opt.diag import reason_spec
-from hlo_opt.fusion.summary import ModuleSummary
+from hlo_opt.analysis.memory.traffic import bytes_accessed
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.diag import CheckError, reason_spec
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.fusion.summary import ModuleSummary, launched, module_summary
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ops.shapes import flops_of
 from hlo_opt.passes import ExplainReport, Outcome
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
 
@@ -84,4 +92,270 @@ def stats_json(report: ExplainReport) -> dict[str, Any]:
         "after": summary_json(report.after),
         "refused": report.refusals_by_code,
         "seconds": {name: round(value, 6) for name, value in report.outcome.seconds.items()},
+    }
+
+
+KERNELS = "HLO710"
+BYTES = "HLO711"
+REFUSALS = "HLO712"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What is allowed. None and empty set no limit.
+
+    max_kernels  kernels of the fused module, those in the body of a loop counted once
+    max_bytes    bytes that they read and write, counted the same way
+    fail_on      codes of reasons under which no edge may be refused
+    """
+
+    max_kernels: int | None = None
+    max_bytes: int | None = None
+    fail_on: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raises UsageError, naming the nearest one, for a code that does not exist."""
+        for code in self.fail_on:
+            reason_spec(code.upper())
+
+    def exceeded(self, report: ExplainReport) -> list[CheckError]:
+        """One coded error, of one line, for each limit that the module does not keep."""
+        module = report.outcome.module
+        filename = None if module.source is None else module.source.filename
+        return [
+            CheckError(f"module {module.name}: {message}", code=code, filename=filename)
+            for code, message in self._told(report)
+        ]
+
+    def _told(self, report: ExplainReport) -> Iterator[tuple[str, str]]:
+        after = report.after
+        if self.max_kernels is not None and after.kernels > self.max_kernels:
+            over = count(after.kernels - self.max_kernels)
+            yield (
+                KERNELS,
+                f"{counted(after.kernels, 'kernel')}, {over} more than the budget of {count(self.max_kernels)}",
+            )
+        if self.max_bytes is not None and after.bytes > self.max_bytes:
+            over = _both(after.bytes - self.max_bytes)
+            yield (
+                BYTES,
+                f"{_both(after.bytes)} read and written, {over} more than the budget of {_both(self.max_bytes)}",
+            )
+        refusals = report.refusals_by_code
+        for code in dict.fromkeys(c.upper() for c in self.fail_on):
+            if code not in refusals:
+                continue
+            first = next(d for d in report.refused if any(r.code == code for r in d.reasons))
+            places = [p for p in (first.consumer_source, first.producer_source) if p]
+            where = f"{first.producer} -> {first.consumer}" + (f", {places[0]}" if places else "")
+            yield (
+                REFUSALS,
+                f"{counted(refusals[code], 'edge')} refused as {code} {reason_spec(code).slug}, and the budget is 0 (the first: {where})",
+            )
+
+
+def _both(value: float) -> str:
+    """Bytes for people and exactly: `12.3 MB (12,345,678 bytes)`."""
+    return f"{size(value)} ({count(value)} bytes)"
+
+
+MOST_SHOWN = 10
+"""Edges of each kind that the text names."""
+
+Ends = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The report as things are, the report with the changed rules, and the edges whose answer differs.
+
+    fused    refused as things are, fused with the changed rules
+    moved    refused both times, but for other reasons; the decision is the one with the changed rules
+    refused  fused as things are, refused with the changed rules
+    gone     refused as things are, and no edge between kernels with the changed rules: one of its ends fused with others, and reads under another name
+    """
+
+    codes: tuple[str, ...]
+    forced: tuple[str, ...]
+    before: ExplainReport
+    after: ExplainReport
+    fused: list[FusionDecision]
+    moved: list[FusionDecision]
+    refused: list[FusionDecision]
+    gone: list[FusionDecision]
+
+
+def changes(codes: Iterable[str], forced: Iterable[str], before: ExplainReport, after: ExplainReport) -> Changes:
+    """Compare two reports on one module."""
+    old, new = ({_ends(d): d for d in report.decisions} for report in (before, after))
+    left = [(d, new.get(ends)) for ends, d in old.items() if not d.fused]
+    return Changes(
+        tuple(code.upper() for code in codes),
+        tuple(forced),
+        before,
+        after,
+        fused=[now for _, now in left if now is not None and now.fused],
+        moved=[now for d, now in left if now is not None and not now.fused and _codes(now) != _codes(d)],
+        refused=[d for ends, d in new.items() if not d.fused and ends in old and old[ends].fused],
+        gone=[d for d, now in left if now is None],
+    )
+
+
+def _ends(decision: FusionDecision) -> Ends:
+    return (decision.computation, decision.producer, decision.consumer)
+
+
+def _codes(decision: FusionDecision) -> list[str]:
+    return sorted({r.code for r in decision.reasons})
+
+
+def changes_page(found: Changes) -> Page:
+    """The comparison for people."""
+    page = Page()
+    asked = [f"without {code}" for code in found.codes] + [f"with {edge} forced" for edge in found.forced]
+    page.add(Word("what if: " + ", ".join(asked), "bold"))
+    add_figures(page, ("as it is", found.before.after), ("what if", found.after.after))
+    kinds: tuple[tuple[str, str, Sequence[FusionDecision]], ...] = (
+        ("would fuse", "green", found.fused),
+        ("would be refused for other reasons", "yellow", found.moved),
+        ("would be refused that fuse now", "yellow", found.refused),
+        ("would be gone: an end fuses with others", "", found.gone),
+    )
+    for title, style, edges in kinds:
+        if edges:
+            page.add("  ", Word(f"{counted(len(edges), 'edge')} {title}", style))
+            page.table([_row(d, told=edges is not found.gone) for d in edges[:MOST_SHOWN]], indent=4)
+        if len(edges) > MOST_SHOWN:
+            page.add(f"    and {count(len(edges) - MOST_SHOWN)} more")
+    if not any(edges for _, _, edges in kinds):
+        page.add("  no edge would be decided differently")
+    return page
+
+
+def _row(decision: FusionDecision, *, told: bool) -> list[str | Word]:
+    codes = ", ".join(dict.fromkeys(f"{r.code} {r.slug}" for r in decision.reasons)) if told else ""
+    return [f"{decision.producer} -> {decision.consumer}", Word(codes, "yellow")]
+
+
+def changes_json(found: Changes) -> dict[str, Any]:
+    """The comparison for programs."""
+
+    def edges(decisions: Iterable[FusionDecision]) -> list[dict[str, Any]]:
+        return [{"producer": d.producer, "consumer": d.consumer, "codes": _codes(d)} for d in decisions]
+
+    return {
+        "codes": list(found.codes),
+        "forced": list(found.forced),
+        "as_it_is": summary_json(found.before.after),
+        "what_if": summary_json(found.after.after),
+        "fused": edges(found.fused),
+        "other_reasons": edges(found.moved),
+        "refused": edges(found.refused),
+        "gone": edges(found.gone),
+    }
+
+
+@dataclass(frozen=True)
+class ComputationStats:
+    """One computation run once: floating-point operations (0 for what the op table does not count) and bytes accessed, calls not followed."""
+
+    name: str
+    instructions: int
+    parameters: int
+    flops: float
+    bytes: float
+    opcodes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The figures of a module on a target.
+
+    opcodes   instructions by opcode, in all computations
+    launched  instructions that launch work, by opcode (fusions with their kind, custom calls with their target)
+    """
+
+    module: str
+    target: str
+    summary: ModuleSummary
+    computations: list[ComputationStats]
+    parameters: int
+    opcodes: dict[str, int]
+    launched: dict[str, int]
+
+
+def stats(module: Module, target: DeviceTarget) -> Stats:
+    """Count a module."""
+    opcodes = Counter(i.opcode for c in module.computations for i in c.instructions)
+    return Stats(
+        module.name,
+        target.name,
+        module_summary(module, target),
+        [_of(c) for c in module.computations],
+        len(module.entry.parameters),
+        most_first(opcodes),
+        most_first(Counter(label(i) for i in launched(module))),
+    )
+
+
+def _of(computation: Computation) -> ComputationStats:
+    instructions = computation.instructions
+    return ComputationStats(
+        computation.name,
+        len(instructions),
+        len(computation.parameters),
+        sum(flops_of(i) for i in instructions),
+        sum(bytes_accessed(i) for i in instructions),
+        most_first(Counter(i.opcode for i in instructions)),
+    )
+
+
+def label(instruction: Instruction) -> str:
+    """The opcode, with the kind of a fusion and the target of a custom call."""
+    words = (instruction.opcode, instruction.word("kind"), instruction.word("custom_call_target"))
+    return " ".join(word for word in words if word)
+
+
+def as_page(found: Stats) -> Page:
+    """The figures for people."""
+    page = Page()
+    page.add(Word(found.module, "bold"), f" on {found.target}")
+    summary = found.summary
+    rows = [
+        ["kernels", count(summary.kernels)],
+        ["launches", count(summary.launches)],
+        ["bytes", size(summary.bytes)],
+        ["estimated", microseconds(summary.est_us)],
+        ["computations", count(len(found.computations))],
+        ["parameters", count(found.parameters)],
+        ["instructions", count(sum(found.opcodes.values()))],
+    ]
+    page.table(rows, right=frozenset({1}), indent=2)
+    if summary.unknown_trips:
+        page.add(f"  {counted(summary.unknown_trips, 'loop')} of an unknown trip count, counted as one round")
+    for title, counts in (("launched", found.launched), ("instructions", found.opcodes)):
+        page.add()
+        page.add(Word(title, "bold"))
+        page.table([[count(number), name] for name, number in counts.items()], right=frozenset({0}), indent=2)
+    page.add()
+    page.add(Word("computations", "bold"))
+    rows = [["", "instructions", "parameters", "flops", "bytes"]]
+    for c in found.computations:
+        rows.append([c.name, count(c.instructions), count(c.parameters), count(int(c.flops)), size(c.bytes)])
+    page.table(rows, right=frozenset({1, 2, 3, 4}), indent=2)
+    return page
+
+
+def as_json(found: Stats) -> dict[str, Any]:
+    """The figures for programs."""
+    return {
+        "schema": 1,
+        "module": found.module,
+        "target": found.target,
+        **summary_json(found.summary),
+        "unknown_trips": found.summary.unknown_trips,
+        "computations": [asdict(c) for c in found.computations],
+        "parameters": found.parameters,
+        "opcodes": found.opcodes,
+        "launched": found.launched,
     }

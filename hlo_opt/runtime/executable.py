@@ -8,24 +8,23 @@ from dataclasses import asdict
 from typing import Any
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.diag import BackendError, EvaluationError, UsageError, nearest
-from hlo_opt.evaluate.device_inputs import spread
-from hlo_opt.evaluate.devices import evaluate_devices
+from hlo_opt.diag import BackendError, EvaluationError, UsageError, did_you_mean
+from hlo_opt.evaluate.devices import evaluate_devices, spread
 from hlo_opt.evaluate.elided import Elided, elided_constants, missing, with_values
 from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts, warn_of_one_device
 from hlo_opt.runtime.host.library import Form, has_compiler
 from hlo_opt.runtime.host.program import HostProgram
-from hlo_opt.runtime.host.routines import host_routines
 from hlo_opt.runtime.host.sanitize import SanitizedProgram
-from hlo_opt.runtime.memory import Array
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.host.words import host_routines
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
-from hlo_opt.runtime.schedule.footprint import check_schedule
+from hlo_opt.runtime.schedule.lifetimes import check_schedule
 
 __all__ = ["BACKENDS", "Executable", "choose_backend", "compile", "entry_inputs", "entry_shapes", "of_any_size"]
 
@@ -157,11 +156,10 @@ def choose_backend(wish: str) -> tuple[str, str]:
     Raises UsageError, naming the backends, for an unknown one.
     """
     if wish not in BACKENDS:
-        close = nearest(wish, BACKENDS)
         raise UsageError(
             f"there is no backend {wish!r}; there are {', '.join(BACKENDS)}",
             code="HLO320",
-            hint=f"did you mean {close}?" if close else None,
+            hint=did_you_mean(wish, BACKENDS),
         )
     if wish != "auto":
         return wish, "asked for"

@@ -29,8 +29,7 @@ import numpy as np
 import hlo_opt
 from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.diag import HloOptError
-from hlo_opt.runtime.measure.bench import Timing
-from hlo_opt.runtime.measure.clock import Clock, clock_of
+from hlo_opt.runtime.measure.bench import Clock, Timing, clock_of
 from hlo_opt.text import print_module
 
 BATCH = 10

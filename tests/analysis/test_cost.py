@@ -4,7 +4,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.xla.cost import estimate_instruction
+from hlo_opt.analysis.xla.performance import Priced
 from hlo_opt.diag import UsageError
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
@@ -60,7 +60,7 @@ def test_an_estimate_counts_bytes_and_operations():
     module = hlo_opt.parse(
         "HloModule m\n\nENTRY e {\n p = f32[1024]{0} parameter(0)\n ROOT t = f32[1024]{0} tanh(p)\n}\n"
     )
-    found = estimate_instruction(module.entry.root, target("h100_sxm"))
+    found = Priced(module.entry.root, target("h100_sxm")).estimate
     assert (found.bytes_read, found.bytes_written, found.flops) == (4096, 4096, 467 * 1024)
     assert 0 < found.us < 1
 

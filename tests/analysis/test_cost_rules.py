@@ -9,7 +9,6 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.xla.cost import estimate_instruction
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.ir import Instruction
 
@@ -33,7 +32,7 @@ def entry(body: str) -> dict[str, Instruction]:
 
 def alone(body: str, name: str = "r") -> float:
     """Nanoseconds of one instruction as a kernel of its own."""
-    return estimate_instruction(entry(body)[name], H100).us * 1000
+    return Priced(entry(body)[name], H100).estimate.us * 1000
 
 
 def fused(body: str, producer: str = "p", consumer: str = "r") -> float:
@@ -147,10 +146,10 @@ def test_a_cumulative_window_counts_as_a_reduction():
         "x = f32[1024]{0} parameter(0)\n zero = f32[] constant(0)\n"
         "ROOT r = f32[1024]{0} reduce-window(x, zero), window={size=2047 pad=1023_1023}, to_apply=sum"
     )
-    found = estimate_instruction(entry(body)["r"], H100)
+    found = Priced(entry(body)["r"], H100).estimate
     assert found.flops == 7 * (1 + 1023)
     other = body.replace("2047 pad=1023_1023", "1023 pad=511_511")
-    found = estimate_instruction(entry(other)["r"], H100)
+    found = Priced(entry(other)["r"], H100).estimate
     assert found.flops == 7 * 1022 * 1024
 
 

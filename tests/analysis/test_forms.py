@@ -2,12 +2,25 @@ import pytest
 
 import hlo_opt
 import hlo_opt.ir
-from hlo_opt.analysis.graph.cluster import cluster_of, merge_clusters
-from hlo_opt.analysis.memory.reductions import fast_form, reduction_form
-from hlo_opt.analysis.memory.transposes import moves_data, moves_minor, normalized, tiled_transpose
-from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.graph.cluster import Cluster, cluster_of, merge_clusters
+from hlo_opt.analysis.memory.forms import (
+    LaunchDimensions,
+    fast_form,
+    moves_data,
+    moves_minor,
+    normalized,
+    reduction_form,
+    tiled_transpose,
+)
+from hlo_opt.analysis.targets import DeviceTarget, target
 from hlo_opt.analysis.xla.heroes import emitter_of, shared_memory
-from hlo_opt.analysis.xla.launch import launch_dimensions
+from hlo_opt.analysis.xla.launch import emitter_launch
+
+
+def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+    emitter, hero = emitter_of(cluster)
+    return emitter_launch(emitter, hero, cluster, target)
+
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 H100 = target("h100_sxm")

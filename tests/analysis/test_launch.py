@@ -6,10 +6,16 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.graph.cluster import Cluster, cluster_of
-from hlo_opt.analysis.memory.geometry import LaunchDimensions
-from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.xla.launch import launch_dimensions
-from hlo_opt.analysis.xla.launch_reduction import disjoint_groups
+from hlo_opt.analysis.memory.forms import LaunchDimensions
+from hlo_opt.analysis.targets import DeviceTarget, target
+from hlo_opt.analysis.xla.heroes import emitter_of
+from hlo_opt.analysis.xla.launch import disjoint_groups, emitter_launch
+
+
+def launch_dimensions(cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+    emitter, hero = emitter_of(cluster)
+    return emitter_launch(emitter, hero, cluster, target)
+
 
 H100 = target("h100_sxm")
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.xla.read_times import ReadTimes
-from hlo_opt.analysis.xla.timing import read_ns
+from hlo_opt.analysis.xla.timing import ReadTimes, read_ns
 
 H100 = target("h100_sxm")
 MODULE = hlo_opt.parse(

@@ -1,10 +1,9 @@
 """Instructions of one signature cost the same."""
 
 import hlo_opt
-from hlo_opt.analysis.graph.signature import edge_signature, signature
+from hlo_opt.analysis.graph.structure import edge_signature, signature
 from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.xla.cost import estimate_fusion
-from hlo_opt.analysis.xla.performance import Priced
+from hlo_opt.analysis.xla.performance import Priced, estimate_fusion
 
 TEXT = """\
 HloModule m

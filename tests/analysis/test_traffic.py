@@ -5,8 +5,67 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.memory.traffic import accesses
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.ops.accesses import Accesses
+
+SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+
+
+def of(body: str) -> Accesses:
+    return accesses(hlo_opt.parse(f"HloModule m\n\n{SUM}\nENTRY e {{\n{body}\n}}\n").entry.root, 90)
+
+
+def test_a_transpose_that_moves_nothing_is_free():
+    found = of("x = f32[1,64]{1,0} parameter(0)\nROOT r = f32[64,1]{1,0} transpose(x), dimensions={1,0}")
+    assert (found.read, found.written) == ((0.0,), 0.0)
+    found = of("x = f32[2,64]{1,0} parameter(0)\nROOT r = f32[64,2]{1,0} transpose(x), dimensions={1,0}")
+    assert (found.read, found.written) == ((512.0,), 512.0)
+
+
+def test_a_scatter_moves_its_updates():
+    found = of(
+        """x = f32[100,64]{1,0} parameter(0)
+i = s32[10,1]{1,0} parameter(1)
+u = f32[10,1,64]{2,1,0} parameter(2)
+ROOT r = f32[100,64]{1,0} scatter(x, i, u), update_window_dims={1,2}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"""
+    )
+    assert found.read == (2560.0, 40.0, 2560.0)
+    assert found.utilization == (1.0, 1.0, 1.0)
+    assert found.written == 2560
+    assert found.flops == 7 * 640
+
+
+def test_an_update_reads_what_it_keeps_through_fusion_only():
+    found = of(
+        """x = f32[8,64]{1,0} parameter(0)
+u = f32[1,64]{1,0} parameter(1)
+i = s32[] parameter(2)
+ROOT r = f32[8,64]{1,0} dynamic-update-slice(x, u, i, i)"""
+    )
+    assert found.read == (0.0, 256.0, 4.0, 4.0)
+    assert found.utilization == (7 / 8, 1.0, 1.0, 1.0)
+    assert found.written == 256
+
+
+def test_a_window_reads_its_operand_again_and_again():
+    found = of(
+        "x = f32[64]{0} parameter(0)\nzero = f32[] constant(0)\n"
+        "ROOT r = f32[16]{0} reduce-window(x, zero), window={size=8 stride=4 pad=2_2}, to_apply=sum"
+    )
+    assert found.read == (16 * 8 * 4.0, 4.0)
+    assert found.utilization == (2.0, 1.0)
+    assert found.flops == 7 * 16 * 7
+
+
+def test_a_sort_counts_whole_logarithms():
+    less = (
+        "less {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = pred[] compare(a, b), direction=LT\n}\n"
+    )
+    text = f"HloModule m\n\n{less}\nENTRY e {{\nx = f32[100]{{0}} parameter(0)\nROOT r = f32[100]{{0}} sort(x), dimensions={{0}}, to_apply=less\n}}\n"
+    assert accesses(hlo_opt.parse(text).entry.root, 90).flops == 100 * 7
+
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 SOME = [

@@ -401,9 +401,7 @@ def test_list_passes_and_version(capfd):
     assert capfd.readouterr().out == "hlo-opt 0.1.0\n"
 
 
-def test_every_verb_has_a_file(root):
-    files = {p.stem for p in (root / "hlo_opt" / "cli").glob("*.py")}
-    assert set(VERBS) <= files
+def test_every_verb_is_found():
     assert all(group.group.get_command(None, verb).name == verb for verb in VERBS)
 
 

@@ -15,8 +15,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.plans import Plan, Region, plan
 from hlo_opt.plans.region import array_roots, inlined
 from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
-from hlo_opt.runtime.memory import empty_memory, from_memory, to_memory
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.numpy import Reference, empty_memory, from_memory, to_memory
 from hlo_opt.text import parse
 from tests.small_modules import H100
 

@@ -16,7 +16,7 @@ from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import Arity, OpKind
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.limits import DEEPEST
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.text import parse
 from tests.small_modules import H100
 

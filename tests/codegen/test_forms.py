@@ -18,7 +18,7 @@ from hlo_opt.plans import matmul, matrix_vector, products
 from hlo_opt.plans.kinds import KINDS
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
-from hlo_opt.runtime.memory import from_memory, to_memory
+from hlo_opt.runtime.numpy import from_memory, to_memory
 from hlo_opt.runtime.schedule import build_schedule
 from tests.codegen.conftest import Tool, empty, whole_numbers
 from tests.codegen.test_concatenate import joined

@@ -14,8 +14,8 @@ from hlo_opt.codegen.tree import Assign, Let
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ops.code import Name, call, cell, code
 from hlo_opt.plans.plan import Launch
+from hlo_opt.runtime.differences import ulp_distance
 from hlo_opt.runtime.host.library import HostLibrary, has_compiler
-from hlo_opt.runtime.ulp import ulp_distance
 from tests.written_kernels import of_tree
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")

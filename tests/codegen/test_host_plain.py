@@ -17,7 +17,7 @@ from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.plans.plan import Launch, Plan
 from hlo_opt.runtime.check.compare import check
 from hlo_opt.runtime.host.library import HostLibrary, has_compiler
-from hlo_opt.runtime.schedule import kernels
+from hlo_opt.runtime.schedule import lowering
 from tests.written_kernels import of_text
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
@@ -49,7 +49,7 @@ ENTRY e {
 
 def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
     """Kernels get another text under the same symbol."""
-    emit = kernels.emit_kernel
+    emit = lowering.emit_kernel
 
     def emitted(plan: Plan) -> Kernel:
         made = emit(plan)
@@ -57,7 +57,7 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]) -> No
         assert source != made.source
         return replace(made, source=source)
 
-    monkeypatch.setattr(kernels, "emit_kernel", emitted)
+    monkeypatch.setattr(lowering, "emit_kernel", emitted)
 
 
 @pytest.mark.parametrize(

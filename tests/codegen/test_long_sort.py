@@ -16,7 +16,7 @@ from hlo_opt.ops.calls.call import call_of
 from hlo_opt.plans import plan
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.host.library import HostLibrary
-from hlo_opt.runtime.memory import from_memory, held_dtype, to_memory
+from hlo_opt.runtime.numpy import from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.ops import Call, Launch
 from tests.codegen.test_sort import sort, top

@@ -27,12 +27,12 @@ PRINTERS = {
 """What returns text of kernels."""
 USES_OF_SOURCE = {
     ("codegen/host_plain.py", "an f-string"),  # the unit that a compiler gets
-    ("runtime/cupy/cache.py", "entry_name"),  # hashes it
-    ("runtime/cupy/cache.py", "createProgram"),  # NVRTC
+    ("runtime/cupy/device.py", "entry_name"),  # hashes it
+    ("runtime/cupy/device.py", "createProgram"),  # NVRTC
     ("runtime/cupy/device.py", "a tuple"),  # the key of what is compiled
     ("runtime/driver/emission.py", "write_text"),
     ("runtime/host/library.py", "len"),  # which units get which kernels
-    ("runtime/schedule/kernels.py", "replace"),  # of a dataclass: the same text for a kernel of other dimensions
+    ("runtime/schedule/lowering.py", "replace"),  # of a dataclass: the same text for a kernel of other dimensions
 }
 """All that is done with `kernel.source`. A use that reads it does not belong here."""
 OTHER_TEXTS = {

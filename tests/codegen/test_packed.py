@@ -10,7 +10,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.runtime.host.library import has_compiler
-from hlo_opt.runtime.memory import from_memory, held_dtype, to_memory
+from hlo_opt.runtime.numpy import from_memory, held_dtype, to_memory
 
 TYPES = ("s4", "u4", "s2", "u2", "f4e2m1fn")
 REDUCERS = """most {

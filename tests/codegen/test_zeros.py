@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.text import parse
 
 TEXT = """HloModule m

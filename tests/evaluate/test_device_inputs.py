@@ -8,7 +8,7 @@ import pytest
 from hlo_opt import parse
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import device_inputs, module_inputs
-from hlo_opt.evaluate.device_inputs import cut, global_forms, spread
+from hlo_opt.evaluate.devices import cut, global_forms, spread
 from hlo_opt.ir import Module
 
 

@@ -9,10 +9,114 @@ import numpy as np
 import pytest
 
 from hlo_opt import EvaluationError, evaluate, parse
-from hlo_opt.evaluate import flatten, input_shapes, module_inputs, output_shapes, unflatten
-from hlo_opt.evaluate.drawing import draw
-from hlo_opt.evaluate.inputs import checked, is_raw, raw_dtype
+from hlo_opt.evaluate import flatten, input_shapes, module_inputs, unflatten
+from hlo_opt.evaluate.inputs import PLAIN, Style, checked, draw, is_raw, raw_dtype
 from hlo_opt.ir import ELEMENT_TYPES, Shape, array
+from hlo_opt.ir.values import Array
+from hlo_opt.ops.wishes import Form, Wish
+
+
+def drawn(element_type: str, sizes: tuple[int, ...], wish: Wish, style: Style = PLAIN, seed: int = 0) -> Array:
+    return draw(np.random.default_rng(seed), Shape(ELEMENT_TYPES[element_type], sizes), wish, style)
+
+
+@pytest.mark.parametrize("style", [PLAIN, Style(1, loudness=1e-3), Style(2, loudness=30.0), Style(3, whole=True), Style(4, sparse=True)])  # fmt: skip
+@pytest.mark.parametrize("wish", [Wish(low=0.0), Wish(-1.0, 1.0), Wish(high=80.0), Wish(0.0, 0.5, near=(0.25, 7.0))])
+def test_floats_stay_in_range(wish: Wish, style: Style) -> None:
+    x = drawn("f32", (500,), wish, style)
+    assert (x >= wish.low).all() and (x <= wish.high).all() and len(set(x.tolist())) > 4
+
+
+def test_values_that_decide_are_met_and_passed_on_both_sides() -> None:
+    x = drawn("f32", (500,), Wish(near=(2.4,)))
+    assert (x == np.float32(2.4)).any() and ((x > 2.38) & (x < 2.4)).any() and ((x > 2.4) & (x < 2.42)).any()
+    n = drawn("s32", (500,), Wish(near=(100.0,)))
+    assert {99, 100, 101} <= set(n.tolist())
+
+
+def test_rows_are_as_small_as_what_is_added_to_them() -> None:
+    x = np.abs(drawn("f32", (64, 16), Wish(small=1e-5)))
+    rows = x.max(axis=1)
+    assert rows.min() < 1e-3 and np.median(rows) > 0.5
+    columns = np.abs(drawn("f32", (64, 64), Wish(small=1e-5), Style(1, axis=-1))).max(axis=0)
+    assert columns.min() < 1e-3 and np.median(columns) > 0.5
+
+
+def test_a_divisor_is_not_near_to_zero() -> None:
+    assert np.abs(drawn("f32", (1000,), Wish(apart=True))).min() >= 0.1
+
+
+def test_whole_numbers_tie_and_sparse_ones_vanish() -> None:
+    assert len(set(drawn("f32", (1000,), Wish(), Style(1, whole=True)).tolist())) < 50
+    assert (drawn("f32", (1000,), Wish(), Style(1, sparse=True)) == 0).mean() > 0.3
+
+
+def test_indices_are_in_range_until_some_are_asked_to_be_beyond() -> None:
+    wish = Wish(0.0, 9.0, form=Form.INDEX)
+    inside, beyond = drawn("s32", (500,), wish), drawn("s32", (500,), wish, Style(1, beyond=0.125))
+    assert set(inside.tolist()) == set(range(10))
+    assert (beyond < 0).any() and (beyond > 9).any() and ((beyond >= 0) & (beyond <= 9)).mean() > 0.7
+    assert drawn("u8", (500,), Wish(0.0, 255.0, form=Form.INDEX), Style(1, beyond=0.5)).dtype == np.uint8
+
+
+def test_a_choice_of_few_takes_every_turn() -> None:
+    wish = Wish(0.0, 3.0, form=Form.INDEX)
+    found = [int(drawn("s32", (), wish, Style(n), seed=5)) for n in range(12)]
+    assert set(found[:4]) == {0, 1, 2, 3} and {-1, 4} <= set(found)
+
+
+def test_unique_sorted_and_sized_indices() -> None:
+    unique = drawn("s32", (50,), Wish(0.0, 79.0, form=Form.UNIQUE))
+    assert len(set(unique.tolist())) == 50 and unique.max() <= 79
+    assert (np.diff(drawn("s32", (50,), Wish(0.0, 20.0, form=Form.SORTED))) >= 0).all()
+    assert {int(drawn("s32", (), Wish(0.0, 5.0, form=Form.SIZE), seed=s)) for s in range(60)} == set(range(6))
+
+
+def test_bits_are_all_over_a_word() -> None:
+    for name in ("u32", "s32", "u64", "s64", "u8"):
+        bits = drawn(name, (4000,), Wish(form=Form.BITS))
+        ones = np.unpackbits(bits.view(np.uint8)).mean()
+        assert 0.48 < ones < 0.52
+
+
+def test_matrices_can_be_factorized_and_solved() -> None:
+    a = drawn("f64", (3, 5, 5), Wish(form=Form.DEFINITE))
+    assert np.linalg.eigvalsh(a).min() > 0 and np.allclose(a, np.swapaxes(a, 1, 2))
+    assert np.abs(np.linalg.det(np.tril(drawn("f64", (5, 5), Wish(form=Form.TRIANGULAR))))) > 1
+
+
+def test_narrow_types_and_single_values_can_be_drawn() -> None:
+    for name in ("f8e5m2", "bf16", "f16", "s4", "u2", "pred", "c64"):
+        for style in (PLAIN, Style(1, loudness=30.0, beyond=0.5, special=0.1), Style(2, whole=True, sparse=True)):
+            for sizes in ((), (1,), (0,), (3, 4)):
+                wish = Wish(near=(0.0, 300.0), small=1e-5)
+                assert drawn(name, sizes, wish, style).shape == sizes
+
+
+def test_indices_from_the_end_leave_the_gap_out() -> None:
+    wish = Wish(-50.0, 40.0, form=Form.INDEX, gap=(-10.0, 0.0))
+    found = drawn("s32", (500,), wish)
+    assert ((found >= 0) | (found <= -10)).all() and (found < 0).any() and found.min() >= -50 and found.max() <= 40
+    scalars = [int(drawn("s32", (), wish, Style(n), seed=3)) for n in range(8)]
+    assert scalars[2] == 0 and scalars[3] == 40 and any(-50 <= s <= -10 for s in scalars)
+
+
+def test_an_infinite_imaginary_part_leaves_the_real_part_alone() -> None:
+    shape = Shape(ELEMENT_TYPES["c64"], (1000,))
+    drawn = draw(np.random.default_rng(0), shape, style=Style(special=0.5))
+    assert (np.isinf(drawn.imag) & np.isfinite(drawn.real)).any() and (
+        np.isinf(drawn.real) & np.isfinite(drawn.imag)
+    ).any()
+
+
+def test_ends_come_in_every_combination_of_parts_where_they_are_wished_for() -> None:
+    made = draw(np.random.default_rng(0), Shape(ELEMENT_TYPES["c64"], (37,)), Wish(special=True), Style(special=0.03))
+
+    def kinds(part: np.ndarray) -> list[str]:  # type: ignore[type-arg]
+        return [str(x) if x == 0 or not np.isfinite(x) else "number" for x in part]
+
+    assert len({*zip(kinds(made.real), kinds(made.imag), strict=True)}) == 36
+
 
 TEXT = """HloModule m
 
@@ -27,7 +131,6 @@ ENTRY e {
 def test_shapes_leave_tokens_out() -> None:
     module = parse(TEXT)
     assert [str(s) for s in input_shapes(module)] == ["f32[3]", "s32[2]", "bf16[4]"]
-    assert [str(s) for s in output_shapes(module)] == ["bf16[4]", "f32[3]", "s32[2]"]
 
 
 def test_unflatten_is_the_inverse_of_flatten() -> None:

@@ -42,9 +42,7 @@ def test_a_loop_body_counts_before_the_loop_runs() -> None:
     with pytest.raises(
         EvaluationError, match=r"iota big: the run would hold .* MiB .*; the limit is 977 KiB"
     ) as caught:
-        evaluate(
-            parse(LOOP), [[0.0] * 1000], memory_limit=1_000_000, observe=lambda instruction, value: seen.append("ran")
-        )
+        evaluate(parse(LOOP), [[0.0] * 1000], memory_limit=1_000_000, watch=lambda event: seen.append("ran"))
     assert caught.value.code == "HLO402" and not seen
     assert evaluate(parse(LOOP), [[0.0] * 1000], memory_limit=20_000_000)[0][2] == 6.0
 

@@ -9,8 +9,7 @@ import pytest
 
 from hlo_opt import evaluate, parse
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.evaluate.reach import reaching_inputs
-from hlo_opt.evaluate.ways import ways_of
+from hlo_opt.evaluate.reach import reaching_inputs, ways_of
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 

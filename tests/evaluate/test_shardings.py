@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_opt.evaluate.shardings import Tiling, tiling
+from hlo_opt.evaluate.devices import Tiling, tiling
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info
 import hlo_opt
 from hlo_opt import UsageError
 from hlo_opt.evaluate import threads
-from hlo_opt.runtime import compile
+from hlo_opt.runtime.executable import compile
 
 PRODUCT = """HloModule m
 

@@ -11,8 +11,8 @@ import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import engine as engines
-from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
+from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.legality import Edge
 

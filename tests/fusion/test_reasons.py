@@ -8,7 +8,7 @@ from reason_twins import TWINS
 
 import hlo_opt
 from hlo_opt.diag import Reason, ReasonSpec, reason_spec, reason_specs
-from hlo_opt.passes import ExplainReport, explain_module
+from hlo_opt.passes import ExplainReport, report_on, run
 from scripts.reason_truth import NO_RULES, Fused, ended_in, lacks_number, verdict
 
 OURS = reason_specs()
@@ -25,12 +25,14 @@ def explain(spec: ReasonSpec, *what_if: str) -> ExplainReport:
     limit = option(spec, "stop-after-step")
     off = [*what_if, *([given] if (given := option(spec, "what-if")) else [])]
     passes = option(spec, "passes")
-    return explain_module(
-        module,
-        passes=passes,
-        what_if=off,
-        stop_after_step=None if limit is None else int(limit),
-        simplify="never" if passes else "auto",
+    return report_on(
+        run(
+            module,
+            passes=passes,
+            what_if=off,
+            stop_after_step=None if limit is None else int(limit),
+            simplify="never" if passes else "auto",
+        )
     )
 
 

@@ -14,8 +14,8 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import state as states
-from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, PassContext
+from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.ir import Instruction, Module, edit

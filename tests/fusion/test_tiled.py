@@ -8,7 +8,7 @@ import hlo_opt
 from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
-from hlo_opt.fusion.tiled import operation_conflict, retile, tiled_kernel_conflict, unsupported
+from hlo_opt.fusion.priority_choices import operation_conflict, retile, tiled_kernel_conflict, unsupported
 from hlo_opt.ir import Instruction
 
 

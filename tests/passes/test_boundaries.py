@@ -1,5 +1,5 @@
 import hlo_opt
-from hlo_opt.passes import explain_module
+from hlo_opt.passes import report_on, run
 
 LOOP = """HloModule m
 
@@ -32,7 +32,7 @@ ENTRY e {
 
 
 def across(**options):
-    report = explain_module(hlo_opt.parse(LOOP), **options)
+    report = report_on(run(hlo_opt.parse(LOOP), **options))
     return {(d.producer, d.consumer): d for d in report.refused if d.relation == "across"}
 
 
@@ -63,7 +63,7 @@ def test_a_loop_without_a_known_count_says_so():
         "ROOT c = pred[] compare(i, limit), direction=LT",
         "d = s32[] multiply(i, i)\n  ROOT c = pred[] compare(d, limit), direction=LT",
     )
-    report = explain_module(hlo_opt.parse(text))
+    report = report_on(run(hlo_opt.parse(text)))
     rounds = {r.numbers["rounds"] for d in report.refused for r in d.reasons if r.code == "FUS111"}
     assert rounds == {"a number of rounds known at run time only"}
 
@@ -94,5 +94,5 @@ ENTRY e {
   ROOT l = (f32[64]{0}, f32[64]{0}) while(t), condition=condition, body=body
 }
 """
-    found = [(d.producer, d.consumer) for d in explain_module(hlo_opt.parse(text)).refused if d.relation == "across"]
+    found = [(d.producer, d.consumer) for d in report_on(run(hlo_opt.parse(text))).refused if d.relation == "across"]
     assert sorted(found) == [("h", "h"), ("pair", "h")]

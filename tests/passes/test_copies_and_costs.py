@@ -6,8 +6,7 @@ import pytest
 from small_modules import H100, module_of
 
 import hlo_opt
-from hlo_opt.analysis.xla.cost import estimate_fusion
-from hlo_opt.analysis.xla.performance import Priced, joint_estimate
+from hlo_opt.analysis.xla.performance import Priced, estimate_fusion, joint_estimate
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
@@ -15,7 +14,7 @@ from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes import run
 from hlo_opt.passes.copy_fusion import CopyFusion
-from hlo_opt.passes.costs import MemberCosts, edge_cost, joint_cost
+from hlo_opt.passes.decisions import MemberCosts, edge_cost, joint_cost
 
 ROW = "f32[64]{0}"
 PAIR = f"({ROW}, {ROW})"
@@ -270,6 +269,6 @@ def test_an_explanation_counts_edges_by_code():
         f"c = {ROW} negate(b)",
         f"r = {ROW} tanh(c)",
     )
-    report = hlo_opt.passes.explain_module(module, passes="instruction-fusion", simplify="never")
+    report = hlo_opt.passes.report_on(hlo_opt.passes.run(module, passes="instruction-fusion", simplify="never"))
     assert report.refusals_by_code == {"FUS308": 1} and len(report.refused) == 1 and len(report.fused) == 2
     assert report.before.kernels >= report.after.kernels and run(module).decide()

@@ -6,8 +6,8 @@ from small_modules import H100, module_of
 import hlo_opt
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.state import FusionState
-from hlo_opt.passes.costs import MemberCosts
-from hlo_opt.passes.explain import explain_module
+from hlo_opt.passes.decisions import MemberCosts
+from hlo_opt.passes.run import report_on, run
 
 SIBLINGS = """HloModule m
 
@@ -55,7 +55,7 @@ ENTRY e {
 
 
 def edges(text: str, passes: str) -> dict[tuple[str, str], FusionDecision]:
-    found = explain_module(hlo_opt.parse(text), passes=passes, simplify="never")
+    found = report_on(run(hlo_opt.parse(text), passes=passes, simplify="never"))
     assert all(d.cost is not None for d in found.decisions)
     return {(d.producer, d.consumer): d for d in found.decisions}
 
@@ -120,8 +120,12 @@ ENTRY e {
 
 def test_the_dearest_are_pairs_of_kernels_that_could_be_one():
     """`n` and `s` read the same, but `s` needs `n`: no kernel holds both. `product` reads two results of one call: that is one pair."""
-    found = explain_module(
-        hlo_opt.parse(TWO_WAYS), passes="instruction-fusion, multi-output-fusion{plain-siblings=true}", simplify="never"
+    found = report_on(
+        run(
+            hlo_opt.parse(TWO_WAYS),
+            passes="instruction-fusion, multi-output-fusion{plain-siblings=true}",
+            simplify="never",
+        )
     )
     assert ("n", "s") in {(d.producer, d.consumer) for d in found.refused}
     dearest = [(d.producer_kernel, d.consumer_kernel) for d in found.dearest]

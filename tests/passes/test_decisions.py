@@ -10,7 +10,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.passes import decisions, run
-from hlo_opt.passes.costs import MemberCosts
+from hlo_opt.passes.decisions import MemberCosts
 
 ROW = "f32[64]{0}"
 PAIR = f"({ROW}, {ROW})"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import hlo_opt
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.passes import explain_module, run
-from hlo_opt.passes.fusion_pass import FusionPass
+from hlo_opt.passes import report_on, run
+from hlo_opt.passes.base import FusionPass
 
 ROOT = Path(__file__).parents[2]
 DUMPS = sorted((ROOT / "testdata" / "dumps").glob("*.hlo"))
@@ -78,7 +78,7 @@ def test_fusing_again_changes_nothing():
 
 def test_an_explanation_counts_before_and_after():
     module = hlo_opt.parse((ROOT / "testdata" / "dumps" / "attention.hlo").read_text())
-    report = explain_module(module)
+    report = report_on(run(module))
     assert report.after.kernels < report.before.kernels
     assert report.after.bytes < report.before.bytes
     assert report.after.est_us < report.before.est_us

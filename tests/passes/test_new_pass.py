@@ -13,7 +13,7 @@ from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Computation
 from hlo_opt.passes import parse_pipeline, pass_options, register_pass
-from hlo_opt.passes.fusion_pass import FusionPass
+from hlo_opt.passes.base import FusionPass
 from hlo_opt.passes.table import unregister_pass
 
 TEXT = """HloModule m

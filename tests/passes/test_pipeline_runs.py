@@ -14,14 +14,13 @@ from small_modules import H100, module_of, text_of
 import hlo_opt
 import hlo_opt.passes.run
 from hlo_opt.diag import HloOptError, UsageError
-from hlo_opt.fusion.by_structure import ByStructure
 from hlo_opt.fusion.context import FuseOptions, PassContext
+from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.ir import Module
 from hlo_opt.passes import parse_pipeline, pipeline, register_pass, run, table
 from hlo_opt.passes.base import Pass
 from hlo_opt.passes.pipeline import Best, Fixpoint, Pipeline
-from hlo_opt.passes.presets import SIMPLIFY, preset
-from hlo_opt.passes.table import pass_class, unregister_pass
+from hlo_opt.passes.table import SIMPLIFY, pass_class, preset, unregister_pass
 
 runs = sys.modules["hlo_opt.passes.run"]
 ROW = "f32[64]{0}"

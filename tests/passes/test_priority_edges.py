@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_modules import H100, module_of
 
-from hlo_opt.analysis.xla.cost import estimate_fusion
+from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine

@@ -1,7 +1,7 @@
 """What priority fusion had against an edge when it was done with it counts, even where the edge would pay later."""
 
 import hlo_opt
-from hlo_opt.passes import explain_module
+from hlo_opt.passes import report_on, run
 
 ROWS = "f32[100000,64]{1,0}"
 NORMALIZATION = f"""HloModule m
@@ -31,7 +31,7 @@ ENTRY e {{
 
 
 def refused(**options):
-    report = explain_module(hlo_opt.parse(NORMALIZATION), passes="priority-fusion", simplify="never", **options)
+    report = report_on(run(hlo_opt.parse(NORMALIZATION), passes="priority-fusion", simplify="never", **options))
     return {(d.producer, d.consumer): d for d in report.refused}
 
 
@@ -60,7 +60,7 @@ ENTRY e {
 
 def test_an_opcode_that_is_not_fused_is_tried_without_the_rule():
     module = hlo_opt.parse(PRODUCT)
-    as_it_is = explain_module(module, passes="priority-fusion", simplify="never")
+    as_it_is = report_on(run(module, passes="priority-fusion", simplify="never"))
     assert [[r.code for r in d.reasons] for d in as_it_is.decisions] == [["FUS122"]]
-    without = explain_module(module, passes="priority-fusion", simplify="never", what_if=["FUS122", "FUS408"])
+    without = report_on(run(module, passes="priority-fusion", simplify="never", what_if=["FUS122", "FUS408"]))
     assert [(d.producer, d.consumer, d.fused) for d in without.decisions] == [("d", "a", True)]

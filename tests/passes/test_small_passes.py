@@ -10,8 +10,8 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.passes import explain, explain_module, instruction_fusion
-from hlo_opt.passes.boundaries import edges_across, member_named
+from hlo_opt.passes import instruction_fusion, report_on, run
+from hlo_opt.passes.decisions import edges_across, member_named
 from hlo_opt.passes.inline import Inline
 from hlo_opt.passes.instruction_fusion import InstructionFusion
 from hlo_opt.passes.sort_iota_fusion import SortIotaFusion
@@ -193,8 +193,8 @@ def test_the_dearest_ten(monkeypatch: pytest.MonkeyPatch):
     for n in range(12):
         lines += [f'a{n} = {ROW} custom-call(p), custom_call_target="x"', f"b{n} = {ROW} abs(a{n})"]
     lines.append(f"r = ({', '.join([ROW] * 12)}) tuple({', '.join(f'b{n}' for n in range(12))})")
-    report = explain_module(hlo_opt.parse(text_of(*lines)), passes="instruction-fusion", simplify="never")
-    assert [d.producer for d in report.dearest] == [f"a{n}" for n in range(10)] and explain.DEAREST == 10
+    report = report_on(run(hlo_opt.parse(text_of(*lines)), passes="instruction-fusion", simplify="never"))
+    assert [d.producer for d in report.dearest] == [f"a{n}" for n in range(10)]
     assert report.refusals_by_code == {"FUS308": 12} and not report.fused
 
 
@@ -230,7 +230,7 @@ ENTRY e {
   ROOT r = f32[64]{0} get-tuple-element(w), index=1
 }
 """
-    report = explain_module(hlo_opt.parse(text), passes="instruction-fusion", simplify="never")
+    report = report_on(run(hlo_opt.parse(text), passes="instruction-fusion", simplify="never"))
     assert {name: report.rounds[name] for name in rounds} == rounds
     assert [d.computation for d in report.dearest[:2]] == ["body", "e"]  # the same edge, five times
 
@@ -258,7 +258,7 @@ ENTRY e {
 
 
 def test_edges_across_a_branch():
-    report = explain_module(hlo_opt.parse(BRANCH), simplify="never", passes="instruction-fusion")
+    report = report_on(run(hlo_opt.parse(BRANCH), simplify="never", passes="instruction-fusion"))
     found = {(d.producer, d.consumer): d for d in report.refused}
     assert set(found) == {("a", "y"), ("a", "y2"), ("y", "r"), ("y2", "r")}
     one = found["a", "y"]

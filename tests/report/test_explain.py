@@ -6,8 +6,8 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import Reason, UsageError, reason_specs
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
-from hlo_opt.passes.explain import explain_module
-from hlo_opt.report import explain, what_if
+from hlo_opt.passes.run import report_on, run
+from hlo_opt.report import explain, summary
 
 
 def decision(**changes):
@@ -68,7 +68,7 @@ ENTRY e {
 
 
 def report(**options):
-    return explain_module(hlo_opt.parse(TEXT), passes="instruction-fusion", **options)
+    return report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion", **options))
 
 
 def test_instructions_and_edges_on_demand():
@@ -100,11 +100,11 @@ def test_what_is_no_edge_names_what_is_near(name, message, hint):
 
 
 def test_a_rule_switched_off_shows_what_it_kept_apart():
-    changes = what_if.changes(["fus403"], [], report(), report(what_if=["FUS403"]))
+    changes = summary.changes(["fus403"], [], report(), report(what_if=["FUS403"]))
     assert [(d.producer, d.consumer) for d in changes.fused] == [("a", "t")]
     assert [[r.code for r in d.reasons] for d in changes.moved] == [["FUS302"]]
     assert not changes.refused and not changes.gone
-    lines = str(what_if.as_page(changes)).splitlines()
+    lines = str(summary.changes_page(changes)).splitlines()
     assert lines[0] == "what if: without FUS403"
     assert lines[-4:] == [
         "  1 edge would fuse",
@@ -115,17 +115,17 @@ def test_a_rule_switched_off_shows_what_it_kept_apart():
 
 
 def test_a_rule_that_speaks_nowhere_changes_nothing():
-    changes = what_if.changes(["FUS201"], [], report(), report(what_if=["FUS201"]))
-    assert str(what_if.as_page(changes)).endswith("  no edge would be decided differently\n")
+    changes = summary.changes(["FUS201"], [], report(), report(what_if=["FUS201"]))
+    assert str(summary.changes_page(changes)).endswith("  no edge would be decided differently\n")
 
 
 def test_many_edges_are_counted():
     from dataclasses import replace
 
     before = report()
-    changes = what_if.changes([], ["a:t"], before, before)
+    changes = summary.changes([], ["a:t"], before, before)
     (edge, _) = before.decisions
-    page = str(what_if.as_page(replace(changes, gone=[edge] * 13)))
+    page = str(summary.changes_page(replace(changes, gone=[edge] * 13)))
     assert page.startswith("what if: with a:t forced\n") and page.endswith("    and 3 more\n")
     assert page.count("a -> t\n") == 10
 
@@ -134,7 +134,7 @@ def test_the_json_form_is_what_the_schema_says():
     schema = json.loads((resources.files("hlo_opt.report") / "explain.schema.json").read_text())
     assert schema["properties"]["schema"] == {"const": explain.SCHEMA}
     found = report(what_if=["FUS403"])
-    changes = what_if.changes(["FUS403"], ["a:t"], report(), found)
+    changes = summary.changes(["FUS403"], ["a:t"], report(), found)
     plain = explain.as_json(report(), explain.select(report(), []))
     full = explain.as_json(found, found.decisions, changes, [UsageError("x", code="HLO710")])
     for made in (plain, full):
@@ -306,7 +306,7 @@ ENTRY e {
 
 
 def test_what_a_loop_repeats_costs_in_every_round():
-    found = explain_module(hlo_opt.parse(LOOP), passes="instruction-fusion", simplify="never")
+    found = report_on(run(hlo_opt.parse(LOOP), passes="instruction-fusion", simplify="never"))
     first, second = found.dearest
     assert (first.producer, second.producer) == ("n", "m")
     assert first.cost is not None and second.cost is not None and first.cost.us_saved < second.cost.us_saved
@@ -339,9 +339,9 @@ ENTRY e {
 
 def test_edges_are_named_by_what_computes():
     """A library's fusion goes by its own name, not by what stands inside; a kernel that begins with a bitcast by what reads the bitcast."""
-    found = explain_module(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never")
+    found = report_on(run(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never"))
     assert [(d.producer, d.consumer) for d in found.refused] == [("n", "f"), ("f", "s")]
-    forced = explain_module(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never", force=[("n", "f")])
+    forced = report_on(run(hlo_opt.parse(NAMES), passes="instruction-fusion", simplify="never", force=[("n", "f")]))
     assert [(d.producer, d.consumer) for d in forced.refused] == [("n", "f"), ("f", "s")]
 
 
@@ -360,9 +360,9 @@ def test_reasons_of_one_code_share_its_hint():
 
 
 def test_a_dump_without_python_lines_says_how_to_get_them():
-    bare = explain_module(hlo_opt.parse(TEXT))
-    placed = explain_module(
-        hlo_opt.parse(TEXT.replace("parameter(0)", 'parameter(0), metadata={source_file="m.py" source_line=3}', 1))
+    bare = report_on(run(hlo_opt.parse(TEXT)))
+    placed = report_on(
+        run(hlo_opt.parse(TEXT.replace("parameter(0)", 'parameter(0), metadata={source_file="m.py" source_line=3}', 1)))
     )
     told = [explain.SOURCE_HINT in str(explain.as_page(report, [])) for report in (bare, placed)]
     assert told == [True, False]

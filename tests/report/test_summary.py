@@ -1,8 +1,12 @@
+from __future__ import annotations
+
 import pytest
 
 import hlo_opt
-from hlo_opt.passes.explain import explain_module
-from hlo_opt.report.summary import summary_page
+from hlo_opt.diag import UsageError
+from hlo_opt.passes.run import ExplainReport, report_on, run
+from hlo_opt.report.page import parse_size
+from hlo_opt.report.summary import Budget, summary_page
 
 LOOP = """HloModule m
 
@@ -34,6 +38,71 @@ ENTRY e {
 
 @pytest.mark.parametrize(("rounds", "told"), [("7", True), ("1", False)])
 def test_a_loop_with_several_rounds_has_a_word_on_what_is_counted(rounds, told):
-    report = explain_module(hlo_opt.parse(LOOP.replace("ROUNDS", rounds)))
+    report = report_on(run(hlo_opt.parse(LOOP.replace("ROUNDS", rounds))))
     page = str(summary_page(report))
     assert ("kernels and bytes count its body once" in page) is told
+
+
+TEXT = """HloModule m
+
+ENTRY e {
+  p = f32[64,8]{1,0} parameter(0)
+  q = f32[64,8]{1,0} parameter(1)
+  a = f32[64,8]{1,0} add(p, q), metadata={op_name="a" source_file="model.py" source_line=7}
+  ROOT d = f32[64,64]{1,0} dot(a, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def report() -> ExplainReport:
+    return report_on(run(hlo_opt.parse(TEXT, filename="m.hlo"), passes="instruction-fusion"))
+
+
+def told(budget: Budget, report: ExplainReport) -> list[str]:
+    return [str(e) for e in budget.exceeded(report)]
+
+
+def test_what_is_kept_is_not_told(report: ExplainReport) -> None:
+    kernels, size = report.after.kernels, int(report.after.bytes)
+    assert told(Budget(), report) == told(Budget(kernels, size, ("FUS201",)), report) == []
+
+
+def test_what_is_not_kept_is_one_line_each(report: ExplainReport) -> None:
+    kernels, size = report.after.kernels, int(report.after.bytes)
+    assert kernels == 2
+    assert told(Budget(1, size - 24, ("fus302", "FUS302")), report) == [
+        "m.hlo: HLO710 module m: 2 kernels, 1 more than the budget of 1",
+        f"m.hlo: HLO711 module m: {size / 1000:.1f} kB ({size:,} bytes) read and written, 24 B (24 bytes) more than the budget of "
+        f"{(size - 24) / 1000:.1f} kB ({size - 24:,} bytes)",
+        "m.hlo: HLO712 module m: 1 edge refused as FUS302 library-call, and the budget is 0 (the first: a -> d, model.py:7)",
+    ]
+
+
+def test_an_unknown_code_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="FUS2011"):
+        Budget(fail_on=("FUS2011",)).check()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("12MB", 12_000_000),
+        ("12 MiB", 12 << 20),
+        (" 1.5k ", 1500),
+        ("2GiB", 2 << 30),
+        ("7B", 7),
+        ("0.1 TB", 10**11),
+        ("12mb", 12_000_000),
+    ],
+)
+def test_sizes(text: str, value: int) -> None:
+    assert parse_size(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e9", "12XB", "MB", "1.MB", "1 2", "12im", "٣", "9" * 30])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_size(text)

@@ -10,7 +10,7 @@ from hlo_opt.ir import Module
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.library.functions import texts_of
 from hlo_opt.ops.calls.call import DeviceCall
-from hlo_opt.runtime.memory import from_memory, held_dtype, logical, physical, to_memory
+from hlo_opt.runtime.numpy import from_memory, held_dtype, logical, physical, to_memory
 
 
 def close(got: np.ndarray, want: np.ndarray) -> bool:

@@ -26,7 +26,7 @@ from hlo_opt.codegen.emit import ALIGNMENT
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary
-from hlo_opt.runtime.schedule.arena import Arena
+from hlo_opt.runtime.schedule.lifetimes import Arena
 
 sys.path.append(str(Path(__file__).parents[1]))  # programs of their own import this file too
 from written_kernels import of_text

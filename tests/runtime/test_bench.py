@@ -9,8 +9,8 @@ import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.report.timings import bench_page, bench_png, bench_svg
-from hlo_opt.runtime.measure import clock as bench_clock
+from hlo_opt.report.runs import bench_page, bench_png, bench_svg
+from hlo_opt.runtime.measure import bench as bench_clock
 from hlo_opt.runtime.measure.bench import Bench, Timing, Variant, bench
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"

@@ -10,7 +10,7 @@ from hlo_opt.evaluate import module_inputs
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.library.functions import texts_of
 from hlo_opt.ops.calls.call import call_of
-from hlo_opt.runtime.memory import logical, physical
+from hlo_opt.runtime.numpy import logical, physical
 
 
 def gpu_result(text: str, seed: int = 0) -> tuple[Any, Any, str]:

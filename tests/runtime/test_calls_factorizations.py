@@ -9,7 +9,7 @@ import hlo_opt
 from hlo_opt.evaluate import evaluate
 from hlo_opt.ir import Module
 from hlo_opt.ops.calls.call import call_of
-from hlo_opt.runtime.memory import physical
+from hlo_opt.runtime.numpy import physical
 from tests.runtime.calls import gives_what_the_interpreter_gives
 
 CASES = {

@@ -14,8 +14,8 @@ from hlo_opt.report.runs import check_page
 from hlo_opt.runtime.check.compare import CheckReport, check, compare_outputs
 from hlo_opt.runtime.differences import OutputReport
 from hlo_opt.runtime.host.library import has_compiler
-from hlo_opt.runtime.reference import Reference
-from hlo_opt.runtime.schedule import kernels
+from hlo_opt.runtime.numpy import Reference
+from hlo_opt.runtime.schedule import lowering
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -27,7 +27,7 @@ def dump(name: str) -> hlo_opt.ir.Module:  # type: ignore[name-defined]
 def break_kernels(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> list[str]:
     """Make every kernel that has the old text wrong; gives the symbols of those."""
     broken: list[str] = []
-    emit = kernels.emit_kernel
+    emit = lowering.emit_kernel
 
     def wrong(plan: object) -> Kernel:
         kernel = emit(plan)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def break_kernels(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> list[s
         broken.append(symbol)
         return replace(kernel, symbol=symbol, source=kernel.source.replace(kernel.symbol, symbol).replace(old, new))
 
-    monkeypatch.setattr(kernels, "emit_kernel", wrong)
+    monkeypatch.setattr(lowering, "emit_kernel", wrong)
     return broken
 
 

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from hlo_opt.diag import BackendError
-from hlo_opt.runtime.host import compiler
+from hlo_opt.runtime.host import library
 
 UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'
-pytestmark = pytest.mark.skipif(not compiler.has_compiler(), reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(not library.has_compiler(), reason="no C++ compiler")
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HLO_OPT_CACHE", str(tmp_path / "cache"))
-    compiler._own_folder.cache_clear()
-    yield compiler.cache_directory()
-    compiler._own_folder.cache_clear()
+    library._own_folder.cache_clear()
+    yield library.cache_directory()
+    library._own_folder.cache_clear()
 
 
 def fill(monkeypatch: pytest.MonkeyPatch, *folders: Path, told: Exception) -> list[Path]:
     """Nothing can be built in these folders any more. Returns the places where building is tried."""
-    plain, tried = compiler._build, []
+    plain, tried = library._build, []
 
     def build(command: Sequence[str], units: Sequence[str], path: Path) -> None:
         tried.append(path.parent)
@@ -31,8 +31,8 @@ def fill(monkeypatch: pytest.MonkeyPatch, *folders: Path, told: Exception) -> li
             raise told
         plain(command, units, path)
 
-    monkeypatch.setattr(compiler, "_build", build)
-    monkeypatch.setattr(compiler, "has_room", lambda folder: bool(folders) and folder not in folders)
+    monkeypatch.setattr(library, "_build", build)
+    monkeypatch.setattr(library, "has_room", lambda folder: bool(folders) and folder not in folders)
     return tried
 
 
@@ -43,19 +43,19 @@ def test_a_full_disk_costs_only_what_would_have_been_kept(
     told: Exception, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = fill(monkeypatch, cache, told=told)
-    path = compiler.built([UNIT])
+    path = library.built([UNIT])
     assert path.exists() and path.parent != cache and tried == [cache, path.parent]
-    assert compiler.built([UNIT]) == path and len(tried) == 2
+    assert library.built([UNIT]) == path and len(tried) == 2
 
 
 def test_where_all_disks_are_full_the_folder_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = fill(monkeypatch, told=OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(BackendError, match=r"HLO517 no kernels can be kept in .*: No space left on device"):
-        compiler.built([UNIT])
+        library.built([UNIT])
     assert tried[0] == cache and len(tried) == 2
 
 
 def test_a_text_that_is_wrong_is_built_once(cache: Path) -> None:
     with pytest.raises(BackendError, match="HLO511"):
-        compiler.built(["this is no C++"])
-    assert compiler.has_room(cache) and not compiler._own_folder.cache_info().currsize
+        library.built(["this is no C++"])
+    assert library.has_room(cache) and not library._own_folder.cache_info().currsize

@@ -206,7 +206,7 @@ def test_inputs_are_small_numbers(checks: types.ModuleType) -> None:
 
 @pytest.fixture
 def gpu(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    from hlo_opt.runtime.measure import clock as bench_clock
+    from hlo_opt.runtime.measure import bench as bench_clock
 
     monkeypatch.setattr(bench_clock, "COPIED_BYTES", 1 << 16)
     return script("bench/gpu")

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.runtime.host.library import has_compiler
-from hlo_opt.runtime.host.routines import blas
+from hlo_opt.runtime.host.words import blas
 
 TEXT = """HloModule m
 ENTRY e {

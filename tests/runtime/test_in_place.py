@@ -11,7 +11,7 @@ from hlo_opt.ir import Module
 from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.schedule.footprint import peak_of
+from hlo_opt.runtime.schedule.lifetimes import peak_of
 from hlo_opt.runtime.schedule.ops import Alias, Copy, Launch
 
 HEAD = """HloModule m

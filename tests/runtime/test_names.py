@@ -3,7 +3,7 @@ import keyword
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_opt.runtime.driver.names import Namespace, sanitised
+from hlo_opt.runtime.driver.writer import Namespace, sanitised
 
 
 @settings(max_examples=100, deadline=None)

@@ -15,7 +15,7 @@ from hlo_opt.library.arrays import packed, raw_dtype, unpacked
 from hlo_opt.runtime.driver.emission import manifest_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.schedule.footprint import peak_of
+from hlo_opt.runtime.schedule.lifetimes import peak_of
 from tests.runtime.test_driver import run_driver
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")

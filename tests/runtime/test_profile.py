@@ -7,8 +7,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate import module_inputs
-from hlo_opt.report.timings import profile_page
-from hlo_opt.runtime.measure import clock as bench_clock
+from hlo_opt.report.runs import profile_page
+from hlo_opt.runtime.measure import bench as bench_clock
 from hlo_opt.runtime.measure import profile
 from hlo_opt.runtime.measure.profile import Event, Profile
 

@@ -15,7 +15,7 @@ from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host import sanitize
 from hlo_opt.runtime.host.library import has_compiler
-from hlo_opt.runtime.schedule import kernels
+from hlo_opt.runtime.schedule import lowering
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
@@ -36,7 +36,7 @@ ENTRY e {
 
 def broken(monkeypatch: pytest.MonkeyPatch, kind: str, old: str, new: str) -> None:
     """Kernels of a kind get another text under the same symbol."""
-    emit = kernels.emit_kernel
+    emit = lowering.emit_kernel
 
     def emitted(plan: Plan) -> Kernel:
         made = emit(plan)
@@ -45,7 +45,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, kind: str, old: str, new: str) -> No
         assert old in made.source
         return replace(made, source=made.source.replace(old, new))
 
-    monkeypatch.setattr(kernels, "emit_kernel", emitted)
+    monkeypatch.setattr(lowering, "emit_kernel", emitted)
 
 
 def test_clean_kernels() -> None:
@@ -243,9 +243,9 @@ def test_only_the_host_has_sanitizers() -> None:
 def test_command(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
-    from hlo_opt.cli.check import command
+    from hlo_opt.cli.running import check_command
 
     (tmp_path / "m.hlo").write_text(TEXT)
-    result = CliRunner().invoke(command, [str(tmp_path / "m.hlo"), "--sanitize"], standalone_mode=False)
+    result = CliRunner().invoke(check_command, [str(tmp_path / "m.hlo"), "--sanitize"], standalone_mode=False)
     assert result.exception is None and result.return_value == 0
     assert "host" in result.output

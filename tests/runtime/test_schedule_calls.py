@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.runtime.host.device import HostDevice
-from hlo_opt.runtime.host.library import HostLibrary, has_compiler
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.host.library import HostDevice, HostLibrary, has_compiler
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.ops import Call, Launch

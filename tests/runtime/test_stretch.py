@@ -1,4 +1,16 @@
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
 import hlo_opt
+from hlo_opt.evaluate import module_inputs
+from hlo_opt.ir import Module
+from hlo_opt.report.runs import run_page
+from hlo_opt.runtime.cupy import graphs as cupy_graphs
+from hlo_opt.runtime.cupy import graphs as cupy_stretches
+from hlo_opt.runtime.executable import Executable
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import made_by
@@ -65,3 +77,255 @@ def test_a_routine_with_a_library_call_decides_something() -> None:
     assert decision is not None and decision.instruction.name == "g"
     alone = hlo_opt.parse("HloModule m\nENTRY e {\n  a = f32[9]{0} parameter(0)\n  ROOT r = f32[9]{0} negate(a)\n}\n")
     assert first_decision(build_schedule(alone).entry) is None
+
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+
+FORK = """HloModule m
+ENTRY e {
+  a = f32[64]{0} parameter(0)
+  b = f32[64]{0} parameter(1)
+  left = f32[64]{0} add(a, b)
+  right = f32[64]{0} multiply(a, b)
+  left2 = f32[64]{0} negate(left)
+  right2 = f32[64]{0} abs(right)
+  left3 = f32[64]{0} subtract(left2, a)
+  right3 = f32[64]{0} subtract(right2, b)
+  both = f32[64]{0} maximum(left3, right3)
+  whole = f32[8,8]{1,0} bitcast(both)
+  ROOT r = (f32[8,8]{1,0}, f32[64]{0}) tuple(whole, right2)
+}
+"""
+
+
+def given_inputs(seed: int) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    return [random.standard_normal(64).astype(np.float32) for _ in range(2)]
+
+
+def same_as_on_the_host(executable: Executable, module: Module, given: list[np.ndarray]) -> None:
+    for got, want in zip(executable(*given), hlo_opt.compile(module, "host", form="plain")(*given), strict=True):
+        assert got.tobytes() == want.tobytes()
+
+
+def test_a_stretch_is_captured_when_its_addresses_come_again(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    for run in range(5):
+        same_as_on_the_host(executable, module, given_inputs(run))
+        report = executable.report()
+        assert report["launches"] == 7 and report["graphs"]["replayed"] == (7 if run else 0)
+        assert report["graphs"]["stretches"] == (1 if run else 0)
+    assert len(fake.captured) == 1 and fake.graphs == [7] * 4 and len(fake.launched) == 35
+    page = str(run_page(executable))
+    assert "CUDA graphs of 0 loops and 1 straight line made 7 of these, on 2 streams" in page
+
+
+def test_what_is_independent_runs_side_by_side_and_the_rest_in_order(fake: types.ModuleType) -> None:
+    executable = hlo_opt.compile(hlo_opt.parse(FORK), "cupy")
+    for run in range(2):
+        executable(*given_inputs(run))
+    (graph,) = fake.captured
+    left, right, left2, right2, left3, right3, both = graph.ancestors
+    assert executable.report()["graphs"]["streams"] == graph.streams == 2
+    assert (left, right, left2, right2) == (set(), set(), {0}, {1})
+    assert both == {0, 1, 2, 3, 4, 5} and 2 in left3 and 3 in right3
+    assert not left3 & {1, 3, 5} or not right3 & {0, 2, 4}  # a place that is used again orders one of them at most
+
+
+def test_long_stretches_are_divided(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupy_graphs, "LEAST_LAUNCHES", 2)
+    monkeypatch.setattr(cupy_graphs, "MOST_LAUNCHES", 3)
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    for run in range(3):
+        same_as_on_the_host(executable, module, given_inputs(run))
+    assert fake.graphs == [3, 3] * 2 and executable.report()["graphs"]["replayed"] == 6  # the seventh is one alone
+
+
+def test_stretches_that_make_much_are_not_captured(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupy_graphs, "MOST_BYTES", 600)
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    for run in range(3):
+        same_as_on_the_host(executable, module, given_inputs(run))
+    assert not fake.captured
+
+
+def test_new_addresses_are_launched_one_by_one_and_captured_when_they_come_again(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    for _ in range(2):
+        same_as_on_the_host(executable, module, given_inputs(0))
+    held = fake.empty(64, "float32")  # takes the place of an input
+    for replayed in (0, 7, 7):
+        same_as_on_the_host(executable, module, given_inputs(1))
+        assert executable.report()["graphs"]["replayed"] == replayed
+    del held
+    same_as_on_the_host(executable, module, given_inputs(2))
+    assert executable.report()["graphs"]["replayed"] == 7 and len(fake.captured) == 2
+
+
+def test_addresses_that_never_repeat_are_not_captured_on_and_on(
+    fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cupy_stretches, "MOST_KNOWN", 2)
+    monkeypatch.setattr(cupy_stretches, "MOST_CAPTURES", 3)
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    held = []
+    for run in range(12):
+        held.append(fake.empty(64, "float32")) if run % 2 == 0 else None
+        same_as_on_the_host(executable, module, given_inputs(run))
+    assert len(fake.captured) == 3
+
+
+def test_results_that_somebody_holds_are_not_overwritten(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    executor = executable._executor
+    assert executor is not None
+    memory = executor.upload(given_inputs(3))  # type: ignore[union-attr]
+    held = [executor.run_resident(memory) for _ in range(6)]  # type: ignore[union-attr]
+    want = [a.reshape(-1) for a in hlo_opt.compile(module, "host")(*given_inputs(3))]
+    other = executor.upload(given_inputs(4))  # type: ignore[union-attr]
+    executor.run_resident(other)  # type: ignore[union-attr]
+    for results in held:
+        assert all(np.array_equal(got, array) for got, array in zip(results, want, strict=True))
+
+
+def test_graphs_can_be_switched_off(fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hlo_opt.parse(FORK)
+    plain = hlo_opt.compile(module, "cupy", graphs=False)
+    monkeypatch.setenv("HLO_OPT_STREAMS", "0")
+    asked = hlo_opt.compile(module, "cupy")
+    monkeypatch.setenv("HLO_OPT_STREAMS", "1")
+    one = hlo_opt.compile(module, "cupy")
+    for run in range(3):
+        for executable in (plain, asked, one):
+            same_as_on_the_host(executable, module, given_inputs(run))
+    assert "graphs" not in plain.report() and "graphs" not in asked.report()
+    assert one.report()["graphs"]["streams"] == 1 and fake.captured[0].ancestors[-1] == set(range(6))
+
+
+def test_the_block_is_no_more_than_the_limit_of_memory_allows(fake: types.ModuleType) -> None:
+    from hlo_opt.runtime.schedule import build_schedule
+    from hlo_opt.runtime.schedule.lifetimes import peak_of
+
+    module = hlo_opt.parse(FORK)
+    peak = peak_of(build_schedule(module)).bytes
+    for limit, graphs in ((peak, 0), (2 * peak + 4096, 1)):
+        executable = hlo_opt.compile(module, "cupy", memory_limit=limit)
+        for run in range(2):
+            same_as_on_the_host(executable, module, given_inputs(run))
+        assert executable.report()["graphs"]["stretches"] == graphs
+
+
+PRODUCT = """HloModule m
+ENTRY e {
+  a = f32[8,8]{1,0} parameter(0)
+  i = s32[] parameter(1)
+  b = f32[8,8]{1,0} negate(a)
+  c = f32[8,8]{1,0} abs(b)
+  row = f32[1,8]{1,0} slice(c), slice={[2:3], [0:8]}
+  d = f32[8,8]{1,0} dynamic-update-slice(a, row, i, i)
+  e = f32[8,8]{1,0} add(d, c)
+  f = f32[8,8]{1,0} dot(e, d), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g = f32[8,8]{1,0} dynamic-update-slice(f, row, i, i)
+  h = f32[8,8]{1,0} add(g, e)
+  j = f32[8,8]{1,0} multiply(h, d)
+  k = f32[8,8]{1,0} subtract(j, a)
+  ROOT l = f32[8,8]{1,0} add(k, h)
+}
+"""
+
+
+def test_library_calls_are_between_graphs_and_copies_inside(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(PRODUCT)
+    executable = hlo_opt.compile(module, "cupy")
+    given = [np.arange(64, dtype=np.float32).reshape(8, 8), np.array(3, np.int32)]
+    want = hlo_opt.compile(module, "cupy", graphs=False)(*given)
+    for _ in range(4):
+        assert executable(*given)[0].tobytes() == want[0].tobytes()
+    assert executable.report()["graphs"]["stretches"] == 2
+    first, second = fake.captured
+    assert (len(first.nodes), len(second.nodes)) == (6, 6)  # what is no kernel's is copied before it is updated
+
+
+def test_a_kernel_whose_blocks_meet_does_not_run_beside_itself(fake: types.ModuleType) -> None:
+    text = """HloModule m
+add {{
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] add(x, y)
+}}
+ENTRY e {{
+  zero = f32[] constant(0)
+{parameters}
+{sums}
+  ROOT r = ({types}) tuple({names})
+}}
+"""
+    parameters = "\n".join(f"  p{n} = f32[1048576]{{0}} parameter({n})" for n in range(5))
+    sums = "\n".join(f"  sum{n} = f32[] reduce(p{n}, zero), dimensions={{0}}, to_apply=add" for n in range(5))
+    module = hlo_opt.parse(
+        text.format(
+            parameters=parameters,
+            sums=sums,
+            types=", ".join(["f32[]"] * 5),
+            names=", ".join(f"sum{n}" for n in range(5)),
+        )
+    )
+    executable = hlo_opt.compile(module, "cupy")
+    random = np.random.default_rng(0)
+    given = [random.standard_normal(1048576).astype(np.float32) for _ in range(5)]
+    for _ in range(2):
+        same_as_on_the_host(executable, module, given)
+    (kernel,) = executable.report()["kernels"]
+    assert kernel["grid"] > 1 and [len(a) for a in fake.captured[0].ancestors] == [0, 1, 2, 3, 4]
+
+
+def test_a_stretch_that_cuda_does_not_capture_runs_step_by_step(
+    fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object, event: object) -> None:
+        raise fake.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureImplicit")
+
+    monkeypatch.setattr(fake._Stream, "wait_event", refuse)
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    for run in range(3):
+        same_as_on_the_host(executable, module, given_inputs(run))
+    graphs = executable.report()["graphs"]
+    assert not fake.graphs and graphs["stretches"] == 0 and "Implicit" in graphs["refused"][0]
+
+
+def test_without_memory_for_a_whole_stretch_it_runs_step_by_step(
+    fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = fake._take
+
+    def full(size: int) -> object:
+        if size > 300:
+            raise fake.cuda.memory.OutOfMemoryError("Out of memory allocating the block")
+        return take(size)
+
+    module = hlo_opt.parse(FORK)
+    executable = hlo_opt.compile(module, "cupy")
+    monkeypatch.setattr(fake, "_take", full)
+    for run in range(2):
+        same_as_on_the_host(executable, module, given_inputs(run))
+    assert "allocating the block" in executable.report()["graphs"]["refused"][0] and not fake.captured
+
+
+@pytest.mark.parametrize("name", ["adamw_mixed", "k_means", "layer_norm_bf16", "nested"])
+def test_dumps_give_the_same_each_time(name: str, fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupy_graphs, "LEAST_LAUNCHES", 2)
+    module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())  # not fused: most kernels
+    executable = hlo_opt.compile(module, "cupy")
+    plain = hlo_opt.compile(module, "cupy", graphs=False)
+    for seed in (0, 1, 2):
+        given = module_inputs(module, seed)
+        for got, want in zip(executable(*given), plain(*given), strict=True):
+            assert got.tobytes() == want.tobytes()
+    assert executable.report()["launches"] == plain.report()["launches"] and fake.captured

@@ -1,7 +1,7 @@
 """What instructions and kernels are, but for their names: those of one number have the same costs, the same plan and the same rules against them.
 
-A network of many layers, an unrolled loop or a random generator repeats a few dozen structures thousands of times; what depends on them alone is
-found out once.
+A plain instruction's signature is what it is but for where its operands come from. A network of many layers, an unrolled loop or a random generator repeats a few dozen signatures and
+structures thousands of times; what depends on them alone is found out once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,33 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node, operands_first
 from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
 from hlo_opt.ir import Called, Computation, Instruction
 from hlo_opt.ir.walk import needed_first
+from hlo_opt.ops import OpKind, find
+
+
+def signature(instruction: Instruction) -> Hashable:
+    """Opcode, shape, attributes, operands' opcodes and shapes; the instruction itself where more counts (what it holds or calls)."""
+    spec = find(instruction.opcode)
+    is_opaque = spec is not None and spec.kind is OpKind.OPAQUE
+    is_leaf = instruction.literal is not None or instruction.parameter_number is not None
+    if is_opaque or is_leaf or any(isinstance(value, Called) for value in instruction.attributes.values()):
+        return instruction
+    return (
+        instruction.opcode,
+        instruction.shape,
+        attribute_key(instruction),
+        tuple((o.opcode, o.shape) for o in instruction.operands),
+    )
+
+
+def edge_signature(producer: Instruction, consumer: Instruction, above: Hashable, below: Hashable) -> Hashable:
+    """What the cost of fusing two instructions depends on: their signatures and which operands they share."""
+    numbers: dict[Instruction, int] = {producer: 0}
+    return (
+        above,
+        below,
+        tuple(numbers.setdefault(o, len(numbers)) for o in producer.operands),
+        tuple(numbers.setdefault(o, len(numbers)) for o in consumer.operands),
+    )
 
 
 class Structures:

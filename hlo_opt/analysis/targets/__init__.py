@@ -8,9 +8,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from hlo_opt.analysis.targets.device import DeviceTarget
-from hlo_opt.analysis.targets.spec_file import SUFFIXES, read_spec
-from hlo_opt.diag import UsageError, nearest
+from hlo_opt.analysis.targets.spec_file import SUFFIXES, DeviceTarget, read_spec
+from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 
 MAX_BYTES = 1 << 20
@@ -55,11 +54,8 @@ def target(name: str) -> DeviceTarget:
     if name not in known and (family := _family(name, known)):
         return max((target(member) for member in family), key=lambda device: (device.memory_bandwidth, device.name))
     if name not in known:
-        close = nearest(name, known)
-        hint = (
-            f"did you mean {close}?" if close else f"known: {', '.join(known)}; or the path of a .toml or .txtpb file"
-        )
-        raise UsageError(f"there is no target {name!r}", hint=hint)
+        others = f"known: {', '.join(known)}; or the path of a .toml or .txtpb file"
+        raise UsageError(f"there is no target {name!r}", hint=did_you_mean(name, known) or others)
     return _read(name, (resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"), name)
 
 
@@ -74,18 +70,12 @@ _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (i
 def _read(name: str, text: str, filename: str) -> DeviceTarget:
     try:
         values = tomllib.loads(text)
-    except (
-        ValueError,
-        RecursionError,
-    ) as fault:  # a TOMLDecodeError is a ValueError, and so is a number of thousands of digits
+    except (ValueError, RecursionError) as fault:  # a TOMLDecodeError is a ValueError; so is a number of many digits
         raise UsageError(f"not TOML: {fault}", filename=filename) from fault
     known = {f.name: f for f in fields(DeviceTarget) if f.name != "name"}
     for key, value in values.items():
         if key not in known:
-            close = nearest(key, known)
-            raise UsageError(
-                f"a device has no {key!r}", filename=filename, hint=f"did you mean {close}?" if close else None
-            )
+            raise UsageError(f"a device has no {key!r}", filename=filename, hint=did_you_mean(key, known))
         wanted = _KINDS[str(known[key].type)]
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise UsageError(f"{key} must be {known[key].type}, not {value!r}", filename=filename)

@@ -1,13 +1,215 @@
-"""Devices from XLA's own spec files: a GpuTargetConfigProto in text format, as `--xla_gpu_target_config_filename` takes it.
+"""What the cost model and the plans know of a GPU, and reading it from XLA's own spec files: a GpuTargetConfigProto in text format, as `--xla_gpu_target_config_filename` takes it.
 
-Source: xla/backends/gpu/target_config/specs, xla/stream_executor/device_description.proto. Fields that our model does not read are passed over.
+Source: xla/backends/gpu/target_config/specs, xla/stream_executor/device_description.proto and device_description.h (names of fields). Fields that our model does not read are passed over.
+
+The reader of text format knows plain messages and scalars. It keeps fields in the order of the text and does not know their types; the caller asks for a number or a text where it wants
+one. The input is not trusted: no recursion, and every fault names its place. Source: the text format specification of protocol buffers.
 """
 
 from __future__ import annotations
 
-from hlo_opt.analysis.targets.device import DeviceTarget
-from hlo_opt.analysis.targets.text_proto import Message, parse
-from hlo_opt.diag import Source, UsageError
+import re
+from dataclasses import dataclass, field
+
+from hlo_opt.diag import Source, Span, UsageError
+
+MAX_CHARACTERS = 1 << 20
+MAX_NUMBER = 40
+"""Characters of a number; longer ones are no figure of a device."""
+
+_TOKEN = re.compile(
+    r"""(?P<space>[\s]+|\#[^\n]*)
+      |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      |(?P<number>-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fF]?)
+      |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+      |(?P<extension>\[[A-Za-z0-9_./\s]+\])
+      |(?P<mark>[-:{}<>,;\[\]])""",
+    re.VERBOSE,
+)
+_CLOSING = {"{": "}", "<": ">"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number, a word or a text as it is written; while a file is read, any token."""
+
+    kind: str
+    written: str
+    span: Span
+
+    def number(self) -> float:
+        """As a number. Raises UsageError at the place where none is written."""
+        if self.kind != "number" or len(self.written) > MAX_NUMBER:
+            raise UsageError(f"a number is wanted, not {self.written[:MAX_NUMBER]}", span=self.span)
+        plain = self.written.lstrip("-")
+        if plain[:2] in ("0x", "0X"):
+            value = float(int(plain, 16))
+        else:
+            value = float(plain.rstrip("fF"))
+        return -value if self.written.startswith("-") else value
+
+    def integer(self) -> int:
+        """As a whole number. Raises UsageError at the place where none is written."""
+        value = self.number()
+        digits = self.written.lstrip("-")
+        if value != int(value) or value in (float("inf"), float("-inf")):
+            raise UsageError(f"a whole number is wanted, not {self.written}", span=self.span)
+        exact = int(digits) if digits.isdecimal() else int(value)
+        return -abs(exact) if self.written.startswith("-") else exact
+
+    def text(self) -> str:
+        """As a text without its quotes. Raises UsageError at the place where none is written."""
+        if self.kind != "text":
+            raise UsageError(f"a quoted text is wanted, not {self.written}", span=self.span)
+        return re.sub(r"\\(.)", r"\1", self.written[1:-1])
+
+
+@dataclass(slots=True)
+class Message:
+    """Fields by name, each as often as it is given."""
+
+    span: Span
+    fields: dict[str, list[Scalar | Message]] = field(default_factory=dict)
+
+    def message(self, name: str) -> Message | None:
+        """The message of a field that is given at most once; None where it is not. Raises UsageError at a second one, or at a scalar."""
+        found = self._one(name)
+        if isinstance(found, Scalar):
+            raise UsageError(f"{name} is a message, in braces", span=found.span)
+        return found
+
+    def scalar(self, name: str) -> Scalar | None:
+        """The scalar of a field that is given at most once; None where it is not. Raises UsageError at a second one, or at a message."""
+        found = self._one(name)
+        if isinstance(found, Message):
+            raise UsageError(f"{name} is a plain value, not a message", span=found.span)
+        return found
+
+    def _one(self, name: str) -> Scalar | Message | None:
+        given = self.fields.get(name, [])
+        if len(given) > 1:
+            raise UsageError(f"{name} is given twice", span=given[1].span)
+        return given[0] if given else None
+
+
+def _tokens(source: Source) -> list[Scalar]:
+    found: list[Scalar] = []
+    at = 0
+    while at < len(source.text):
+        match = _TOKEN.match(source.text, at)
+        if match is None:
+            is_text = source.text[at] in "\"'"
+            what = "this text does not end on its line" if is_text else "this character means nothing here"
+            raise UsageError(what, span=Span(source, at, at + 1))
+        kind = match.lastgroup or ""
+        if kind != "space":
+            found.append(Scalar(kind, match.group(), Span(source, at, match.end())))
+        at = match.end()
+    found.append(Scalar("end", "the end", Span(source, at, at)))
+    return found
+
+
+def parse(source: Source) -> Message:
+    """The message that a text holds. Raises UsageError, with line and column, at the first fault."""
+    if len(source.text) > MAX_CHARACTERS:
+        raise UsageError(f"the file is longer than {MAX_CHARACTERS} characters", filename=source.filename)
+    tokens = _tokens(source)
+    top = Message(Span(source, 0, 0))
+    open_messages: list[tuple[Message, str]] = [(top, "")]
+    at = 0
+    while True:
+        token = tokens[at]
+        message, closing = open_messages[-1]
+        if token.kind == "end":
+            if closing:
+                raise UsageError(f"the message that begins here has no {closing}", span=message.span)
+            return top
+        if token.written == closing:
+            open_messages.pop()
+            at += 1
+        elif token.kind in ("word", "extension"):
+            at = _field(tokens, at, message, open_messages)
+            continue
+        else:
+            raise UsageError(f"the name of a field is wanted, not {token.written}", span=token.span)
+        at = _separator(tokens, at)
+
+
+def _separator(tokens: list[Scalar], at: int) -> int:
+    return at + 1 if tokens[at].written in (",", ";") else at
+
+
+def _field(tokens: list[Scalar], at: int, message: Message, open_messages: list[tuple[Message, str]]) -> int:
+    """Read a field from its name on; a message is left open. Gives the place after what was read."""
+    name = tokens[at].written
+    at += 1
+    colon = tokens[at].written == ":"
+    if colon:
+        at += 1
+    values = message.fields.setdefault(name, [])
+    token = tokens[at]
+    if token.written in _CLOSING:
+        inner = Message(token.span)
+        values.append(inner)
+        open_messages.append((inner, _CLOSING[token.written]))
+        return at + 1
+    if not colon:
+        raise UsageError(f"{name} wants a colon and a value, or a message in braces", span=token.span)
+    if token.written == "[" or token.kind == "extension":
+        raise UsageError(f"{name} is a list, which no device file needs", span=token.span)
+    value, at = _scalar(tokens, at)
+    values.append(value)
+    return _separator(tokens, at)
+
+
+def _scalar(tokens: list[Scalar], at: int) -> tuple[Scalar, int]:
+    token = tokens[at]
+    if token.kind not in ("number", "word", "text"):
+        raise UsageError(f"a value is wanted, not {token.written}", span=token.span)
+    end = at + 1
+    while token.kind == "text" and tokens[end].kind == "text":  # texts that follow each other are one
+        end += 1
+    if end == at + 1:
+        return token, end
+    return Scalar("text", f'"{"".join(t.written[1:-1] for t in tokens[at:end])}"', token.span), end
+
+
+@dataclass(frozen=True)
+class DeviceTarget:
+    """A GPU as the cost model and the plans see it. Sizes are bytes, the bandwidth is bytes per second."""
+
+    name: str
+    title: str
+    compute_capability: int
+    memory_bandwidth: float
+    core_count: int
+    fpus_per_core: int
+    clock_rate_ghz: float
+    l2_cache_size: int
+    threads_per_core_limit: int
+    shared_memory_per_core: int
+    shared_memory_per_block_optin: int
+    device_memory_size: int
+    shared_memory_per_block: int = 49152
+    threads_per_block_limit: int = 1024
+    threads_per_warp: int = 32
+    registers_per_block_limit: int = 65536
+    l1_cache_size_per_core: int = 2048
+    """Deliberately tiny: what surely stays in the first-level cache (xla/stream_executor/device_description.h)."""
+    dram_transaction_bytes: int = 64
+    bytes_per_core_and_clock: int = 32
+    kernel_launch_us: float = 1.0
+
+    @property
+    def resident_threads(self) -> int:
+        """How many threads the device runs at a time."""
+        return self.core_count * self.threads_per_core_limit
+
+    @property
+    def architecture(self) -> str:
+        """What NVRTC calls it: `sm_90`."""
+        return f"sm_{self.compute_capability}"
+
 
 SUFFIXES = (".txtpb", ".textproto", ".pbtxt")
 

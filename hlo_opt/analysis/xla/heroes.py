@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
-from hlo_opt.analysis.memory.reductions import WARP, fast_form
-from hlo_opt.analysis.memory.transposes import TiledTranspose, moves_data, tiled_transpose
+from hlo_opt.analysis.memory.forms import WARP, TiledTranspose, fast_form, moves_data, tiled_transpose
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.emission import HEROES, ORDERS, Emitter
 from hlo_opt.ops.sets import RESHAPES, is_elementwise
@@ -91,11 +90,6 @@ def hero_of(root: Node, emitters: frozenset[Emitter] = _DECIDES) -> Node:
     for wanted in _SOUGHT:
         if wanted in emitters and (found := _climb(end, wanted)) is not None:
             return found
-    return _folding(end, root)
-
-
-def _folding(end: Node, root: Node) -> Node:
-    """A reduce at the end of the intermediates; else the root."""
     return end if end.emitter is Emitter.REDUCTION else root
 
 

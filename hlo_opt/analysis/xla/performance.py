@@ -1,4 +1,4 @@
-"""XLA's GPU performance model: microseconds of a kernel from its operations, its bytes and its launch.
+"""XLA's GPU performance model: microseconds of a kernel, and of a producer with its consumers fused and unfused, from operations, bytes and launch.
 
 Source: xla/service/gpu/model/gpu_performance_model.cc and gpu_performance_model_base.cc.
 """
@@ -13,16 +13,16 @@ from functools import cached_property
 from typing import Protocol
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
-from hlo_opt.analysis.memory.geometry import LaunchDimensions
-from hlo_opt.analysis.memory.transposes import moves_minor
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.memory.forms import LaunchDimensions, moves_minor
+from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
+from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.analysis.xla.heroes import emitter_of, writes_reduction
 from hlo_opt.analysis.xla.launch import emitter_launch
-from hlo_opt.analysis.xla.read_times import ReadTimes, ReadTotal
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiled_kernel, configured_tiles, tiled_kernel
-from hlo_opt.analysis.xla.timing import KernelEstimate, compute_ns, overlapped, write_ns
+from hlo_opt.analysis.xla.timing import KernelEstimate, ReadTimes, ReadTotal, compute_ns, overlapped, write_ns
 from hlo_opt.analysis.xla.utilization import ClusterUsage, Usage, Use, plain_usage
-from hlo_opt.ir import Instruction
+from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.emission import NOTABLE
 from hlo_opt.ops.sets import is_elementwise
 
@@ -57,7 +57,6 @@ class Launcher(Protocol):
     def form(self, parts: Sequence[Priced], *, keep: bool = False, beside: bool = False) -> LaunchForm | None:
         """Of a kernel; of a producer, or several, and what takes it in (with `keep` it is a result, too); of two that stand beside each other. None where no kernel of ours
         computes that: then it is launched as XLA would."""
-        ...
 
 
 class Priced:
@@ -188,12 +187,7 @@ class Priced:
 
 
 def _estimate(
-    form: LaunchForm,
-    flops: float,
-    read: ReadTotal,
-    written: float,
-    constant_bytes: float,
-    target: DeviceTarget,
+    form: LaunchForm, flops: float, read: ReadTotal, written: float, constant_bytes: float, target: DeviceTarget
 ) -> KernelEstimate:
     launch = form.launch
     compute = compute_ns(max(0, int(flops)), launch.blocks, launch.threads, target)
@@ -365,3 +359,44 @@ def _common(producer: Priced, consumer: Priced, operand: Instruction) -> float:
     if consumer.is_fusion:
         return consumer.usage.common_elementwise(below, place)
     return 1.0 if consumer.hands_on else 0.0
+
+
+MODELS = ("xla",)
+
+
+def estimate_fusion(producer: Priced, consumers: list[Priced]) -> tuple[float, float, float, float]:
+    """Microseconds unfused and fused, bytes unfused and fused, of a producer and all its consumers; launches included."""
+    launch = producer.target.kernel_launch_us
+    fused = [fused_estimate(producer, c) for c in consumers]
+    us_unfused = launch * (len(consumers) + 1) + producer.estimate.us + sum(c.estimate.us for c in consumers)
+    us_fused = launch * len(consumers) + sum(f.us for f in fused)
+    bytes_unfused = producer.estimate.bytes + sum(c.estimate.bytes for c in consumers)
+    return us_unfused, us_fused, bytes_unfused, sum(f.bytes for f in fused)
+
+
+def estimate(
+    module: Module, producer: str, consumers: list[str], target: str = DEFAULT_TARGET, model: str = "xla"
+) -> dict[str, float]:
+    """Microseconds of a producer and its consumers, as `us_fused` and `us_unfused`, and `bytes_saved` by fusing it into all of them.
+
+    Names are instruction names, with or without `%`; the consumers must use the producer. Raises UsageError for an unknown name, target or model.
+    """
+    if model not in MODELS:
+        raise UsageError(f"there is no cost model {model!r}", hint=did_you_mean(model, MODELS) or "known: xla")
+    device = find_target(target)
+    by_name = {i.name: i for c in module.computations for i in c.instructions}
+
+    def find(name: str) -> Instruction:
+        plain = name.lstrip("%")
+        if plain not in by_name:
+            raise UsageError(f"there is no instruction {plain!r}", hint=did_you_mean(plain, by_name))
+        return by_name[plain]
+
+    above = find(producer)
+    below = [find(c) for c in consumers]
+    for consumer in below:
+        if above not in consumer.operands:
+            raise UsageError(f"{consumer.name} does not use {above.name}")
+    priced = Priced(above, device)
+    us_unfused, us_fused, bytes_unfused, bytes_fused = estimate_fusion(priced, [Priced(c, device) for c in below])
+    return {"us_fused": us_fused, "us_unfused": us_unfused, "bytes_saved": bytes_unfused - bytes_fused}

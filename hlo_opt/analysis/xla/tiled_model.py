@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.cluster import Cluster
-from hlo_opt.analysis.memory.accesses import reducer_flops
-from hlo_opt.analysis.memory.flops import per_element
+from hlo_opt.analysis.memory.traffic import per_element, reducer_flops
 from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, Tiles, padded, tile_cluster
@@ -124,7 +123,7 @@ def _search(cluster: Cluster, target: DeviceTarget) -> Best:
         tiles = Tiles(tiled, sizes)
         if not tiles.is_valid():
             continue
-        warps = _warps(tiles.largest)
+        warps = next((warps for limit, warps in _WARPS if tiles.largest <= limit), MOST_WARPS)
         found = _price(tiled, tiles, target, warps)
         if found is not None and found.us < best[1].us:
             best = (TileSizes(sizes, warps), found)
@@ -136,11 +135,6 @@ def _tile_choices(extent: int) -> list[int]:
     if extent < 2:
         return [1] if extent == 1 else []
     return [1 << n for n in range((extent - 1).bit_length())] + [extent]
-
-
-def _warps(largest: int) -> int:
-    """Warps for the largest tile of a kernel."""
-    return next((warps for limit, warps in _WARPS if largest <= limit), MOST_WARPS)
 
 
 def flops_per_tile_element(instruction: Instruction, capability: int) -> float:

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node
-from hlo_opt.analysis.memory.accesses import accesses
-from hlo_opt.analysis.memory.reductions import fast_form
-from hlo_opt.analysis.memory.traffic import written_by_root
+from hlo_opt.analysis.memory.forms import fast_form
+from hlo_opt.analysis.memory.traffic import accesses, written_by_root
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.accesses import Accesses
 from hlo_opt.ops.emission import HEROES, Emitter

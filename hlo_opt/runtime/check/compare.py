@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hlo_opt.diag import CheckError, EvaluationError, HloOptError, UsageError
-from hlo_opt.evaluate.device_inputs import device_inputs, spread
-from hlo_opt.evaluate.devices import evaluate_devices
+from hlo_opt.evaluate.devices import device_inputs, evaluate_devices, spread
 from hlo_opt.evaluate.elided import Elided, all_with_values
-from hlo_opt.evaluate.footprint import bytes_of
-from hlo_opt.evaluate.memory import check_memory, inputs_bytes, peak_of
+from hlo_opt.evaluate.memory import bytes_of, check_memory, inputs_bytes, peak_of
 from hlo_opt.evaluate.program import compile_computation
-from hlo_opt.evaluate.reach import MOST_DRAWS, MOST_TRIED, Draw, reaching_inputs
-from hlo_opt.evaluate.ways import Way
+from hlo_opt.evaluate.reach import MOST_DRAWS, MOST_TRIED, Draw, Way, reaching_inputs
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
@@ -32,7 +29,7 @@ from hlo_opt.ops.values import ROWS
 from hlo_opt.runtime.check.mistakes import Tried, tried
 from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import compile, entry_inputs, entry_shapes
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import compared
 

@@ -16,19 +16,17 @@ import numpy as np
 
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import Interpreter, evaluate_devices, flatten, unflatten
-from hlo_opt.evaluate.reach import VAIN, Draw, Reached, other_draws
+from hlo_opt.evaluate.reach import VAIN, Draw, Reached, Way, other_draws
 from hlo_opt.evaluate.threads import bounded_libraries
-from hlo_opt.evaluate.ways import Way
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.ops.sets import COPIES
 from hlo_opt.ops.values import Value, parts
-from hlo_opt.runtime.differences import Enclosure
+from hlo_opt.runtime.differences import Enclosure, is_floating, real_parts
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
-from hlo_opt.runtime.ulp import is_floating, real_parts
 
 WORK = 1_500_000_000
 """How much all trials together may have to do, counted in elements; where there are more, a part of them is made: see `_affordable`."""

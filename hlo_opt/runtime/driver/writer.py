@@ -6,18 +6,21 @@ Every executed computation becomes a function, every buffer a local name, every 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import builtins
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType, Literal, Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.library.arrays import raw_dtype
 from hlo_opt.library.functions import texts_of
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
-from hlo_opt.runtime.driver.names import Namespace
 from hlo_opt.runtime.driver.prelude import (
     ABOUT_ELIDED,
     CONNECTED,
@@ -31,7 +34,7 @@ from hlo_opt.runtime.driver.prelude import (
     TAKES_ELIDED,
     ZEROS_FOR_ELIDED,
 )
-from hlo_opt.runtime.memory import WORD, Array, held_dtype, to_memory
+from hlo_opt.runtime.numpy import WORD, held_dtype, to_memory
 from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.schedule.lifetimes import callees_first
 from hlo_opt.runtime.schedule.ops import (
@@ -50,6 +53,34 @@ from hlo_opt.runtime.schedule.ops import (
     RoutineKey,
     callees,
 )
+
+_LONGEST = 60  # characters of a name that are kept; what follows tells little and makes lines hard to read
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+
+
+def sanitised(name: str) -> str:
+    """ASCII letters, digits and underscores only, beginning with a letter."""
+    text = _UNSAFE.sub("_", name)[:_LONGEST].strip("_")
+    return text if text[:1].isalpha() else f"v{text}"
+
+
+class Namespace:
+    """Hands out identifiers, each once; none is a keyword, a builtin or reserved."""
+
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._taken = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *reserved}
+        self._counts: dict[str, int] = {}
+
+    def take(self, wish: str) -> str:
+        """The sanitised wish, with a number behind it where it is taken."""
+        stem = sanitised(wish)
+        name = stem
+        while name in self._taken:
+            self._counts[stem] = self._counts.get(stem, 1) + 1
+            name = f"{stem}_{self._counts[stem]}"
+        self._taken.add(name)
+        return name
+
 
 _INLINE_BYTES = 128  # longer constants go to constants.npz
 _DEEPEST = 200  # control flow inside control flow; Python stops at about 1,000 nested calls

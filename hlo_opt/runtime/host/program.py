@@ -17,11 +17,11 @@ from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.evaluate.threads import bounded_libraries, processors
 from hlo_opt.ir import Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
 from hlo_opt.runtime.host.library import Form, HostLibrary, load
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
-from hlo_opt.runtime.memory import Array, empty_memory, from_memory, held_dtype, logical, to_memory
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.numpy import Reference, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Relayout

@@ -12,12 +12,12 @@ from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.sets import fused, held
 from hlo_opt.runtime.executable import entry_inputs
-from hlo_opt.runtime.measure.clock import Clock, clock_of
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.measure.bench import Clock, clock_of
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.schedule.device import Device
 from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.ops import Call, Launch
+from hlo_opt.runtime.schedule.stretch import Device
 from hlo_opt.text.frames import source_location
 
 MOST_EVENTS = 200_000
@@ -232,8 +232,7 @@ def _device(schedule: Schedule, backend: str) -> Device:
         from hlo_opt.runtime.cupy.device import CupyDevice
 
         return CupyDevice(schedule)
-    from hlo_opt.runtime.host.device import HostDevice
-    from hlo_opt.runtime.host.library import HostLibrary
+    from hlo_opt.runtime.host.library import HostDevice, HostLibrary
 
     return HostDevice(HostLibrary(schedule.kernels), Reference(schedule.module))
 

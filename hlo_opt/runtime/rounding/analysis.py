@@ -50,9 +50,8 @@ from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread, Valu
 from hlo_opt.ops.values import parts as elements
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
+from hlo_opt.runtime.rounding.control import indexed, movement
 from hlo_opt.runtime.rounding.elementwise import Face, elementwise
-from hlo_opt.runtime.rounding.indices import indexed
-from hlo_opt.runtime.rounding.movement import movement
 from hlo_opt.runtime.rounding.order import folded, sort
 
 _HELD = 12

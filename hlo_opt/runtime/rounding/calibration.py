@@ -22,7 +22,7 @@ import numpy as np
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.spread import is_narrow
 from hlo_opt.ops.values import HIGH, LANES, LOW, MOVED, VALUE
-from hlo_opt.runtime.ulp import ulp_of
+from hlo_opt.runtime.differences import ulp_of
 
 LEAST, MOST = 3.0, 8.0
 """How many times further than the moved values a backend may be off, at least and at most."""

@@ -1,7 +1,8 @@
-"""Loops and conditionals on spreads.
+"""Control flow, moves and indexed reads and writes on spreads.
 
 A loop's state is held against the moved values after every few iterations, so that bounds do not grow with the number of iterations as such.
 Where it is open whether a loop ends, it may end there: what it would return is taken into the bounds, and it goes on for some iterations more.
+Where an operation moves elements, each row moves as the value does; where an index is open, so is what is read there.
 """
 
 from __future__ import annotations
@@ -11,12 +12,89 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops import find
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.sets import UPDATES, held, taken_element
-from hlo_opt.ops.spread import full, is_real, ordered, picked, rows_of, set_aside, settled
+from hlo_opt.ops.spread import by_rows, certain, full, is_real, ordered, picked, rows_of, set_aside, settled
 from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread, Value, parts
 from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.runtime.rounding.elementwise import Analyst, Face
+
+
+def movement(instruction: Instruction, evaluate: Face) -> Face:
+    """The face of an operation that moves elements, for values that may be spreads."""
+    spec = find(instruction.opcode)
+    at_once = None if spec is None else spec.rows
+
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
+        spreads = [v for v in values if type(v) is Spread]
+        if not spreads:
+            return evaluate(analyst, instruction, values)
+        if at_once is None:
+            made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+        else:
+            made = Spread(at_once(instruction, [rows_of(v) for v in values]))
+        if type(made) is Spread:
+            made.depth = max(v.depth for v in spreads)
+        return made
+
+    return run
+
+
+def indexed(instruction: Instruction, evaluate: Face) -> Face:
+    """The face of an operation that reads or writes where indices say."""
+    spec = find(instruction.opcode)
+    assert spec is not None and spec.first_index is not None
+    first = spec.first_index
+    writes = instruction.opcode == "dynamic-update-slice"
+
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
+        if not any(type(v) is Spread for v in values):
+            return evaluate(analyst, instruction, values)
+        if not any(type(v) is Spread for v in values[first:]):
+            return _same_places(analyst, instruction, evaluate, values, writes)
+        made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+        rows = np.array(full(rows_of(made)))
+        open_ = _open(analyst, instruction, evaluate, values, first, writes)
+        if not open_.any():
+            return settled(rows)
+        data = [full(rows_of(v)) for v in values[:first]]
+        if rows.dtype.kind == "c":
+            set_aside(rows, open_, instruction.shape.type)
+            return settled(rows)
+        low = np.minimum.reduce([d[LOW].min() for d in data])
+        high = np.maximum.reduce([d[HIGH].max() for d in data])
+        rows[LOW], rows[HIGH] = np.where(open_, low, rows[LOW]), np.where(open_, high, rows[HIGH])
+        if is_real(rows.dtype):
+            ordered(rows, instruction.shape.type)
+        return settled(rows)
+
+    return run
+
+
+def _same_places(
+    analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], writes: bool
+) -> Value:
+    made = by_rows(lambda row: evaluate(analyst, instruction, row), values)
+    if type(made) is Spread and not writes:
+        made.depth = max(v.depth for v in values if type(v) is Spread)
+    return made
+
+
+def _open(
+    analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], first: int, writes: bool
+) -> Any:
+    """Which elements of the result depend on an open index: those that take another place of the operand at one bound than at the other; of an update, all."""
+    source = np.asarray(picked(values[0], VALUE))
+    if writes:
+        return np.full(source.shape, not all(certain(rows_of(v)).all() for v in values[first:]))
+    places: Any = np.arange(source.size).reshape(source.shape)
+    found = [
+        np.asarray(evaluate(analyst, instruction, [places, *(picked(v, row) for v in values[first:])]))
+        for row in (VALUE, LOW, HIGH)
+    ]
+    return (found[0] != found[1]) | (found[0] != found[2])
+
 
 _EVERY = 3
 """Iterations after which a loop's state is held against the moved values."""
@@ -140,6 +218,3 @@ def anything(value: Value, shape: Shape) -> Value:
     rows = np.array(value.rows)
     set_aside(rows, np.ones(rows.shape[1:], np.bool_), shape.type)
     return Spread(rows)
-
-
-__all__ = ["anything", "conditional", "hull", "picked", "while_"]

@@ -22,7 +22,7 @@ from hlo_opt.ops.faces import Spreading
 from hlo_opt.ops.spec import Evaluator
 from hlo_opt.ops.spread import aligned, certain, full, is_narrow, is_real, is_spread, ordered, settled
 from hlo_opt.ops.values import HIGH, LOW, MOVED, VALUE, Spread, Value
-from hlo_opt.runtime.ulp import ulp_of
+from hlo_opt.runtime.differences import ulp_of
 
 
 class Analyst(Evaluator, Protocol):
@@ -35,11 +35,9 @@ class Analyst(Evaluator, Protocol):
 
     def noise(self, shape: tuple[int, ...]) -> Array:
         """Random numbers of a size between a half and one, of both signs."""
-        ...
 
     def tie(self, instruction: Instruction, elements: int) -> None:
         """So many elements of an operation may come out either way."""
-        ...
 
 
 Face = Callable[[Analyst, Instruction, list[Value]], Value]

@@ -13,9 +13,8 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.sets import results_of
 from hlo_opt.ops.values import HIGH, LOW, Spread
-from hlo_opt.runtime.differences import LOOSE_SHARE, Enclosure, OutputReport, compare_output
+from hlo_opt.runtime.differences import LOOSE_SHARE, Enclosure, OutputReport, compare_output, is_floating, real_parts
 from hlo_opt.runtime.rounding.analysis import Analysis
-from hlo_opt.runtime.ulp import is_floating, real_parts
 
 
 def enclosures(analysis: Analysis, expected: Sequence[Array]) -> list[Enclosure]:

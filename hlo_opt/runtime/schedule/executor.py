@@ -11,11 +11,10 @@ from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.ir import Shape
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, exchanges
-from hlo_opt.runtime.memory import Array
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, told_array
-from hlo_opt.runtime.schedule.device import NOTHING, Device, Memory
 from hlo_opt.runtime.schedule.ops import (
     Alias,
     Allocate,
@@ -30,7 +29,7 @@ from hlo_opt.runtime.schedule.ops import (
     Relayout,
     Routine,
 )
-from hlo_opt.runtime.schedule.stretch import Stretch
+from hlo_opt.runtime.schedule.stretch import NOTHING, Device, Memory, Stretch
 
 
 class Graphs(Protocol):

@@ -1,17 +1,30 @@
-"""Whose memory each buffer is, and from where to where that memory is needed: the one walk from which places, the footprint and donation are told."""
+"""Whose memory each buffer is, from where to where that memory is needed, and what follows: shared places, how many bytes a schedule holds at once, donation.
+
+The footprint is told before anything is built or allocated. Donation says which operations make their outputs in the memory of inputs that nothing needs any more: kernels that update an
+operand in place, and loops their state. Such a kernel begins as a copy of the operand and a launch on the copy; where the memory may be taken, the copy becomes an alias. Within a
+routine the memory must be its own. The state of a loop belongs to the loop: it has been copied before, where that was needed, so that the body may make a leaf of its result in the
+memory in which it got that leaf.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from hlo_opt.evaluate.memory import Peak, refuse_more, scratch_bytes
 from hlo_opt.ir import Shape
+from hlo_opt.ops import OpKind, find
 from hlo_opt.runtime.schedule.ops import (
     Alias,
+    Branch,
     Buffers,
+    Call,
     Constant,
+    Copy,
     Free,
+    Launch,
     Loop,
     Op,
     Routine,
@@ -19,6 +32,45 @@ from hlo_opt.runtime.schedule.ops import (
     callees,
     made_by,
 )
+
+if TYPE_CHECKING:
+    from hlo_opt.runtime.schedule.lowering import Schedule
+
+
+ALIGNMENT = 64
+"""Bytes that every place is a multiple of: a cache line, and no less than the widest vector."""
+
+
+@dataclass
+class Arena:
+    """Gives out places first fit, in the order of use; `size` is the most bytes ever taken, `alive` those taken now."""
+
+    size: int = 0
+    alive: int = 0
+    _taken: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, count: int) -> int:
+        """The offset of a free place of so many bytes."""
+        wanted = max(ALIGNMENT, -(-count // ALIGNMENT) * ALIGNMENT)
+        offset = position = 0
+        for first, last in self._taken:
+            if first - offset >= wanted:
+                break
+            offset = last
+            position += 1
+        self._taken.insert(position, (offset, offset + wanted))
+        self.alive += wanted
+        self.size = max(self.size, offset + wanted)
+        return offset
+
+    def give_back(self, offset: int) -> None:
+        """Free a place."""
+        for position, (first, last) in enumerate(self._taken):
+            if first == offset:
+                del self._taken[position]
+                self.alive -= last - first
+                return
+        raise KeyError(offset)
 
 
 @dataclass(frozen=True)
@@ -103,3 +155,194 @@ def callees_first(routines: Mapping[RoutineKey, Routine]) -> list[RoutineKey]:
 def buffer_bytes(shape: Shape) -> int:
     """Bytes of a buffer; 0 for a token."""
     return max(0, shape.stored_bytes) if shape.is_array else 0
+
+
+_NOTHING = Peak(0, None)
+
+
+def check_schedule(schedule: Schedule, limit: int | None, *, devices: int = 1) -> None:
+    """Raises EvaluationError (HLO402) where a run of the schedule, on so many devices at once, would hold more bytes than the limit (None: any number)."""
+    if limit is not None:
+        found = peak_of(schedule)
+        at = found.at or schedule.entry.computation.root
+        refuse_more(Peak(devices * found.bytes, at), limit, devices=devices)
+
+
+def peak_of(schedule: Schedule) -> Peak:
+    """Inputs, constants (which are kept) and buffers; at the end the outputs once more, as the caller gets them."""
+    peaks: dict[RoutineKey, Peak] = {}
+    for key in callees_first(schedule.routines):
+        peaks[key] = _peak(schedule.routines[key], peaks)
+    entry = schedule.entry
+    kept = sum(buffer_bytes(entry.shapes[b]) * (1 if entry.shapes[b].is_row_major else 2) for b in entry.inputs)
+    kept += sum(
+        buffer_bytes(r.shapes[b])
+        for r in schedule.routines.values()
+        for op in r.ops
+        if isinstance(op, Constant)
+        for b in op.outputs
+    )
+    own = [b for b in entry.results if b not in entry.inputs]
+    at_the_end = sum(buffer_bytes(entry.shapes[b]) for b in (*own, *entry.results))
+    inner = peaks[next(iter(schedule.routines))]
+    if at_the_end > inner.bytes:
+        return Peak(kept + at_the_end, entry.computation.root)
+    return Peak(kept + inner.bytes, inner.at)
+
+
+def _peak(routine: Routine, known: Mapping[RoutineKey, Peak]) -> Peak:
+    """The peak of one routine, and of what it runs, without the memory of its caller. What a loop hands on unchanged counts once more: backends find places for a state in ways of their
+    own, and the estimate should not be below any."""
+    sizes = [buffer_bytes(shape) for shape in routine.shapes]
+    lives = lifetimes(routine.ops, routine.shapes, shares_unchanged=False)
+    alive, best = 0, _NOTHING
+    for op, made, dead in zip(routine.ops, lives.made, lives.dead, strict=True):
+        own = sum(sizes[b] for b in made)
+        inner = max((known[k] for k in callees(op)), key=lambda p: p.bytes, default=_NOTHING)
+        more = max(own, inner.bytes) if isinstance(op, Branch) else own + inner.bytes + _besides(op, own)
+        if alive + more > best.bytes:
+            best = Peak(alive + more, inner.at if inner.bytes > own and inner.at else op.instruction)
+        alive += own - sum(sizes[b] for b in dead)
+    return best
+
+
+def _besides(op: Op, own: int) -> int:
+    """What a call holds until its results are where they belong."""
+    return own + scratch_bytes(op.instruction, 0) if isinstance(op, Call) else 0
+
+
+def with_donations(routines: Mapping[RoutineKey, Routine]) -> dict[RoutineKey, Routine]:
+    """The routines, the operations of which say what memory they take, in the same order."""
+    done: dict[RoutineKey, Routine] = {}
+    shared = _run_otherwise(routines)
+    for key in callees_first(routines):
+        owner = _owning(_with_loops(routines[key], done))
+        done[key] = owner if key in shared else _donating(owner)
+    return {key: done[key] for key in routines}
+
+
+def _run_otherwise(routines: Mapping[RoutineKey, Routine]) -> set[RoutineKey]:
+    """The routines that are not, or not only, bodies of loops."""
+    found = {next(iter(routines))}
+    for routine in routines.values():
+        for op in routine.ops:
+            if isinstance(op, Loop):
+                found.add(op.condition)
+            elif isinstance(op, Branch):
+                found.update(op.branches)
+    return found
+
+
+def _with_loops(routine: Routine, done: Mapping[RoutineKey, Routine]) -> Routine:
+    """The routine, whose loops say what their bodies do to the state."""
+    ops = [
+        replace(op, unchanged=_unchanged(done[op.body]), updated=done[op.body].donated) if isinstance(op, Loop) else op
+        for op in routine.ops
+    ]
+    return replace(routine, ops=tuple(ops))
+
+
+def _unchanged(routine: Routine) -> tuple[int, ...]:
+    """The leaves that a routine, as the body of a loop, returns as it got them."""
+    root = lifetimes(routine.ops, routine.shapes).root
+    leaves = enumerate(zip(routine.inputs, routine.results, strict=False))
+    return tuple(k for k, (i, r) in leaves if root[r] == i and k not in routine.donated)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A memory that an operation may take.
+
+    reader          position of the launch or loop that would update it
+    source, output  buffers: the memory's name so far, and its next one
+    at, leaf        position of the copy that is then left out; of a loop its own, and the number of the leaf
+    """
+
+    reader: int
+    source: int
+    output: int
+    at: int
+    leaf: int = -1
+
+
+def _wishes(ops: Sequence[Op]) -> list[_Wish]:
+    launches = {b: position for position, op in enumerate(ops) if isinstance(op, Launch) for b in op.outputs}
+    found: list[_Wish] = []
+    for position, op in enumerate(ops):
+        if isinstance(op, Copy):
+            (source,), (output,) = op.inputs, op.outputs
+            launch = ops[launches[output]]
+            assert isinstance(launch, Launch)
+            if launch.outputs.index(output) in launch.kernel.own:
+                found.append(_Wish(launches[output], source, output, position))
+        elif isinstance(op, Loop):
+            leaves = enumerate(zip(op.inputs, op.outputs, strict=True))
+            found += [_Wish(position, i, o, position, k) for k, (i, o) in leaves if k not in op.unchanged]
+    return found
+
+
+def _granted(routine: Routine, wishes: Sequence[_Wish]) -> Routine:
+    """The routine in which wishes come true."""
+    ops = list(routine.ops)
+    for wish in wishes:
+        op = ops[wish.at]
+        if isinstance(op, Loop):
+            ops[wish.at] = replace(op, owned=(*op.owned, wish.leaf))
+        else:
+            ops[wish.at] = Alias(op.instruction, op.inputs, op.outputs, is_view=False)
+    return replace(routine, ops=tuple(ops))
+
+
+def _reads_only(op: Op) -> bool:
+    """Whether no result is a view of what the operation reads. Those of other library calls may be."""
+    if isinstance(op, Call):
+        spec = find(op.instruction.opcode)
+        return spec is not None and spec.kind is OpKind.CONTRACTION
+    return isinstance(op, Launch | Alias | Copy)
+
+
+def _is_free(memory: int, wish: _Wish, ops: Sequence[Op], root: Sequence[int]) -> bool:
+    """Whether the reader of a wish reads a memory once, and nothing else can see it then or later. What other control flow and libraries read may live on as their results."""
+    for position, op in enumerate(ops):
+        if position == wish.at != wish.reader:
+            continue  # the copy
+        count = [root[b] for b in op.inputs].count(memory)
+        if count and (position > wish.reader or (position == wish.reader and count > 1)):
+            return False
+        if count and position < wish.reader and not _reads_only(op):
+            return False
+    return True
+
+
+def _owning(routine: Routine) -> Routine:
+    """What may be made in the memory of another kernel's output."""
+    ops = routine.ops
+    root = lifetimes(ops, routine.shapes).root
+    made = {b for op in ops if isinstance(op, Launch) for b in op.outputs}
+    kept = {root[b] for b in routine.results}
+    granted: list[_Wish] = []
+    for wish in _wishes(ops):
+        memory = root[wish.source]
+        if memory in made and memory not in kept and _is_free(memory, wish, ops, root):
+            granted.append(wish)
+            loop = ops[wish.at]
+            if isinstance(loop, Loop) and wish.leaf in loop.updated:
+                made.add(wish.output)  # the loop's own memory, not something that its body got from elsewhere
+    return _granted(routine, granted)
+
+
+def _donating(routine: Routine) -> Routine:
+    """And what a body of loops may make in the memory in which it gets a leaf of the state: it is that leaf of the result, and of no other."""
+    ops = routine.ops
+    root = lifetimes(ops, routine.shapes).root
+    returned = [root[b] for b in routine.results]
+    numbers = {b: k for k, b in enumerate(routine.inputs)}
+    granted: dict[int, _Wish] = {}
+    for wish in _wishes(ops):
+        memory, made = root[wish.source], root[wish.output]
+        k = numbers.get(memory, -1)
+        if k < 0 or k in granted or memory in returned or made != returned[k] or returned.count(made) > 1:
+            continue
+        if _is_free(memory, wish, ops, root):
+            granted[k] = wish
+    return replace(_granted(routine, list(granted.values())), donated=tuple(sorted(granted)))

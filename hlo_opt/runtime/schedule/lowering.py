@@ -10,7 +10,7 @@ the elements then lie differently, a `Relayout` moves them; a computation that c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
@@ -18,10 +18,12 @@ import numpy as np
 
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.targets import DeviceTarget, target_of
+from hlo_opt.codegen import emit_kernel
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.diag import EvaluationError
+from hlo_opt.diag import EvaluationError, Reason
 from hlo_opt.ir import Computation, Instruction, Layout, Literal, Module, Shape
-from hlo_opt.ops import find
+from hlo_opt.ir.values import Array
+from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.calls.collectives import handed_on
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE
@@ -30,11 +32,10 @@ from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.sets import at_once, goes_on
 from hlo_opt.ops.spec import Device
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.runtime.memory import Array
-from hlo_opt.runtime.schedule.dead_control import without_dead_control
-from hlo_opt.runtime.schedule.donation import with_donations
-from hlo_opt.runtime.schedule.kernels import KernelSet, Part
-from hlo_opt.runtime.schedule.lifetimes import with_frees
+from hlo_opt.plans import region_of
+from hlo_opt.plans.choose import plan
+from hlo_opt.plans.plan import Plan
+from hlo_opt.runtime.schedule.lifetimes import callees_first, with_donations, with_frees
 from hlo_opt.runtime.schedule.ops import (
     Alias,
     Allocate,
@@ -52,6 +53,106 @@ from hlo_opt.runtime.schedule.ops import (
     RoutineKey,
     callees,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A kernel and which of an instruction's array leaves it writes; what it writes besides, nobody reads."""
+
+    kernel: Kernel
+    leaves: tuple[int, ...]
+
+
+class KernelSet:
+    """The distinct kernels of a module. Structurally equal instructions give equal texts, hence equal symbols, and share a kernel.
+
+    reasons  why an instruction that was asked for has no kernel
+    """
+
+    def __init__(self, module: Module, target: DeviceTarget) -> None:
+        self._module = module
+        self._target = target
+        self._by_symbol: dict[str, Kernel] = {}
+        self._of: dict[Instruction, tuple[Part, ...]] = {}
+        self.reasons: dict[Instruction, Reason] = {}
+
+    def parts_of(self, instruction: Instruction) -> tuple[Part, ...]:
+        """The kernel that computes an instruction; several for one whose outputs one kernel cannot write together (`rng-bit-generator`: bits and state);
+        none when a library or the interpreter must compute it.
+
+        What a GPU library does well (a `dot`) is left to it; other library operations get a kernel where a plan covers them.
+        """
+        if instruction not in self._of:
+            spec = find(instruction.opcode)
+            is_call = spec is not None and spec.is_library and not spec.own_kernel
+            left = spec is not None and (spec.side_effects or (is_call and call_of(instruction) is not None))
+            self._of[instruction] = () if left else self._planned(instruction)
+        return self._of[instruction]
+
+    def _planned(self, instruction: Instruction) -> tuple[Part, ...]:
+        region = region_of(self._module, instruction)
+        positions: list[tuple[int, ...]] = []
+        for root in region.roots:
+            first = sum(map(len, positions))
+            positions.append(tuple(range(first, first + len(list(root.shape.leaves())))))
+        made = plan(region, self._target)
+        if isinstance(made, Plan):
+            return (self._part(made, positions),)
+        if instruction.opcode == "fusion" or len(region.roots) == 1:
+            self.reasons[instruction] = made
+            return ()
+        parts = []
+        for root, leaves in zip(region.roots, positions, strict=True):
+            made = plan(replace(region, roots=(root,)), self._target)
+            if not isinstance(made, Plan):
+                self.reasons[instruction] = made
+                return ()
+            parts.append(self._part(made, [leaves]))
+        return tuple(parts)
+
+    def _part(self, made: Plan, positions: list[tuple[int, ...]]) -> Part:
+        kernel = emit_kernel(made)
+        first = self._by_symbol.setdefault(kernel.symbol, kernel)
+        if (kernel.inputs, kernel.outputs) == (first.inputs, first.outputs):
+            kernel = first
+        else:  # equal texts may read arrays of other dimensions
+            kernel = replace(kernel, source=first.source)
+        return Part(kernel, tuple(leaf for leaves in positions for leaf in leaves))
+
+    def distinct(self) -> tuple[Kernel, ...]:
+        """Every kernel once, in the order of first use."""
+        return tuple(self._by_symbol.values())
+
+
+def without_dead_control(routines: Mapping[RoutineKey, Routine]) -> dict[RoutineKey, Routine]:
+    """The routines without control flow of which nothing is read and which does nothing that others see, in the same order."""
+    effects = _with_effects(routines, callees_first(routines))
+    return {key: _alive(routine, effects) for key, routine in routines.items()}
+
+
+def _alive(routine: Routine, effects: Set[Op]) -> Routine:
+    kept: list[Op] = []
+    needed = set(routine.results)
+    for op in reversed(routine.ops):
+        if isinstance(op, Loop | Branch) and op not in effects and needed.isdisjoint(op.outputs):
+            continue
+        kept.append(op)
+        needed.update(op.inputs)
+    return replace(routine, ops=tuple(reversed(kept)))
+
+
+def _with_effects(routines: Mapping[RoutineKey, Routine], order: Sequence[RoutineKey]) -> Set[Op]:
+    """The operations that somebody outside sees: library calls with side effects, and control flow that runs some."""
+    found: set[Op] = set()
+    telling: set[RoutineKey] = set()
+    for key in order:
+        for op in routines[key].ops:
+            spec = find(op.instruction.opcode) if isinstance(op, Call) else None
+            told = spec is not None and spec.side_effects and spec.kind is not OpKind.COLLECTIVE  # nobody else is there
+            if told or any(k in telling for k in callees(op)):
+                found.add(op)
+                telling.add(key)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

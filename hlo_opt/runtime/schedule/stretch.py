@@ -8,15 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, cast
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.schedule.arena import Arena
-from hlo_opt.runtime.schedule.device import Device
-from hlo_opt.runtime.schedule.lifetimes import Lifetimes, buffer_bytes, lifetimes
-from hlo_opt.runtime.schedule.ops import Alias, Allocate, Buffers, Constant, Copy, Free, Launch, Op, Routine, made_by
+from hlo_opt.runtime.schedule.lifetimes import Arena, Lifetimes, buffer_bytes, lifetimes
+from hlo_opt.runtime.schedule.ops import (
+    Alias,
+    Allocate,
+    Buffers,
+    Call,
+    Constant,
+    Copy,
+    Free,
+    Launch,
+    Op,
+    Routine,
+    made_by,
+)
+
+Memory: TypeAlias = Array
+"""A buffer as a device holds it; None for a token."""
+
+NOTHING: Memory = cast("Memory", None)
+"""What a token has, and a buffer that is free."""
+
+
+class Device(Protocol):
+    """How a backend allocates and launches. Buffers are flat and lie as their shape's layout says."""
+
+    def upload(self, array: Array, shape: Shape) -> Memory:
+        """A buffer holding a logical array."""
+
+    def download(self, memory: Memory, shape: Shape) -> Array:
+        """The logical array in a buffer, in memory of its own."""
+
+    def allocate(self, shape: Shape) -> Memory:
+        """An uninitialised buffer."""
+
+    def copy(self, memory: Memory) -> Memory:
+        """Another buffer with the same elements."""
+
+    def view(self, memory: Memory, shape: Shape) -> Memory:
+        """The same memory as a buffer of another shape of the same size."""
+
+    def relayout(self, memory: Memory, shape: Shape, target: Shape) -> Memory:
+        """A buffer with the elements of another where the target's layout wants them."""
+
+    def launch(self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> None:
+        """Start a kernel. Everything started later sees its results."""
+
+    def call(self, op: Call, inputs: Sequence[Memory], shapes: Sequence[Shape]) -> list[Memory]:
+        """The outputs of a library call or a fallback."""
+
 
 ALIGNMENT = 256
 """Bytes that a place in the block is a multiple of: what cudaMalloc gives at least (CUDA C++ Programming Guide, "Device Memory Accesses")."""
@@ -30,19 +75,15 @@ class PlacingDevice(Device, Protocol):
 
     def block(self, size: int) -> Array:
         """Memory of so many bytes."""
-        ...
 
     def part(self, block: Array, offset: int, shape: Shape) -> Array:
         """The buffer at an offset of a block, in bytes."""
-        ...
 
     def copy_to(self, target: Array, source: Array) -> None:
         """Start a copy of a buffer to another one of the same size."""
-        ...
 
     def replay(self, graph: Any) -> None:
         """Start a captured graph."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

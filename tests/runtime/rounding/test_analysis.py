@@ -12,7 +12,7 @@ from hlo_opt.ops.spread import picked
 from hlo_opt.ops.values import HIGH, LOW, VALUE, Spread
 from hlo_opt.runtime.check.compare import check
 from hlo_opt.runtime.differences import compare_output
-from hlo_opt.runtime.reference import Reference
+from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import analyse, analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
 

@@ -1,0 +1,213 @@
+"""The verbs that fuse and tell: `fuse`, and `explain`, which says why edges were not fused, or what a code means."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hlo_opt import __version__
+from hlo_opt.cli import files
+from hlo_opt.cli.failure import told
+from hlo_opt.cli.files import read_module, read_modules, show, show_json
+from hlo_opt.cli.options import (
+    budget_options,
+    file_argument,
+    fuse_options,
+    offered_files,
+    read_options,
+    rule_options,
+    run_options,
+    split_option,
+)
+from hlo_opt.diag import CheckError, UsageError, reason_specs
+
+if TYPE_CHECKING:
+    from hlo_opt.fusion.decision import FusionDecision
+    from hlo_opt.passes import ExplainReport
+
+
+@click.command("fuse")
+@file_argument
+@click.option("-o", "output", metavar="OUT", default="-", help="Write the fused HLO to OUT instead of stdout.")
+@fuse_options
+@rule_options
+@budget_options
+@click.option(
+    "--emit", "folder", metavar="DIR", help="Write the kernels as CUDA, and a driver that runs them with CuPy."
+)
+@click.option("--check", "checks", is_flag=True, help="Run the original and the fused module and compare.")
+@run_options
+@click.option(
+    "--stats",
+    "stats_file",
+    metavar="FILE.json",
+    help="Write the figures before and after, refusals by code, seconds by pass.",
+)
+@click.option("--print-after", metavar="PASS|all", multiple=True, help="Print the module after a pass, on stderr.")
+@click.option("--time-passes", is_flag=True, help="Tell how long each pass took, and how often it ran.")
+@split_option
+@read_options
+def fuse_command(
+    file: str,
+    output: str,
+    folder: str | None,
+    checks: bool,
+    stats_file: str | None,
+    print_after: tuple[str, ...],
+    time_passes: bool,
+    split: bool,
+    max_errors: int,
+    allow_unknown: bool,
+    **options: Any,
+) -> int:
+    """Fuse FILE and print the fused HLO; a summary goes to stderr.
+
+    The result is proved to be the same graph before anything is printed. With --check it is run, too, on a GPU, else on the CPU; exit status 1 when
+    it differs from the original, and then nothing is written.
+
+    --what-if and --force change which edges fuse; the result is proved all the same.
+
+    --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is not kept, when the result is over it. It
+    is written all the same: it is correct, just over budget.
+    """
+    from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cli.running import Running
+
+    fusing, running = Fusing.of(options), Running.of(options)
+    _check_places(output, stats_file, folder)
+    if split and (folder is not None or running.inputs is not None):
+        raise UsageError("--emit and --inputs are for one module, not for --split-input-file")
+    modules = read_modules(file, split=split, max_errors=max_errors, allow_unknown=allow_unknown)
+    from hlo_opt.report.summary import seconds_page, stats_json, steps_page, summary_page
+
+    reports = [fusing.run(module, print_after=print_after) for module in modules]
+    agreed = True
+    for module, report in zip(modules, reports, strict=True):
+        summary = summary_page(report)
+        if fusing.stop_after_step is not None:
+            summary.extend(steps_page(report.outcome))
+        if time_passes:
+            summary.extend(seconds_page(report.outcome))
+        if checks:
+            from hlo_opt.report.runs import check_page
+
+            result = running.compare(module, report.outcome.module)
+            summary.extend(check_page(result))
+            agreed &= result.ok
+        show(summary, err=True)
+    if not agreed:
+        return 1
+    texts = [str(report.outcome.module) for report in reports]
+    if folder is not None:
+        from hlo_opt.runtime.driver.emission import emit
+
+        emit(reports[0].outcome.module, folder)
+    if stats_file is not None:
+        figures = [stats_json(report) for report in reports]
+        files.write_text(stats_file, json.dumps(figures if split else figures[0], indent=2) + "\n")
+    files.write_module(output, files.SEPARATOR.join(texts))
+    exceeded = [error for report in reports for error in fusing.budget.exceeded(report)]
+    return max(map(told, exceeded), default=0)
+
+
+def _check_places(output: str, stats_file: str | None, folder: str | None) -> None:
+    """Before any work is done: what is to be written can be, and to different places. Raises UsageError."""
+    for name in (output, stats_file):
+        files.check_writable(name)
+    places = [
+        os.path.realpath(name) if name != files.STANDARD else name for name in (output, stats_file, folder) if name
+    ]
+    if len(set(places)) < len(places):
+        raise UsageError("-o, --stats and --emit need different places", filename=output)
+    if folder is not None:
+        from hlo_opt.runtime.driver.emission import check_folder
+
+        check_folder(folder)
+
+
+_CODE = re.compile(r"[A-Za-z]{3}[0-9]{3}")
+FORMATS = ("text", "json", "github", "sarif")
+
+
+@click.command("explain")
+@click.argument("file", shell_complete=offered_files, metavar="FILE|CODE")
+@click.argument("instruction", metavar="[INSTRUCTION|PRODUCER:CONSUMER|CODE]...", nargs=-1)
+@fuse_options
+@click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the first of them.")
+@rule_options
+@budget_options
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
+@click.option(
+    "--source-root",
+    metavar="DIR",
+    help="github and sarif name files below it relative to it.  [default: the current folder]",
+)
+@read_options
+def explain_command(
+    file: str,
+    instruction: tuple[str, ...],
+    everything: bool,
+    form: str,
+    source_root: str | None,
+    max_errors: int,
+    allow_unknown: bool,
+    **fusing: object,
+) -> int:
+    """Say for the edges of FILE that were not fused why: code, numbers, hint, cost both ways, source lines.
+
+    First a summary, then the first edges, or with --all every one. With INSTRUCTION names: only the edges that one of them is an end of, fused ones too;
+    PRODUCER:CONSUMER asks for the edge between two, a CODE after FILE for the edges that it refuses. With a CODE such as FUS201 instead of a file: its page.
+
+    --what-if and --force fuse FILE twice, and say first what the changed rules change.
+
+    --format github and sarif annotate the Python lines that refused edges come from. --max-kernels, --max-bytes and --fail-on set a budget: exit status 1,
+    with a line for each limit that is not kept, when the fused module is over it.
+    """
+    from hlo_opt.report import explain
+
+    if _CODE.fullmatch(file) and not Path(file).exists():
+        if form not in ("text", "json"):
+            raise UsageError(f"the page of a code comes as text or json, not as {form}")
+        if form == "json":
+            show_json(explain.code_json(file.upper()))
+        else:
+            show(explain.code_page(file.upper()))
+        return 0
+    from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.report import summary
+
+    request = Fusing.of(fusing)
+    module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
+    unchanged = request.unchanged().run(module) if request.asks_what_if else None
+    report = request.run(module, unchanged=unchanged)
+    shown = explain.select(report, instruction)
+    compared = None
+    if unchanged is not None and form in ("text", "json"):
+        compared = summary.changes(request.what_if, request.force, unchanged, report)
+    exceeded = request.budget.exceeded(report)
+    if form == "text":
+        show(explain.as_page(report, shown, compared, most=None if everything or instruction else explain.EDGES_SHOWN))
+    elif form == "json":
+        show_json(explain.as_json(report, shown, compared, exceeded))
+    else:
+        click.echo(_annotated(form, report, shown, exceeded, source_root), nl=False)
+    return max(map(told, exceeded), default=0)
+
+
+def _annotated(
+    form: str, report: ExplainReport, shown: list[FusionDecision], exceeded: list[CheckError], source_root: str | None
+) -> str:
+    from hlo_opt.diag.annotation import github, sarif
+    from hlo_opt.report.annotate import budget_annotations, edge_annotations
+
+    root = os.path.abspath(source_root or os.curdir)
+    refused = [d for d in shown if not d.fused]
+    found = [*budget_annotations(exceeded, root), *edge_annotations(report.outcome.original, refused, root)]
+    if form == "github":
+        return github(found)
+    return json.dumps(sarif(found, reason_specs(), __version__), indent=2) + "\n"

@@ -1,0 +1,109 @@
+"""The verbs that show what there is: a module as text or in numbers, the passes, the op table, the devices."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from hlo_opt.cli import files
+from hlo_opt.cli.files import read_module, read_modules, show, show_json
+from hlo_opt.cli.options import file_argument, read_options, split_option, target_option
+
+
+@click.command("print")
+@file_argument
+@click.option("-o", "output", metavar="OUT", default="-", help="Write to OUT instead of stdout.")
+@click.option(
+    "--style",
+    metavar="STYLE",
+    default="canonical",
+    show_default=True,
+    help="canonical (as XLA prints), as-read or short.",
+)
+@split_option
+@read_options
+def print_command(file: str, output: str, style: str, split: bool, max_errors: int, allow_unknown: bool) -> None:
+    """Parse FILE, verify it and print it as canonical HLO text."""
+    files.check_writable(output)
+    modules = read_modules(file, split=split, max_errors=max_errors, allow_unknown=allow_unknown)
+    from hlo_opt.text import print_module
+
+    texts = [print_module(module, style) for module in modules]
+    files.write_module(output, files.SEPARATOR.join(texts))
+
+
+@click.command("stats")
+@file_argument
+@target_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@read_options
+def stats_command(file: str, target: str, as_json: bool, max_errors: int, allow_unknown: bool) -> None:
+    """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused first)."""
+    from hlo_opt.analysis.targets import target as find_target
+
+    device = find_target(target)
+    module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
+    from hlo_opt.report import summary
+
+    found = summary.stats(module, device)
+    if as_json:
+        show_json(summary.as_json(found))
+    else:
+        show(summary.as_page(found))
+
+
+@click.command("passes")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def passes_command(as_json: bool) -> None:
+    """List the passes with their options and defaults, and the presets as --passes would spell them."""
+    from hlo_opt.report import tables
+
+    if as_json:
+        show_json(tables.passes_json())
+    else:
+        show(tables.passes_page())
+
+
+@click.command("ops")
+@click.argument("opcode", nargs=-1)
+@click.option("--types", is_flag=True, help="By element type, too; so it is when opcodes are named.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def ops_command(opcode: tuple[str, ...], types: bool, as_json: bool) -> None:
+    """Show which faces each opcode of the op table has: shape inference, NumPy meaning, index map, CUDA, ...
+
+    With --types, or with the opcodes named, for which element types they are there, and how many ULP results may be off.
+    Missing entries are reported as coded reasons when a dump needs them.
+    """
+    from hlo_opt.report import tables
+
+    specs = tables.chosen(opcode)
+    types = types or bool(opcode)
+    if as_json:
+        show_json(tables.ops_json(specs, types=types))
+    elif types:
+        show(tables.types_page(specs))
+    else:
+        show(tables.ops_page(specs))
+
+
+@click.command("targets")
+@click.argument("name", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Everything that is known of each device, as JSON.")
+def targets_command(name: tuple[str, ...], as_json: bool) -> None:
+    """List the devices that costs are estimated for; --target takes such a name or a file: .toml with the same fields, or .txtpb as XLA writes its device specs."""
+    from hlo_opt.analysis.targets import target, target_names
+    from hlo_opt.report.page import Page, Word, size
+
+    devices = [target(n) for n in (name or target_names())]
+    if as_json:
+        show_json({"schema": 1, "targets": [asdict(d) for d in devices]})
+        return
+    page = Page()
+    rows: list[list[str | Word]] = [[Word(w, "bold") for w in ("target", "device", "", "memory", "L2", "cores")]]
+    for device in devices:
+        speed = f"{device.memory_bandwidth / 1e9:,.0f} GB/s"
+        cells = [device.title, device.architecture, speed, size(device.l2_cache_size), str(device.core_count)]
+        rows.append([Word(device.name, "bold"), *cells])
+    page.table(rows, right=frozenset({3, 4, 5}))
+    show(page)

@@ -1,0 +1,156 @@
+"""What there is, straight from the tables: passes, presets, choices of plugins; which faces each opcode has, and for which element types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.fusion.context import choice_names, find_choices
+from hlo_opt.ops import OpSpec, table
+from hlo_opt.ops.coverage import VALUES, Faces, faces
+from hlo_opt.ops.spec import EVERYTHING
+from hlo_opt.passes import pass_class, pass_names, pass_options, preset, preset_names
+from hlo_opt.passes.table import plugin_of
+from hlo_opt.report.page import Page, Word
+
+
+def _default(value: object) -> str:
+    """As a pipeline spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def purpose(name: str) -> str:
+    """The first sentence of a pass's description."""
+    text = " ".join((pass_class(name).__doc__ or "").split())
+    return text.partition(". ")[0].rstrip(".")
+
+
+def passes_page() -> Page:
+    """The list for people."""
+    page = Page()
+    page.add(Word("passes", "bold"))
+    for name in pass_names():
+        plugin = plugin_of(pass_class(name))
+        origin = f", from {plugin.package}" if plugin is not None else ""
+        page.add("  ", Word(name, "bold"), f" (keeps the {pass_class(name).preserves}{origin}): {purpose(name)}")
+        rows = [[option, kind, _default(default)] for option, (kind, default) in pass_options(name).items()]
+        page.table(rows, indent=6)
+    page.add()
+    page.add(Word("presets", "bold"))
+    for name in preset_names():
+        page.add("  ", Word(name, "bold"), f": {preset(name)}")
+    installed = find_choices(choice_names())
+    if installed:
+        page.add()
+        page.add(Word("choices", "bold"))
+    for choice in installed:
+        page.add("  ", Word(choice.name, "bold"), f" (from {choice.plugin.package}): {choice.purpose}")
+    return page
+
+
+def passes_json() -> dict[str, Any]:
+    """The list for programs."""
+    return {
+        "schema": 1,
+        "passes": [
+            {
+                "name": name,
+                "preserves": pass_class(name).preserves,
+                "purpose": purpose(name),
+                "options": {
+                    option: {"type": kind, "default": default} for option, (kind, default) in pass_options(name).items()
+                },
+            }
+            for name in pass_names()
+        ],
+        "presets": {name: preset(name) for name in preset_names()},
+        "choices": [{"name": c.name, "purpose": c.purpose} for c in find_choices(choice_names())],
+    }
+
+
+FACES = ("infer", "evaluate", "index", "cuda", "expand", "flops", "tolerance", "samples")
+TYPED = ("infer", "evaluate", "cuda", "expand")
+"""The faces that differ from type to type."""
+
+
+def chosen(opcodes: Sequence[str] = ()) -> list[OpSpec]:
+    """The entries of the given opcodes, or all. Raises UsageError, naming the nearest, for an unknown one."""
+    specs = {spec.opcode: spec for spec in table()}
+    for opcode in opcodes:
+        if opcode not in specs:
+            raise UsageError(f"the op table has no {opcode!r}", code="HLO301", hint=did_you_mean(opcode, specs))
+    return [specs[name] for name in (opcodes or specs)]
+
+
+def has_face(spec: OpSpec, face: str) -> bool:
+    """Whether a face is declared; a NumPy meaning that only refuses does not count."""
+    return getattr(spec, face) is not None and not (face == "evaluate" and spec.hides_state)
+
+
+def ops_page(specs: Sequence[OpSpec]) -> Page:
+    """The table for people, a line for each opcode."""
+    page = Page()
+    lines: list[list[str | Word]] = [[Word(w, "bold") for w in ("opcode", "kind", "operands", *FACES, "types", "")]]
+    for spec in specs:
+        marks = [_mark(has_face(spec, face)) for face in FACES]
+        note = "library" if spec.is_library else ("free" if spec.is_free else "")
+        types = "all" if len(spec.accepts) == len(EVERYTHING) else " ".join(spec.accepts)
+        lines.append([Word(spec.opcode, "bold"), spec.kind.value, str(spec.arity), *marks, types or "-", note])
+    page.table(lines)
+    totals = ", ".join(f"{face} {sum(has_face(spec, face) for spec in specs)}" for face in FACES)
+    page.add(f"{len(specs)} opcodes: {totals}")
+    return page
+
+
+def _mark(there: bool) -> Word:
+    return Word("yes", "green") if there else Word("-", "dim")
+
+
+def types_page(specs: Sequence[OpSpec]) -> Page:
+    """The faces by element type for people. Types for which an opcode has the same are on one line; those that it does not take are left out."""
+    page = Page()
+    lines: list[list[str | Word]] = [[Word(w, "bold") for w in ("opcode", *TYPED, "ulp", "types")]]
+    pairs = dict.fromkeys(TYPED, 0)
+    for spec in specs:
+        alike: dict[Faces, list[str]] = {}
+        for name, own in _by_type(spec).items():
+            if own.infer or own.evaluate or own.cuda:
+                alike.setdefault(own, []).append(name)
+                for face in TYPED:
+                    pairs[face] += getattr(own, face)
+        for number, (own, names) in enumerate(alike.items()):
+            ulp = "-" if own.ulp is None else f"{own.ulp:g}"
+            marks = [_mark(getattr(own, face)) for face in TYPED]
+            lines.append([Word("" if number else spec.opcode, "bold"), *marks, ulp, " ".join(names)])
+        if not alike:
+            lines.append([Word(spec.opcode, "bold"), *[_mark(False)] * len(TYPED), "-", "no arrays"])
+    page.table(lines)
+    page.add("opcodes x element types: " + ", ".join(f"{face} {number}" for face, number in pairs.items()))
+    return page
+
+
+def _by_type(spec: OpSpec) -> dict[str, Faces]:
+    """What there is for each element type that has values."""
+    return {t.name: faces(spec, t) for t in VALUES}
+
+
+def ops_json(specs: Sequence[OpSpec], *, types: bool = False) -> dict[str, Any]:
+    """The table for programs; with `types`, also the faces for every element type, of those that an opcode does not take as well."""
+    return {
+        "schema": 1,
+        "ops": [
+            {
+                "opcode": spec.opcode,
+                "kind": spec.kind.value,
+                "operands": str(spec.arity),
+                "accepts": list(spec.accepts),
+                **{face: has_face(spec, face) for face in FACES},
+                "library": spec.is_library,
+                "free": spec.is_free,
+                **({"types": {name: asdict(own) for name, own in _by_type(spec).items()}} if types else {}),
+            }
+            for spec in specs
+        ],
+    }
