@@ -24,8 +24,10 @@ from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Variable, add, constant, multiply
 from hlo_opt.ops.code import code
+from hlo_opt.plans import plan, region_of
 from hlo_opt.plans.kinds import KINDS, Kind
 from hlo_opt.plans.plan import Plan, Region, Segment
+from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import Sketch
 from hlo_opt.runtime.host.library import Form
 from scripts.launches import rows
@@ -125,6 +127,10 @@ def test_it_is_priced_and_explained_by_its_plan() -> None:
     fused, _ = hlo_opt.fuse(hlo_opt.parse(TEXT))
     (row,) = rows(fused, "h100_sxm")
     assert row.agrees and row.kind == "mirror" and row.price == (8, 64, 0)
+    made = plan(region_of(fused, fused.entry.root), target("h100_sxm"))
+    assert (
+        isinstance(made, Plan) and price(made, target("h100_sxm")).least == 2 * 4000
+    )  # that it has no walks does not matter
     state = FusionState(fused, target("h100_sxm"))
     found = state.sketch(state.structure(fused.entry.root), lambda: state.cluster(fused.entry.root))
     assert isinstance(found, Sketch) and found.kind == "mirror"  # what rules and reasons name

@@ -11,10 +11,12 @@ from typing import ClassVar
 from hlo_opt.analysis.memory.forms import fast_form, smallest_bits
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, ColumnTile, column_parts, column_tile, wide_tile
-from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
-from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass, passes
+from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import may_be_reordered
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -88,3 +90,35 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
 def _accumulator_bytes(levels: Levels) -> int:
     """Bytes of the partial results of one column in one thread; narrow types take a whole register."""
     return sum(max(4, leaf.type.bytes) for level in levels for r in level for leaf in r.shape.leaves())
+
+
+def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Walk]:
+    """A pass over the columns for each level of reduces and one for what is written last; the threads of a column meet as a tree, level by level of it."""
+    part, tile = segment.part, segment.part.tile
+    _, reduced, minor = part.sizes
+    threads = segment.blocks * tile.threads
+    thread = variable(THREAD, threads)
+    block, inside = divide(thread, tile.threads), modulo(thread, tile.threads)
+    lane, way, number = modulo(inside, tile.lanes), divide(inside, tile.lanes), modulo(block, part.parts)
+    block = divide(block, part.parts)
+    tiles = -(-minor // (tile.vector * tile.lanes))
+    first = add(multiply(modulo(block, tiles), tile.lanes), lane)
+    column = add(multiply(first, tile.vector), variable(ITEM, tile.vector))
+    stride = tile.ways * part.parts
+    rounds = -(-reduced // stride)
+    step = add(add(multiply(variable(ROUND, rounds), stride), multiply(number, tile.ways)), way)
+    places = {"kept": add(multiply(divide(block, tiles), minor), column), "reduced": step}
+    meetings = tile.ways.bit_length() - 1
+    return passes(
+        region,
+        segment,
+        Walk(
+            threads,
+            (),
+            places=places,
+            items=tile.vector,
+            rounds=rounds,
+            barriers=meetings + 1,
+            trips=part.parts > 1,
+        ),
+    )

@@ -18,8 +18,9 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.loop import BLOCK, physical_index
-from hlo_opt.plans.plan import Region, Segment, above
+from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.tiled_transpose import read_along
+from hlo_opt.plans.walks import Walk, leaves_at, neighbours
 
 MOST_SHARED = 4
 """Pieces that one thread goes through, unless they are single elements of the dimension."""
@@ -153,3 +154,16 @@ def _vector(hero: Instruction, pieces: Sequence[Piece], per_byte: int, target: D
     if minor != along(hero):
         return math.gcd(hero.shape.dimensions[minor], most)
     return math.gcd(most, *(size for _, size in pieces))
+
+
+def walks(region: Region, segment: Segment[Pieces], launch: Launch) -> list[Walk]:
+    """Each thread goes through the pieces; what several of them need it computes once."""
+    part = segment.part
+    place = variable("place", part.shape.element_count)
+    places = {"place": neighbours(part.threads, part.vector)}
+    found = []
+    for number, piece in enumerate(part.pieces):
+        at = piece_index(part.hero, piece, place)
+        wanted = [(region.roots[n], root_index(part.hero, region.roots[n], at)) for n in part.roots]
+        found.append(Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector, keeps=number > 0))
+    return found

@@ -14,12 +14,13 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, dimensions
+from hlo_opt.ir.index_map import Expression, dimensions, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.loop import BLOCK, physical_index
-from hlo_opt.plans.plan import Region, Segment, above
+from hlo_opt.plans.plan import Launch, Region, Segment, above
+from hlo_opt.plans.walks import Walk, neighbours
 
 _MOST_STEPS = 20_000  # of the walk that follows indices from the update to the buffer
 
@@ -210,3 +211,14 @@ def _depending_on(region: Region, buffer: Instruction) -> set[Instruction]:
         if any(o in found for o in instruction.operands):
             found.add(instruction)
     return found
+
+
+def walks(region: Region, segment: Segment[Windows], launch: Launch) -> list[Walk]:
+    """Threads share the elements of the updates out among them; where windows start they read besides."""
+    part = segment.part
+    place = variable("place", part.heroes[0].operands[1].shape.element_count)
+    at = [(update, window_index(update, place)) for update in part.heroes]
+    starts = [(start, ()) for update in part.heroes for start in update.operands[2:]]
+    wanted = [*((update.operands[1], index) for update, index in at), *starts]
+    written = [(update.shape, index) for update, index in at]
+    return [Walk(part.threads, wanted, written, places={"place": neighbours(part.threads, part.vector)}, items=part.vector)]  # fmt: skip

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hlo_opt.analysis.memory.forms import tiled_move
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.spec import find
+from hlo_opt.plans.instructions import NOTHING, of_fold
 from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.loop import physical_index
-from hlo_opt.plans.plan import Region, above
+from hlo_opt.plans.plan import Part, Region, Segment, above
+from hlo_opt.plans.walks import THREAD, Walk, leaves_at
 
 _MOST_STEPS = 20_000  # of the walk that follows indices from outputs to reduces
 
@@ -239,4 +242,55 @@ def _reduces_read(
             if (operand, below) not in seen:
                 seen.add((operand, below))
                 stack.append((operand, below))
+    return found
+
+
+class Folding(Part, Protocol):
+    """A part that folds."""
+
+    @property
+    def space(self) -> Space:
+        """What its threads walk."""
+        ...
+
+    @property
+    def levels(self) -> Levels:
+        """The reduces, by level."""
+        ...
+
+
+def passes(region: Region, segment: Segment[Folding], walk: Walk) -> list[Walk]:
+    """The passes of threads that walk the space as `walk` says, where `kept` and `reduced` are the position, and what the results alone are needed for."""
+    space, levels = segment.part.space, segment.part.levels
+    kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
+    reduces = [r for level in levels for r in level]
+    stores: dict[int, list[Instruction]] = {}
+    singles: list[Instruction] = []
+    for root in (region.roots[n] for n in segment.roots):
+        if next(root.shape.leaves()).element_count != space.elements or space.reduced == 1:
+            singles.append(root)
+        else:
+            needed = above([root])
+            level = max((k + 1 for k, of_level in enumerate(levels) if not needed.isdisjoint(of_level)), default=0)
+            stores.setdefault(level, []).append(root)
+    found: list[Walk] = []
+    known: frozenset[Instruction] = frozenset()
+    for level in range(len(levels) + 1):
+        folds = levels[level] if level < len(levels) else ()
+        roots = stores.get(level, [])
+        wanted = [(o, operand_index(r, kept, reduced)) for r in folds for o in r.operands[: len(r.operands) // 2]]
+        at = [(root, root_index(space, reduces, root, kept, reduced)) for root in roots]
+        body = sum(map(of_fold, folds), NOTHING)
+        meets = (walk.barriers, walk.shuffles * len(folds), walk.trips) if folds else (0, 0, 0)
+        made = replace(
+            walk, wanted=[*wanted, *at], written=leaves_at(at), known=known, body=body, steps=min(1, len(folds))
+        )
+        made = replace(made, barriers=meets[0], shuffles=meets[1], trips=meets[2], keeps=walk.keeps and level > 0)
+        known |= frozenset(folds)
+        if wanted or at:
+            found.append(made)
+    if singles:
+        at = [(root, root_index(space, reduces, root, kept, None)) for root in singles]
+        places = {"kept": variable(THREAD, space.kept)}
+        found.append(Walk(space.kept, at, leaves_at(at), places=places, known=known))
     return found

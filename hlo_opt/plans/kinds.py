@@ -28,9 +28,13 @@ from hlo_opt.plans import (
 )
 from hlo_opt.plans.plan import Part, Region
 from hlo_opt.plans.products import Space
+from hlo_opt.plans.walks import Walk, by_element
 
 Match = Callable[[Region, Sequence[int], DeviceTarget, int], tuple[Sequence[Part], list[int]]]
 """Among outputs of a region, given by their positions: the parts of a kind that find room in so many bytes of shared memory, and the positions of the other outputs."""
+
+Walks = Callable[..., list[Walk]]
+"""What the threads of a segment do, one walk after another: of the region, the segment (of the kind's own parts) and the launch."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Kind:
     whole_warps  its threads meet by warps, so that blocks must be whole ones
     rereads_near its threads go over the same elements several times and find in registers, or near them, what they have read before
     moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory: it may be in every region whose arrays lie in several orders
+    walks    what its threads do, for its price; without a word of its own, they share elements out among them
     """
 
     name: str
@@ -59,6 +64,7 @@ class Kind:
     whole_warps: bool = False
     rereads_near: bool = False
     moves_tiles: bool = False
+    walks: Walks = by_element
 
     def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
         """Whether a region that holds such operations, and reads and writes arrays of one order in memory or several, may be, or have a part, of this kind."""
@@ -88,26 +94,46 @@ _PRODUCTS = frozenset({"dot"})
 _FOLDS = frozenset({"reduce"})
 
 KINDS: list[Kind] = [
-    Kind("sort", _SORTS, whole=sort.match),
-    Kind("scan", frozenset({"scan"}), whole=scan.match),
-    Kind("long-sort", _SORTS, whole=long_sort.match, unheard=True),
-    Kind("matrix-vector", _PRODUCTS, product=lambda region, space, target: matrix_vector.match(region, space)),
-    Kind("matmul", _PRODUCTS, product=matmul.match),
-    Kind("scatter", frozenset({"scatter"}), 7, lambda region, roots, target, room: scatter.match(region, roots)),
+    Kind("sort", _SORTS, whole=sort.match, walks=sort.walks),
+    Kind("scan", frozenset({"scan"}), whole=scan.match, walks=scan.walks),
+    Kind("long-sort", _SORTS, whole=long_sort.match, unheard=True, walks=sort.walks),
+    Kind(
+        "matrix-vector",
+        _PRODUCTS,
+        product=lambda region, space, target: matrix_vector.match(region, space),
+        walks=matrix_vector.walks,
+    ),
+    Kind("matmul", _PRODUCTS, product=matmul.match, walks=matmul.walks),
+    Kind(
+        "scatter",
+        frozenset({"scatter"}),
+        7,
+        lambda region, roots, target, room: scatter.match(region, roots),
+        walks=scatter.walks,
+    ),
     Kind(
         "dynamic-update-slice",
         frozenset({"dynamic-update-slice"}),
         6,
         lambda region, roots, target, room: dynamic_update_slice.match(region, roots, target),
+        walks=dynamic_update_slice.walks,
     ),
-    Kind("row-reduction", _FOLDS, 0, _folds, whole_warps=True, rereads_near=True),
-    Kind("column-reduction", _FOLDS, 1),
-    Kind("tiled-transpose", frozenset({"transpose", "copy"}), 2, tiled_transpose.match, moves_tiles=True),
+    Kind("row-reduction", _FOLDS, 0, _folds, whole_warps=True, rereads_near=True, walks=row_reduction.walks),
+    Kind("column-reduction", _FOLDS, 1, walks=column_reduction.walks),
+    Kind(
+        "tiled-transpose",
+        frozenset({"transpose", "copy"}),
+        2,
+        tiled_transpose.match,
+        moves_tiles=True,
+        walks=tiled_transpose.walks,
+    ),
     Kind(
         "concatenate",
         frozenset({"concatenate"}),
         4,
         lambda region, roots, target, room: concatenate.match(region, roots, target),
+        walks=concatenate.walks,
     ),
     Kind("gather", frozenset({"gather"}), 5, lambda region, roots, target, room: gather.match(region, roots, target)),
     Kind("loop", order=3, match=lambda region, roots, target, room: (loop.match(region, roots, target), [])),

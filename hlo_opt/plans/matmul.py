@@ -13,11 +13,13 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import constant
+from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
-from hlo_opt.plans.plan import Region, Segment
-from hlo_opt.plans.products import BLOCK, Space, parameters_read
+from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.products import BLOCK, Space, ends, parameters_read
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORTEST = 8
 """Elements that each of the three sizes has at least: a tile of less is mostly empty."""
@@ -146,3 +148,45 @@ def vector_of(space: Space, tile: Tile, side: int) -> int:
 def widest(space: Space, tile: Tile) -> int:
     """The larger vector of both operands."""
     return max(vector_of(space, tile, side) for side in (0, 1))
+
+
+def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Walk]:
+    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of the product."""
+    tile, space = segment.part.tile, segment.part.space
+    batch, rows, columns, depth = space.sizes
+    threads = segment.blocks * BLOCK
+    thread = variable(THREAD, threads)
+    corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
+    rounds = -(-depth // tile.depth)
+    number, k = variable("batch", batch), variable("along", depth)
+    found = []
+    for side, (free, own) in enumerate(((rows, tile.height), (columns, tile.width))):
+        vector = vector_of(space, tile, side)
+        items = max(1, own * tile.depth // BLOCK)
+        taken = variable(ITEM, items)
+        first = add(multiply(divide(taken, vector), BLOCK), modulo(thread, BLOCK))
+        cell = add(multiply(first, vector), modulo(taken, vector))
+        near = tile.depth if space.goes_along(side) else own
+        inner, outer = modulo(cell, near), divide(cell, near)
+        at, across = (inner, outer) if space.goes_along(side) else (outer, inner)
+        places = {
+            "batch": corner[0],
+            "free": add(multiply(corner[1 + side], own), across),
+            "along": add(multiply(variable(ROUND, rounds), tile.depth), at),
+        }
+        wanted = [(space.hero.operands[space.operand_of(side)], space.operand_index(side, number, variable("free", free), k))]  # fmt: skip
+        found.append(Walk(threads, wanted, places=places, items=items, rounds=rounds, ahead=1, barriers=rounds, shared=1.0))  # fmt: skip
+    cells = tile.rows * tile.columns
+    shared = (tile.rows / 4 + tile.columns) / cells  # of a thread's rows, which lie together, one access brings four
+    found.append(Walk(threads, (), items=cells * tile.depth, rounds=rounds, body=Work(2), shared=shared))
+    taken = variable(ITEM, cells)
+    lane, line = modulo(modulo(thread, BLOCK), tile.lanes), divide(modulo(thread, BLOCK), tile.lanes)
+    row = add(multiply(line, tile.rows), modulo(taken, tile.rows))
+    column = add(multiply(divide(taken, tile.rows), tile.lanes), lane)
+    places = {
+        "batch": corner[0],
+        "row": add(multiply(corner[1], tile.height), row),
+        "column": add(multiply(corner[2], tile.width), column),
+    }
+    here = space.index(number, variable("row", rows), variable("column", columns))
+    return [*found, ends(region, space, here, Walk(threads, (), places=places, items=cells))]

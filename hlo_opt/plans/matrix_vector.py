@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import constant
+from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.plan import Region, Segment
-from hlo_opt.plans.products import BLOCK, Space, parameters_read
+from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.products import BLOCK, Space, ends, parameters_read
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 MOST_ROWS = 8
 """Rows of a product; with more, tiles are quicker."""
@@ -102,3 +104,31 @@ def _vector(strips: Strips) -> int:
     while vector > 1 and (depth % vector or vector * strips.ways > depth):
         vector //= 2
     return vector
+
+
+def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk]:
+    """The threads of a column go along its contracted elements, all rows at once, and bring their sums together; then outputs are written."""
+    part, space = segment.part, segment.part.space
+    batch, rows, columns, depth = space.sizes
+    threads = segment.blocks * BLOCK
+    thread = variable(THREAD, threads)
+    number, strip = delinearize(divide(thread, BLOCK), part.blocks)
+    inside = modulo(thread, BLOCK)
+    way, own = (modulo(inside, part.ways), divide(inside, part.ways))
+    if not part.along:
+        way, own = divide(inside, part.columns), modulo(inside, part.columns)
+    rounds = -(-depth // (part.ways * part.vector))
+    step = add(multiply(variable(ROUND, rounds), part.ways), way)
+    places = {
+        "batch": number,
+        "column": add(multiply(strip, part.columns), own),
+        "along": add(multiply(step, part.vector), variable(ITEM, part.vector)),
+    }
+    at, k, column = variable("batch", batch), variable("along", depth), variable("column", columns)
+    free = [(0, constant(row)) for row in range(rows)] + [(1, column)]
+    wanted = [(space.hero.operands[space.operand_of(s)], space.operand_index(s, at, f, k)) for s, f in free]
+    shuffles = 2 * rows * (part.ways.bit_length() - 1)
+    sums = Walk(threads, wanted, places=places, items=part.vector, rounds=rounds, body=Work(2) * rows, barriers=1, shuffles=shuffles)  # fmt: skip
+    made = batch * rows * columns
+    place = delinearize(variable("place", made), (batch, rows, columns))
+    return [sums, ends(region, space, space.index(*place), Walk(made, (), places={"place": variable(THREAD, made)}))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlo_opt.ir import Instruction
@@ -15,6 +15,7 @@ from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Region, above
+from hlo_opt.plans.walks import Walk
 
 Index = tuple[Expression, ...]
 
@@ -229,3 +230,11 @@ def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instru
                 none = [zero] * max(len(read.symbols), len(read.runtime))
                 todo.append((operand, read.apply(place, none[: len(read.symbols)], none[: len(read.runtime)])))
     return found
+
+
+def ends(region: Region, space: Space, at: Index, walk: Walk) -> Walk:
+    """The walk in which outputs are computed from the product's element at an index, and written."""
+    indices = root_indices(region, space.hero, at) or []
+    wanted = list(zip(region.roots, indices, strict=False))
+    written = [(root.shape, index) for root, index in wanted]
+    return replace(walk, wanted=wanted, written=written, known=frozenset({space.hero}))

@@ -12,11 +12,13 @@ from typing import ClassVar
 from hlo_opt.analysis.memory.forms import bits_of, round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ops.reduction.reducers import is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
-from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass
+from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass, passes
 from hlo_opt.plans.loop import WIDEST_ACCESS
-from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORT_ROW_BLOCK = 256
 ROW_PER_THREAD = 16
@@ -144,3 +146,39 @@ def short_row_vector(reduce: Instruction, columns: int) -> int:
     bits = [bits_of(o.shape) for o in reduce.operands]
     vector = min(columns, max(1, 64 // min(bits)))
     return min(vector, max(1, 128 // max(bits))) if max(bits) >= 32 else vector
+
+
+MOST_KEPT = 32
+"""Columns of a thread that registers keep from pass to pass (`MOST_REGISTERS` of hlo_opt/codegen/registers.py)."""
+
+
+def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
+    """A pass over the row for each level of reduces and one for what is written last; between them the threads of a row meet."""
+    part, vector = segment.part, segment.vector
+    across, per_block = part.threads * part.parts, part.rows_per_block(launch.block)
+    thread = variable(THREAD, segment.blocks * per_block * part.threads)
+    row, start = divide(thread, part.threads), modulo(thread, part.threads)
+    if part.parts > 1:
+        row, number = divide(row, part.parts), modulo(row, part.parts)
+        start = add(multiply(number, part.threads), start)
+    rounds = math.ceil(part.columns / (vector * across))
+    step = add(multiply(variable(ROUND, rounds), across), start)
+    places = {"kept": row, "reduced": add(multiply(step, vector), variable(ITEM, vector))}
+    warps = part.threads > WARP
+    kept = rounds * vector <= MOST_KEPT
+    return passes(
+        region,
+        segment,
+        Walk(
+            segment.blocks * per_block * part.threads,
+            (),
+            places=places,
+            items=vector,
+            rounds=rounds,
+            ahead=rounds if kept and len(part.levels) > 1 else Walk.ahead,
+            barriers=2 * warps,
+            shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),
+            trips=part.parts > 1,
+            keeps=kept,
+        ),
+    )

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ir.index_map import delinearize, variable
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.shapes import integer
+from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK
-from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 
 @dataclass(frozen=True)
@@ -112,3 +115,26 @@ def _is_elementwise(instruction: Instruction) -> bool:
 
 def _maker(root: Instruction) -> Instruction:
     return root.operands[0] if root.opcode == "get-tuple-element" else root
+
+
+def walks(region: Region, segment: Segment[Runs], launch: Launch) -> list[Walk]:
+    """A thread goes along its line, step after step."""
+    part = segment.part
+    place, step = list(delinearize(variable("line", part.lines), part.line_dimensions)), variable("step", part.length)
+    along = (*place[: part.axis], step, *place[part.axis :])
+    made = list(part.hero.shape.leaves())
+    written = [(shape, along) for shape in made[: len(made) - part.carries]]
+    places = {"line": variable(THREAD, max(1, part.lines)), "step": variable(ROUND, part.length)}
+    wanted = [(operand, along) for operand in part.inputs]
+    body = part.hero.called_by("to_apply")
+    return [
+        Walk(
+            max(1, part.lines),
+            wanted,
+            written,
+            places=places,
+            rounds=max(1, part.length),
+            body=of_body(body),
+            steps=len(list(body.instructions)) - len(body.parameters),
+        )
+    ]

@@ -16,11 +16,14 @@ from typing import ClassVar
 
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ir.index_map import Expression, add, constant, delinearize, linearize, modulo, variable
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.shapes import flag
+from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK
-from hlo_opt.plans.plan import Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 _ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
 _MOST_IN_ONE_BLOCK = 1024
@@ -309,3 +312,38 @@ def _reads_once(region: Region, number: int) -> bool:
         if user.opcode != "bitcast":
             return user.opcode == "scatter"
         instruction = user
+
+
+_TRIES = {Update.PLAIN: (1.0, 1.0), Update.ATOMIC: (1.0, 1.0), Update.SWAP: (2.0, 3.0)}
+"""How often an update goes to an element that is a whole word, and to a part of one. A swap reads before it swaps; of two lanes that want parts of one word at the same time, one comes
+again."""
+
+
+def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Walk]:
+    """Each thread brings an update to its element, or all updates of an element in turns; where an index puts it is known at run time only, and is the same for a window."""
+    form, results = Form(segment.hero), Form(segment.hero).results
+    shape, indices = segment.hero.operands[results + 1].shape, segment.hero.operands[results]
+    threads, rounds = max(1, math.prod(form.space)), max(1, math.prod(form._sizes(form.serial)))
+    at = dict(zip(form.parallel, delinearize(variable("place", threads), form.space), strict=True))
+    at.update(zip(form.serial, delinearize(variable("turn", rounds), form._sizes(form.serial)), strict=True))
+    index = tuple(at[d] for d in range(shape.rank))
+    s = form.dimensions
+    batch = tuple(e for d, e in enumerate(index) if d not in s.offset_dims)
+    wanted: list[tuple[Instruction, tuple[Expression, ...]]] = []
+    for k in range(len(s.start_index_map)):
+        within = (constant(k),) if s.index_vector_dim < indices.shape.rank else ()
+        wanted.append((indices, (*batch[: s.index_vector_dim], *within, *batch[s.index_vector_dim :])))
+    wanted += [(update, index) for update in segment.hero.operands[results + 1 :]]
+    window = iter([index[d] for d in s.offset_dims])
+    target = [constant(0) if d in s.removed else next(window) for d in range(segment.hero.operands[0].shape.rank)]
+    sizes = [shape.dimensions[d] for d in range(shape.rank) if d not in s.offset_dims]
+    for d in s.start_index_map:  # windows go to rows in the order in which they come: other rows, as scattered as these
+        target[d] = add(target[d], modulo(linearize(batch, sizes), max(1, form.rooms[d] + 1)))
+    written, changed = [], []
+    for how, operand in zip(form.updates, segment.hero.operands[:results], strict=True):
+        if how in _TRIES:
+            changed.append((operand.shape, tuple(target), _TRIES[how][operand.shape.type.bits < 32]))
+        elif how is not Update.KEEP:
+            written.append((operand.shape, tuple(target)))
+    places = {"place": variable(THREAD, threads), "turn": variable(ROUND, rounds)}
+    return [Walk(threads, wanted, written, changed, places, rounds=rounds, body=of_body(form.combiner))]

@@ -17,10 +17,13 @@ from typing import ClassVar, Self, TypeVar
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.ir import Attribute, Computation, ElementType, Instruction, Shape, edit
 from hlo_opt.ir.element_type import PRED
+from hlo_opt.ir.index_map import add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, WARP
-from hlo_opt.plans.plan import Region, Segment, above
+from hlo_opt.plans.instructions import of_body
+from hlo_opt.plans.plan import Launch, Region, Segment, above
+from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 LONGEST = 4096
 """Elements of a line. A longer one is a library's: its radix sort reads each element a fixed number of times."""
@@ -174,3 +177,38 @@ def _halves(number: int) -> list[int]:
     while found[-1] > 1:
         found.append(found[-1] // 2)
     return found
+
+
+def walks(region: Region, segment: Segment[Lines], launch: Launch) -> list[Walk]:
+    """A block reads its lines, takes them through the network, whose every step it waits for, and writes them."""
+    part = segment.part
+    shape = part.hero.operands[0].shape
+    threads = segment.blocks * part.block
+    rounds = max(1, -(-part.cells // part.block))
+    number = add(multiply(variable(ROUND, rounds), part.block), modulo(variable(THREAD, threads), part.block))
+    line, place = (modulo(number, part.per_block), divide(number, part.per_block))
+    if not part.across:
+        line, place = divide(number, part.length), modulo(number, part.length)
+    line = add(multiply(divide(variable(THREAD, threads), part.block), part.per_block), line)
+    sizes = [size for d, size in enumerate(shape.dimensions) if d != part.along]
+    index = list(delinearize(variable("line", max(1, part.lines)), sizes))
+    index.insert(part.along, variable("place", max(1, part.length)))
+    places = {"line": line, "place": place}
+    wanted = [(operand, tuple(index)) for operand in part.hero.operands]
+    written = [(leaf, tuple(index)) for leaf in part.hero.shape.leaves()]
+    depth = (2 * part.pairs).bit_length() - 1
+    steps = depth * (depth + 1) // 2
+    in_shared = part.shared_bytes(part.block) > 0
+    return [
+        Walk(
+            threads,
+            wanted,
+            written,
+            places=places,
+            rounds=rounds,
+            body=of_body(part.comparator) * (steps / 2),
+            barriers=steps,
+            shared=2.0 * steps,
+            trips=0 if in_shared else steps,
+        )
+    ]

@@ -25,12 +25,13 @@ from hlo_opt.analysis.memory.forms import (
 )
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, linearize, variable
+from hlo_opt.ir.index_map import Expression, add, delinearize, divide, linearize, modulo, multiply, variable
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.loop import physical_index
-from hlo_opt.plans.plan import Region, Segment, above
+from hlo_opt.plans.plan import Launch, Region, Segment, above
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
 Index = tuple[Expression, ...]
 
@@ -274,4 +275,47 @@ def _depending_on(root: Instruction, wanted: set[Instruction]) -> set[Instructio
             if user in inside and user not in found:
                 found.add(user)
                 stack.append(user)
+    return found
+
+
+def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]:
+    """A tile is filled in the order of the operand, and written in that of the result."""
+    part, frame = segment.part, segment.part.frame
+    threads = segment.blocks * BLOCK
+    thread = variable(THREAD, threads)
+    corner = delinearize(divide(thread, BLOCK), frame.tiles)
+    rounds = frame.side * frame.side * frame.width // (BLOCK * frame.vector)
+    at = [variable(f"at{d}", size) for d, size in enumerate(frame.sizes)]
+    after = {n for n in part.roots if writes_after(region.roots[n], part.tiled, frame)}
+    found = []
+    for along, place, known in ((frame.near, frame.given(at), frozenset()), (frame.far, frame.made(at), part.tiled)):
+        element = add(multiply(variable(ROUND, rounds), BLOCK), modulo(thread, BLOCK))
+        row, inside = divide(element, TILE * frame.width), modulo(element, TILE * frame.width)
+        column = add(multiply(divide(inside, frame.width), frame.vector), variable(ITEM, frame.vector))
+        places = {}
+        for d, of_tile in enumerate(corner):
+            if d in (frame.near, frame.far):
+                places[f"at{d}"] = add(multiply(of_tile, frame.side), column if d == along else row)
+            elif frame.width > 1 and d == len(frame.sizes) - 1:
+                places[f"at{d}"] = modulo(inside, frame.width)
+            else:
+                places[f"at{d}"] = of_tile
+        fills = not known
+        roots = [region.roots[n] for n in part.roots if (n in after) != fills]
+        ends = [(root, physical_index(next(root.shape.leaves()), place)) for root in roots]
+        wanted = [(t, physical_index(t.shape, place)) for t in map(source_of, part.tiled)] if fills else []
+        found.append(
+            Walk(
+                threads,
+                [*wanted, *ends],
+                leaves_at(ends),
+                places=places,
+                items=frame.vector,
+                rounds=rounds,
+                known=frozenset(known),
+                ahead=rounds,
+                barriers=int(fills),
+                shared=len(part.tiled),
+            )
+        )
     return found

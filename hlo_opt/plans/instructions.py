@@ -1,0 +1,115 @@
+"""Instructions that a thread issues for an element of an operation, as machine code for an H100 has them, and those of them that go through the slow pipe: MUFU for functions, F2F and
+I2F for conversions. Division and roots are IEEE's and nothing is contracted, as kernels are compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hlo_opt.ir import Computation, ElementType, Instruction
+from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum
+from hlo_opt.ops.lowering import Elementwise
+from hlo_opt.ops.reduction.reducers import is_wide
+from hlo_opt.ops.spec import OpKind, find
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Instructions issued, and those of the slow pipe among them."""
+
+    slots: float = 0.0
+    slow: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.slots + other.slots, self.slow + other.slow)
+
+    def __mul__(self, times: float) -> Work:
+        return Work(self.slots * times, self.slow * times)
+
+
+NOTHING = Work()
+THREAD = Work(14)
+"""Of a thread, that do not count elements: its number, its bounds, its end."""
+ACCESS = Work(2.5)
+"""Of a load or a store: its address, and itself."""
+ROUND = Work(3)
+"""Of a round of a loop: counting, comparing, jumping."""
+DIVISION = Work(4)
+"""Of an index divided by a constant: a product, its upper half, shifts."""
+_ROUNDING = {"bf16": Work(2), "f16": Work(2, 1)}
+"""To a narrow float and back: a bf16 is half of a pair that is converted together, `cvt.rn.f16.f32` goes through F2F."""
+_ROUNDING_TO_BITS = Work(12, 1)
+"""To f8 and narrower, by instructions on bits."""
+_WIDTH = {64: 2.0, 128: 8.0}
+"""How many instructions on 32 bits one on so many takes."""
+_RANDOM = Work(80)
+"""Of a random number: ten rounds of Philox."""
+_DIVIDE = Work(9, 1)
+_FUNCTIONS = {
+    "sqrtf": Work(8, 1),
+    "cbrtf": Work(20, 2),
+    "expf": Work(7, 1),
+    "expm1f": Work(22, 1),
+    "logf": Work(16),
+    "log1pf": Work(24),
+    "tanhf": Work(16, 2),
+    "erff": Work(24, 1),
+    "powf": Work(60, 2),
+    "fmodf": Work(20, 1),
+    **dict.fromkeys(("sinf", "cosf"), Work(24)),
+    **dict.fromkeys(("tanf", "atan2f", "sinhf", "coshf", "asinf", "acosf", "asinhf", "acoshf", "atanhf"), Work(35, 1)),
+    **dict.fromkeys(("hlo_divide", "hlo_remainder"), Work(20, 1)),
+    "hlo_power": Work(100),
+}
+"""Of functions of f32, on the way that is taken nearly always; of any other one."""
+_CALLED, _OPERATOR = re.compile(r"\b[a-z]\w*(?=[(<])"), re.compile(r" [-+*&|^<>=?]+ |^[-~]")
+
+
+def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
+    """Of one element of a result, its rounding included, by the text that kernels have for it; nothing for what only says where elements lie."""
+    spec, shape = find(instruction.opcode), instruction.shape
+    if spec is None or not isinstance(spec.cuda, Elementwise) or not shape.is_array:
+        return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
+    text = (spec.cuda.text_for(instruction) or "").replace("{F}", "f")
+    made = _DIVIDE * text.count(" / ") + Work(len(_OPERATOR.findall(text)))
+    made = sum((_FUNCTIONS.get(name, Work(1)) for name in _CALLED.findall(text)), made)
+    given = instruction.operands[0].shape.type
+    if (given.is_float and shape.type.is_integer) or (given.is_integer and shape.type.is_float):
+        made += Work(1, 1)
+    is_new = made != NOTHING or given != shape.type
+    made *= _WIDTH.get(shape.type.bits, 1.0)
+    is_rounded = rounds and is_new and shape.type.is_narrow_float
+    return made + _ROUNDING.get(shape.type.name, _ROUNDING_TO_BITS) if is_rounded else made
+
+
+def of_fold(fold: Instruction) -> Work:
+    """Of one element that is folded: by a reducer, which rounds nothing on its way where the fold is a wide one; or multiplied and added."""
+    called = list(fold.called())
+    return sum((of_body(c, rounds=not is_wide(fold)) for c in called), NOTHING) if called else Work(2)
+
+
+def of_body(body: Computation, *, rounds: bool = True) -> Work:
+    """Of one call of a reducer or a comparator."""
+    return sum((of_value(i, rounds=rounds) for i in body.instructions), NOTHING)
+
+
+def of_packing(element: ElementType) -> Work:
+    """Of an element that is brought from what is loaded into the form that registers hold, or back."""
+    if element.bits >= 32:
+        return NOTHING
+    return Work(3) if element.per_byte > 1 or (element.is_float and element.bits == 8) else Work(1)
+
+
+def divisions(expression: Expression) -> Iterator[Expression]:
+    """The divisions in an index; all else of it goes into addresses."""
+    stack = [expression]
+    while stack:
+        node = stack.pop()
+        match node:
+            case Sum():
+                stack += (node.left, node.right)
+            case Product() | Quotient() | Remainder():
+                stack.append(node.left)
+                if not isinstance(node, Product):
+                    yield node

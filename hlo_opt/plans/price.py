@@ -1,0 +1,264 @@
+"""The price of a plan: microseconds of its launch on its target, and what they are made of.
+
+Five things take time, each at a rate of its own: bytes between memory and L2; bytes between L2 and multiprocessors; instructions; functions and conversions in their slow pipe; and the
+way of a block by itself (loads that wait for memory, barriers, steps that need each other), as often as blocks follow each other on a multiprocessor. They overlap, but a launch of
+which two take equally long takes longer than either.
+
+The constants come from a review of some 110 kernels and their machine code for an H100, from measured copies, or from NVIDIA. None belongs to a single kernel. Nothing decides by this
+price yet: what is shown to users is XLA's (`hlo_opt.analysis.xla`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.memory.geometry import round_up
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Expression
+from hlo_opt.plans import instructions as work_of
+from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.kinds import kind_of
+from hlo_opt.plans.plan import Launch, Part, Plan, Segment
+from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, address_of, lay_of, traced
+from hlo_opt.plans.walks import AHEAD
+
+COPY = 0.895
+"""Of the peak bandwidth, what a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200, both measured."""
+LATENCY = 0.75
+"""Microseconds of a load while memory is busy: 17 KB under way in each multiprocessor of an H100 are the least that reach 3.0 TB/s."""
+HIT = 0.03
+"""Microseconds of a load from L1: some 40 cycles."""
+CLOCK = 0.886
+"""Of the highest clock rate, under load: 1.755 of 1.98 GHz on an H100."""
+USABLE = 0.78
+"""Of the instructions that a multiprocessor could issue: 75 to 80 %."""
+SCHEDULERS = 4
+"""Of a multiprocessor; each issues an instruction of a warp in a cycle (CUDA C++ Programming Guide, since compute capability 7.0)."""
+SLOW_LANES = 16
+"""Results of functions and conversions that a multiprocessor makes in a cycle (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
+L2_RATE = 2.0
+"""Bandwidth of L2, in peaks of memory: XLA's model has 2.5, reads measured on an H100 1.7."""
+L2_HELD, L1_HELD = 0.6, 0.5
+"""Of L2, what is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. Of L1, what it keeps for all blocks: the other half is for their shared memory."""
+JUMP = 10
+"""Bytes that memory could have brought while it turns to another place: columns in rows of 32 bytes reach 75 to 85 % of a copy, tiles in rows of 128 bytes nearly all of it."""
+STEP, SHUFFLE, BARRIER = 4.5, 30, 40
+"""Cycles from an instruction to one that needs its result; of a shuffle with what is done with it; of a barrier of a block."""
+TOGETHER = 3
+"""The exponent of the norm that brings the parts together: two that take equally long take a quarter more than one."""
+REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
+"""Of a thread: for addresses and numbers; at the most for what is read ahead, where no compiler has said so; and at the most for that at all."""
+MOST_BLOCKS = 32
+"""Of a multiprocessor at a time."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """Microseconds of one launch: `us` is all of it, the others overlap.
+
+    memory        bytes between memory and L2, at the rate of a copy
+    cache         bytes between L2 and multiprocessors, and cache lines looked up
+    instructions  at the rate at which they are issued
+    slow          functions and conversions
+    way           blocks by themselves, one after another
+    launch        from the end of the kernel before to the begin of this one
+    bytes, least  that move between memory and L2; that have to: operands that are read and results, each once
+    in_flight     bytes that the threads of a multiprocessor wait for at a time
+    waves         of blocks over the multiprocessors
+    resident      threads of a multiprocessor at a time
+    registers     of a thread, told or guessed
+    loads, stores bits of the widest and the narrowest access to the largest arrays
+    """
+
+    us: float
+    memory: float
+    cache: float
+    instructions: float
+    slow: float
+    way: float
+    launch: float
+    bytes: float
+    least: float
+    in_flight: float
+    waves: float
+    resident: int
+    registers: int
+    loads: tuple[int, int]
+    stores: tuple[int, int]
+
+
+@dataclass
+class _Sums:
+    """What all threads do together, and `way`: microseconds of a block by itself, on average; `ahead`: bytes that a thread waits for at a time."""
+
+    plan: Plan
+    target: DeviceTarget
+    at_a_time: int
+    read: float = 0.0
+    written: float = 0.0
+    least: float = 0.0
+    cached: float = 0.0
+    lines: float = 0.0
+    work: Work = work_of.NOTHING
+    way: float = 0.0
+    ahead: float = 0.0
+    first: dict[Instruction, list[Lay]] = field(default_factory=dict)
+    loads: list[tuple[float, int]] = field(default_factory=list)
+    stores: list[tuple[float, int]] = field(default_factory=list)
+
+
+def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> Price:
+    """The price of a launch on its target. `registers` of a thread, where a compiler has said how many it takes; else they are guessed."""
+    launch = plan.launch
+    traces = [_traces(plan, segment) for segment in plan.segments]
+    if registers is None:
+        bound = max([1, *(segment.resident for segment in plan.segments)]) * launch.block
+        registers = min(REGISTERS + max(map(_kept, traces), default=0), target.registers_per_block_limit // bound)
+    blocks = resident_blocks(launch, registers, target)
+    sums = _Sums(plan, target, blocks * target.core_count)
+    for segment, of_segment in zip(plan.segments, traces, strict=True):
+        if segment.blocks:
+            _add_segment(sums, segment, of_segment)
+    for lays in sums.first.values():
+        sums.read += _moved(lays, target)
+        sums.least += min(sum(lay.useful for lay in lays), lays[0].access.size)
+    cycles = clock(target) * target.core_count
+    peak = target.memory_bandwidth / 1e6
+    waves = launch.grid / sums.at_a_time
+    parts = (
+        (sums.read + sums.written) / (COPY * peak),
+        max(sums.cached / (L2_RATE * peak), sums.lines / cycles),
+        sums.work.slots / (SCHEDULERS * target.threads_per_warp * USABLE * cycles),
+        sums.work.slow / (SLOW_LANES * cycles),
+        math.ceil(waves) * sums.way,
+    )
+    us = math.fsum(part**TOGETHER for part in parts) ** (1 / TOGETHER) + target.kernel_launch_us
+    return Price(
+        us,
+        *parts,
+        launch=target.kernel_launch_us,
+        bytes=sums.read + sums.written,
+        least=sums.least,
+        in_flight=sums.ahead * min(blocks, -(-launch.grid // target.core_count)) * launch.block,
+        waves=waves,
+        resident=blocks * launch.block,
+        registers=registers,
+        loads=_widths(sums.loads),
+        stores=_widths(sums.stores),
+    )
+
+
+def clock(target: DeviceTarget) -> float:
+    """Cycles in a microsecond."""
+    return CLOCK * target.clock_rate_ghz * 1e3
+
+
+def resident_blocks(launch: Launch, registers: int, target: DeviceTarget) -> int:
+    """Blocks that a multiprocessor holds at a time: registers come in eights for each thread, shared memory with a kilobyte for the system."""
+    threads = round_up(launch.block, target.threads_per_warp)
+    by_registers = target.registers_per_block_limit // (round_up(registers, 8) * threads)
+    by_memory = target.shared_memory_per_core // (launch.shared_bytes + 1024)
+    return max(1, min(by_registers, by_memory, target.threads_per_core_limit // threads, MOST_BLOCKS))
+
+
+def _traces(plan: Plan, segment: Segment[Part]) -> list[Trace]:
+    before: set[Key] = set()
+    return [traced(walk, before) for walk in kind_of(segment.part).walks(plan.region, segment, plan.launch)]
+
+
+def _kept(traces: Sequence[Trace]) -> int:
+    """Registers of a thread for what it reads ahead, or keeps from walk to walk."""
+    found = [min(MOST_READ, trace.ahead / 4) for trace in traces]
+    if any(trace.walk.keeps for trace in traces):
+        found += [trace.walk.items * trace.walk.rounds for trace in traces]
+    return math.ceil(max(found, default=0))
+
+
+def _add_segment(sums: _Sums, segment: Segment[Part], traces: Sequence[Trace]) -> None:
+    launch, target, cycles = sums.plan.launch, sums.target, clock(sums.target)
+    issue = max(-(-launch.block // target.threads_per_warp) / SCHEDULERS / USABLE, STEP / 2)  # every second one waits
+    for number, trace in enumerate(traces):
+        lays = [lay_of(trace, access, launch.block) for access in (*trace.reads, *trace.writes)]
+        work = _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD)
+        for lay in lays:
+            _add_access(sums, segment, trace, lay)
+        sums.work += work * trace.walk.threads
+        sums.ahead = max(sums.ahead, min(4 * MOST_AHEAD, trace.ahead))
+        moved = sum(lay.useful for lay in lays) / segment.blocks / target.bytes_per_core_and_clock
+        waiting = _waiting(trace, lays[: len(trace.reads)], cycles)
+        # the warps of a block hide each other's ways within a walk, but not from one walk to the next
+        sums.way += max(waiting, moved / cycles, work.slots * issue / cycles) * segment.blocks / launch.grid
+
+
+def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> None:
+    """Add what goes through memory and caches."""
+    target, threads, access = sums.target, trace.walk.threads, lay.access
+    (sums.stores if access.operand is None else sums.loads).append((lay.useful, lay.bits))
+    if access.operand is None:
+        times = 2 if access.tries else 1  # what is changed is read and written
+        sums.written += times * _moved([lay], target)
+        sums.least += times * min(lay.useful, access.size)
+    elif access.again:
+        live = lay.useful * min(1.0, sums.at_a_time / segment.blocks)
+        sums.read += _moved([lay], target) * _lost(min(access.size, live), target)
+    else:
+        sums.first.setdefault(access.operand, []).append(lay)
+    sums.lines += threads / target.threads_per_warp * lay.count * lay.lines
+    if access.tries > 1:  # each lane by itself
+        sums.cached += SECTOR * access.tries * threads * trace.times(access.index)
+    elif access.size > L1_HELD * target.shared_memory_per_core:
+        sums.cached += lay.fetched
+
+
+def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
+    """What a thread issues on a walk. Accesses share the divisions of their indices, and inner loops have none."""
+    walk, divided = trace.walk, dict[Expression, float]()
+    total = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * walk.rounds)
+    total += work_of.ROUND * (walk.rounds / walk.ahead)
+    for instruction, index, share in trace.values:
+        total += work_of.of_value(instruction) * (share * trace.times(index))
+    for instruction, index, size in trace.folds:
+        total += (work_of.of_fold(instruction) + work_of.ROUND * (1 / AHEAD)) * (size * trace.times(index))
+    for lay in lays:
+        access = lay.access
+        total += work_of.ACCESS * lay.count
+        total += work_of.of_packing(access.shape.type) * (access.share * trace.times(access.index))
+        for node in work_of.divisions(address_of(access.shape, access.index)):
+            divided[node] = min(divided.get(node, math.inf), lay.count / trace.inner(access.index))
+    return total + work_of.DIVISION * sum(divided.values())
+
+
+def _waiting(trace: Trace, lays: Sequence[Lay], cycles: float) -> float:
+    """Microseconds for which a thread waits on its walk: for memory, where what it reads next is not in L1 with what it has read; for other threads; for the steps of a fold."""
+    walk = trace.walk
+    misses = [min(1.0, lay.advance * AHEAD / SECTOR) if lay.advance else 1.0 for lay in lays]
+    found = trace.waits * (HIT + max(misses) * (LATENCY - HIT)) if misses else 0.0
+    answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
+    found += LATENCY * (bool(trace.drawn) + answers + 2 * walk.trips)
+    steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
+    return found + (walk.barriers * BARRIER + walk.shuffles * SHUFFLE + steps * STEP) / cycles
+
+
+def _lost(size: float, target: DeviceTarget) -> float:
+    """How much of so many bytes is no longer in L2 when it is wanted again."""
+    return min(1.0, max(0.0, size / (L2_HELD * target.l2_cache_size) - 1))
+
+
+def _moved(lays: Sequence[Lay], target: DeviceTarget) -> float:
+    """Bytes between memory and L2 for accesses to an array. What is asked for again soon is still in L2. What sectors hold besides is, too, where the whole array fits there, or where a
+    block reads whole sectors but for the ends, which its neighbour needs at the same time."""
+    useful, moved = sum(lay.useful for lay in lays), 0.0
+    for lay in lays:
+        wasted = (lay.fetched - lay.useful) * _lost(lay.access.size, target) if lay.run < SECTOR else 0.0
+        moved += (lay.useful + wasted) * (1 + JUMP / max(lay.run, SECTOR))
+    return moved * min(1.0, lays[0].access.size / useful) if useful else 0.0
+
+
+def _widths(accesses: Sequence[tuple[float, int]]) -> tuple[int, int]:
+    """Bits of the widest and the narrowest access that moves a good part of what is moved most."""
+    most = max((size for size, _ in accesses), default=0.0)
+    bits = [b for size, b in accesses if 4 * size >= most]
+    return (max(bits), min(bits)) if bits else (0, 0)

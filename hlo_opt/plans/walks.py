@@ -1,0 +1,78 @@
+"""What the threads of a segment do, as its price sees it: which values they want at which indices, in how many rounds, and where they wait for each other. Each kind says it of its own
+parts, with the expressions that its emitter writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.index_map import Expression, add, multiply, variable
+from hlo_opt.plans.instructions import NOTHING, Work
+from hlo_opt.plans.loop import root_index
+from hlo_opt.plans.plan import Launch, Part, Region, Segment
+
+THREAD, ROUND, ITEM = "thread", "round", "item"
+"""Variables: the number of a thread among all of a segment, of its round, and of one of the neighbours that it takes at a time."""
+
+AHEAD = 4
+"""Rounds of a loop whose loads are under way together: by so many NVRTC unrolls a loop of unknown length."""
+
+Index = tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What each of so many threads does for `items` neighbours at a time, `rounds` times one after another.
+
+    wanted    values that are computed, each at an index
+    written   arrays that are written, each at an index
+    changed   arrays of which elements are changed by atomic operations: the index, and how many such operations an element takes
+    places    what the variables of the indices are, made of THREAD, ROUND and ITEM
+    known     values that nobody has to compute any more: folded before, or in shared memory
+    body      what is computed for each item besides: reducers, comparators, products
+    steps     of each round that need the results of the round before
+    ahead     rounds whose loads are under way together
+    barriers  how often the threads of a block wait for each other
+    shuffles  how often those of a warp hand on a register
+    trips     how often blocks meet in memory
+    shared    accesses to shared memory for each item
+    keeps     whether registers hold what the segment's walks before have read and computed
+    """
+
+    threads: int
+    wanted: Sequence[tuple[Instruction, Index]]
+    written: Sequence[tuple[Shape, Index]] = ()
+    changed: Sequence[tuple[Shape, Index, float]] = ()
+    places: Mapping[str, Expression] = field(default_factory=dict)
+    items: int = 1
+    rounds: int = 1
+    known: frozenset[Instruction] = frozenset()
+    body: Work = NOTHING
+    steps: int = 0
+    ahead: int = AHEAD
+    barriers: int = 0
+    shuffles: int = 0
+    trips: int = 0
+    shared: float = 0.0
+    keeps: bool = False
+
+
+def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:
+    """Threads share the elements of outputs out among them, neighbours to each: what is taken for granted of a kind that says nothing else."""
+    roots = [region.roots[n] for n in segment.roots]
+    elements = max(next(root.shape.leaves()).element_count for root in roots)
+    threads, place = max(1, elements // segment.vector), variable("place", elements)
+    wanted = [(root, root_index(segment.hero, root, place)) for root in roots]
+    places = {"place": neighbours(threads, segment.vector)}
+    return [Walk(threads, wanted, leaves_at(wanted), places=places, items=segment.vector)]
+
+
+def neighbours(threads: int, items: int) -> Expression:
+    """The position of an item where each thread takes so many neighbours."""
+    return add(multiply(variable(THREAD, threads), items), variable(ITEM, items))
+
+
+def leaves_at(roots: Sequence[tuple[Instruction, Index]]) -> list[tuple[Shape, Index]]:
+    """The arrays that outputs are written to, at their indices."""
+    return [(leaf, index) for root, index in roots for leaf in root.shape.leaves()]

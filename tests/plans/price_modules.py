@@ -1,0 +1,78 @@
+"""Modules of one kernel each, for tests of prices: one or more for each kind of plan."""
+
+from __future__ import annotations
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.plans import Plan, Region, plan
+from hlo_opt.plans.region import array_roots
+from hlo_opt.text import parse
+from tests.small_modules import H100
+
+_CALLED = """
+sum { a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] add(a, b) }
+less { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT, type=TOTALORDER }
+less_of_two { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  u = f32[] abs(a)
+  v = f32[] abs(b)
+  ROOT e = pred[] compare(u, v), direction=LT }
+step { a = f32[{columns}] parameter(0)
+  b = f32[{columns}] parameter(1)
+  c = f32[{columns}] add(a, b)
+  ROOT d = (f32[{columns}], f32[{columns}]) tuple(c, c) }
+"""
+
+_ENTRIES = {
+    "loop": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{rows},{columns}] negate(x)",
+    "row-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
+    " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), dimensions={0}\n"
+    " ROOT r = f32[{rows},{columns}] divide(x, b)",
+    "row-reduction in parts": "x = f32[{elements}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=sum",
+    "column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[{columns}] reduce(x, z), dimensions={0}, to_apply=sum",
+    "tiled-transpose": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{columns},{rows}] transpose(x), dimensions={1,0}",
+    "tiled-transpose of pairs": "x = f32[{rows},{columns},2] parameter(0)\n ROOT r = f32[{columns},{rows},2] transpose(x), dimensions={1,0,2}",
+    "concatenate": "x = {t}[{rows},{columns}] parameter(0)\n y = {t}[{rows},{columns}] parameter(1)\n z = {t}[{rows},64] parameter(2)\n"
+    " ROOT r = {t}[{rows},{wider}] concatenate(x, y, z), dimensions={1}",
+    "gather": "x = f32[{rows},{columns}] parameter(0)\n i = s32[{rows}] parameter(1)\n ROOT r = f32[{rows},{columns}] gather(x, i), offset_dims={1},"
+    " collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,{columns}}",
+    "dynamic-update-slice": "x = f32[{rows},{columns}] parameter(0)\n y = f32[1,{columns}] parameter(1)\n i = s32[] parameter(2)\n z = s32[] constant(0)\n"
+    " ROOT r = f32[{rows},{columns}] dynamic-update-slice(x, y, i, z)",
+    "scatter": "x = {t}[{rows},{columns}] parameter(0)\n i = s32[{rows}] parameter(1)\n y = {t}[{rows},{columns}] parameter(2)\n"
+    " ROOT r = {t}[{rows},{columns}] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
+    "scan": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n"
+    " ROOT r = (f32[{rows},{columns}], f32[{columns}]) scan(x, y), dimensions={0}, num_carries=1, to_apply=step",
+    "sort": "x = f32[{rows},1024] parameter(0)\n ROOT r = f32[{rows},1024] sort(x), dimensions={1}, to_apply=less",
+    "sort across": "x = f32[1024,{columns}] parameter(0)\n ROOT r = f32[1024,{columns}] sort(x), dimensions={0}, to_apply=less",
+    "long-sort": "x = f32[4,{elements}] parameter(0)\n y = s32[4,{elements}] parameter(1)\n"
+    " ROOT r = (f32[4,{elements}], s32[4,{elements}]) sort(x, y), dimensions={1}, to_apply=less_of_two",
+    "matmul": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns},{rows}] parameter(1)\n"
+    " ROOT r = f32[{rows},{rows}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "matrix-vector": "x = {t}[1,{columns}] parameter(0)\n y = {t}[{rows},{columns}] parameter(1)\n"
+    " ROOT r = {t}[1,{rows}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+    "matrix-vector across": "x = {t}[1,{rows}] parameter(0)\n y = {t}[{rows},{columns}] parameter(1)\n"
+    " ROOT r = {t}[1,{columns}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+}
+
+NAMES = tuple(_ENTRIES)
+
+
+def planned(entry: str, rows: int = 4096, columns: int = 4096, t: str = "f32", target: DeviceTarget = H100) -> Plan:
+    """The plan of an entry: one of `NAMES`, or its text. `{rows}`, `{columns}` and `{t}`, the element type, are filled in."""
+    text = "HloModule m\n" + _CALLED + "ENTRY e {\n " + _ENTRIES.get(entry, entry) + "\n}\n"
+    sizes = {"rows": rows, "columns": columns, "elements": rows * columns, "wider": 2 * columns + 64, "t": t}
+    for name, size in sizes.items():
+        text = text.replace("{" + name + "}", str(size))
+    module = parse(text)
+    for computation in module.computations:
+        computation.index_users()
+    whole = module.entry
+    region = Region(whole.root, whole, tuple(whole.parameters), tuple(array_roots(whole.root)))
+    made = plan(region, target, long_sorts=True)
+    assert isinstance(made, Plan), made
+    return made

@@ -1,0 +1,86 @@
+"""Instructions of operations, against what machine code for an H100 showed."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlo_opt.ir import ELEMENT_TYPES
+from hlo_opt.ir.index_map import delinearize, linearize, variable
+from hlo_opt.plans.instructions import NOTHING, Work, divisions, of_fold, of_packing, of_value
+from tests.small_modules import module_of, named
+
+
+def work(text: str, operand: str = "f32[8]") -> Work:
+    found = module_of(f"x = {operand} parameter(0)", f"r = {text}")
+    return of_value(named(found, "r"))
+
+
+def test_a_sum_is_one_instruction_and_in_a_narrow_type_a_rounding_more() -> None:
+    assert work("f32[8] add(x, x)") == Work(1)
+    assert work("bf16[8] add(x, x)", "bf16[8]") == Work(3)
+    assert work("f16[8] add(x, x)", "f16[8]") == Work(3, 1)
+    assert work("f8e5m2[8] add(x, x)", "f8e5m2[8]").slots > 10
+
+
+@pytest.mark.parametrize("text", ["f32[8] exponential(x)", "f32[8] divide(x, x)", "f32[8] rsqrt(x)", "f32[8] tanh(x)"])
+def test_functions_use_the_slow_pipe(text: str) -> None:
+    found = work(text)
+    assert found.slow >= 1 and found.slots > 4
+
+
+def test_wide_types_take_more() -> None:
+    assert work("f64[8] add(x, x)", "f64[8]") == Work(2)
+    assert work("s32[8] divide(x, x)", "s32[8]").slots > work("s32[8] multiply(x, x)", "s32[8]").slots
+
+
+def test_conversions_between_integers_and_floats_use_the_slow_pipe() -> None:
+    assert work("f32[8] convert(x)", "s32[8]").slow == 1
+    assert work("s32[8] convert(x)", "s8[8]").slow == 0
+    assert (work("bf16[8] convert(x)").slow, work("f16[8] convert(x)").slow) == (0, 1)
+
+
+@pytest.mark.parametrize("text", ["f32[2,4] reshape(x)", "f32[8,2] broadcast(x), dimensions={0}", "f32[8] reverse(x), dimensions={0}"])  # fmt: skip
+def test_what_only_moves_computes_nothing(text: str) -> None:
+    assert work(text) == NOTHING
+
+
+def test_a_copy_and_a_wider_float_cost_nothing() -> None:
+    assert work("bf16[8] copy(x)", "bf16[8]") == NOTHING
+    assert work("f32[8] convert(x)", "bf16[8]") == NOTHING  # registers hold an f32 already
+
+
+def test_a_logistic_is_an_exponential_and_a_division() -> None:
+    parts = [work(f"f32[8] {text}") for text in ("exponential(x)", "divide(x, x)", "add(x, x)")]
+    assert work("f32[8] logistic(x)") == sum(parts, NOTHING)
+
+
+def test_a_wide_fold_rounds_nothing_on_its_way() -> None:
+    sum_ = "s {\n  a = bf16[] parameter(0)\n  b = bf16[] parameter(1)\n  ROOT c = bf16[] add(a, b)\n}\n"
+    import hlo_opt
+
+    text = (
+        "HloModule m\n"
+        + sum_
+        + "ENTRY e {\n  x = bf16[8,8] parameter(0)\n  z = bf16[] constant(0)\n  ROOT r = bf16[8] reduce(x, z), dimensions={1}, to_apply=s\n}\n"
+    )
+    module = hlo_opt.parse(text)
+    assert of_fold(module.entry.root) == Work(1)
+
+
+def test_a_product_is_multiplied_and_added() -> None:
+    found = module_of(
+        "x = f32[8,8] parameter(0)", "r = f32[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
+    assert of_fold(named(found, "r")) == Work(2)
+
+
+def test_narrow_elements_are_unpacked() -> None:
+    found = [of_packing(ELEMENT_TYPES[t]).slots for t in ("f32", "s64", "bf16", "s8", "s4", "f8e5m2")]
+    assert found == [0, 0, 1, 1, 3, 3]
+
+
+def test_only_divisions_of_an_index_cost() -> None:
+    place = variable("place", 6000)
+    row, column = delinearize(place, (60, 100))
+    assert list(divisions(linearize((row, column), (60, 100)))) == []
+    assert len(list(divisions(linearize((column, row), (100, 60))))) == 2

@@ -1,0 +1,194 @@
+"""Prices stay above what is possible, and move the way that kernels do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hlo_opt.analysis.targets import DeviceTarget, target
+from hlo_opt.plans import Launch, Plan
+from hlo_opt.plans.price import COPY, Price, price, resident_blocks
+from tests.plans.price_modules import NAMES, planned
+from tests.small_modules import H100
+
+BY_AGE = ("p100", "v100", "a100_sxm_40", "a100_sxm_80", "h100_sxm", "h200", "b200", "b300")
+
+STRIDED = (
+    " x = f32[{rows},{wide}] parameter(0)\n ROOT r = f32[{rows},{columns}] slice(x), slice={[0:{rows}],[0:{wide}:16]}"
+)
+DIVIDED_BY_COLUMN_SUMS = (
+    " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n s = f32[{columns}] reduce(x, z), dimensions={0}, to_apply=sum\n"
+    " b = f32[{rows},{columns}] broadcast(s), dimensions={1}\n ROOT r = f32[{rows},{columns}] divide(x, b)"
+)
+
+
+def share_of_copy(made: Plan, device: DeviceTarget = H100) -> float:
+    found = price(made, device)
+    return found.least / (COPY * device.memory_bandwidth / 1e6) / found.us
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("device", ["p100", "h100_sxm", "b200"])
+def test_no_price_is_below_the_limit(name: str, device: str) -> None:
+    on = target(device)
+    made = planned(name, 1000, 1200, target=on)
+    found = price(made, on)
+    flops = 2 * 1000 * 1000 * 1200 if name == "matmul" else 0
+    fastest = max(
+        found.least / (on.memory_bandwidth / 1e6),
+        flops / (2e3 * on.fpus_per_core * on.core_count * on.clock_rate_ghz),
+    )
+    parts = (found.memory, found.cache, found.instructions, found.slow, found.way)
+    assert found.us >= found.launch + max(fastest, *parts)
+    assert found.bytes >= found.least * (1 - 1e-9) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_has_to_move_is_operands_and_results(name: str) -> None:
+    made = planned(name, 1024, 1024)
+    sizes = [shape.byte_size for shape in (*made.region.inputs, *made.region.outputs)]
+    found = price(made, H100).least
+    if name == "dynamic-update-slice":
+        assert 2 * 4096 <= found <= 2 * 4096 + 8  # the update, read and written, and where it goes
+    elif name == "scatter":
+        assert (
+            found == 3 * 4 * 1024 * 1024 + 4 * 1024
+        )  # what is changed is read and written; the operand is not read besides
+    else:
+        assert 0.98 * sum(sizes) <= found <= sum(sizes)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("scan", "long-sort")])
+def test_a_newer_device_is_not_slower(name: str) -> None:
+    prices = [price(planned(name, 4096, 2048, target=target(device)), target(device)).us for device in BY_AGE]
+    assert prices == sorted(prices, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "faster"),
+    [
+        ({"memory_bandwidth": 2 * H100.memory_bandwidth}, True),
+        ({"l2_cache_size": 64 * H100.l2_cache_size}, False),
+        ({"clock_rate_ghz": 2 * H100.clock_rate_ghz}, True),
+    ],
+)
+def test_more_of_anything_never_hurts(change: dict[str, float], faster: bool) -> None:
+    made = planned("row-reduction", 8192, 4096)
+    before, after = price(made, H100).us, price(made, replace(H100, **change)).us  # type: ignore[arg-type]
+    assert after < before if faster else after == before
+
+
+def test_a_plain_chain_is_a_copy() -> None:
+    made = planned("loop", 16384, 8192)
+    found = price(made, H100)
+    assert 0.95 < share_of_copy(made) < 1
+    assert (found.loads, found.stores) == ((128, 128), (128, 128))
+    assert found.bytes < 1.01 * found.least == 1.01 * 2 * 4 * 16384 * 8192
+    assert found.in_flight == 2048 * 16 and found.resident == 2048
+    assert found.waves == made.launch.grid / (132 * 16)
+
+
+def test_a_small_kernel_costs_its_launch_and_one_trip_to_memory() -> None:
+    found = price(planned("loop", 1, 128), H100)
+    assert found.launch == 1.0
+    assert 1.5 < found.us < 2.5 and found.way > 10 * found.memory
+
+
+def test_an_empty_one_costs_its_launch() -> None:
+    found = price(planned(" x = f32[0] parameter(0)\n ROOT r = f32[0] negate(x)"), H100)
+    assert found.us == found.launch and found.bytes == 0
+
+
+def test_steps_that_need_each_other_take_their_time_one_by_one() -> None:
+    short, long = price(planned("scan", 4096, 1024), H100), price(planned("scan", 8192, 1024), H100)
+    assert long.way > 0.99 * (long.us - long.launch)
+    assert 1.9 < long.way / short.way < 2.1
+
+
+def test_lanes_that_lie_apart_waste_sectors() -> None:
+    made = planned(STRIDED.replace("{wide}", str(16 * 4096)), 16384, 4096)
+    found = price(made, H100)
+    assert made.kind == "loop" and found.loads == (32, 32)
+    assert found.bytes > 4 * found.least and share_of_copy(made) < 0.25
+    small = price(planned(STRIDED.replace("{wide}", str(16 * 512)), 512, 512), H100)  # of which L2 holds all
+    assert small.bytes < 1.4 * small.least and small.cache > small.memory
+    assert share_of_copy(planned("tiled-transpose", 8192, 8192)) > 0.75
+
+
+def test_rows_that_registers_hold_are_read_once_and_longer_ones_as_often_as_they_are_walked() -> None:
+    softmax = (
+        " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n e = f32[{rows},{columns}] exponential(x)\n"
+        " s = f32[{rows}] reduce(e, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), dimensions={0}\n"
+        " ROOT r = f32[{rows},{columns}] divide(e, b)"
+    )
+    kept, cached, again = (planned(softmax, r, c) for r, c in ((8192, 4096), (40, 131072), (512, 262144)))
+    assert price(kept, H100).bytes < 1.01 * price(kept, H100).least
+    assert price(cached, H100).bytes < 1.01 * price(cached, H100).least  # 20 MB of rows are still in L2
+    assert price(again, H100).bytes > 1.49 * price(again, H100).least
+    assert share_of_copy(kept) > 0.9 and share_of_copy(again) < 0.65
+
+
+def test_a_column_tile_of_one_sector_is_dearer_than_a_wide_one() -> None:
+    narrow, wide = (planned(DIVIDED_BY_COLUMN_SUMS, r, c) for r, c in ((65536, 1000), (1024, 65536)))
+    assert [made.kind for made in (narrow, wide)] == ["column-reduction"] * 2
+    one, other = price(narrow, H100), price(wide, H100)
+    assert one.bytes / one.least > 1.15 * other.bytes / other.least
+
+
+def test_updates_of_parts_of_words_are_dearer_than_of_whole_ones() -> None:
+    whole, part = (price(planned("scatter", 65536, 1024, t), H100) for t in ("f32", "bf16"))
+    assert part.least < 0.6 * whole.least and part.us > 2 * whole.us
+    assert part.cache > part.memory and whole.cache < whole.memory
+
+
+def test_narrow_floats_go_through_the_slow_pipe() -> None:
+    chain = " x = {t}[{rows},{columns}] parameter(0)\n" + "\n".join(
+        f" {'ROOT ' if n == 11 else ''}y{n} = {{t}}[{{rows}},{{columns}}] add({'x' if n == 0 else f'y{n - 1}'}, x)"
+        for n in range(12)
+    )
+    wide, narrow = (price(planned(chain, 8192, 4096, t), H100) for t in ("f32", "f16"))
+    assert wide.slow == 0 and narrow.slow > narrow.memory
+    assert 0.9 * 12 * 8192 * 4096 / (16 * 132 * 1.98e3) < narrow.slow < 1.3 * 12 * 8192 * 4096 / (16 * 132 * 1.98e3)
+
+
+def test_registers_that_a_compiler_counts_replace_the_guess() -> None:
+    made = planned("row-reduction", 1024, 32768)
+    guess, few, many = price(made, H100), price(made, H100, registers=32), price(made, H100, registers=128)
+    assert (few.registers, few.resident) == (32, 2048)
+    assert few.waves < guess.waves == many.waves and few.us < guess.us
+    assert price(planned("loop"), H100, registers=255).us > price(planned("loop"), H100).us
+
+
+@pytest.mark.parametrize(
+    ("launch", "registers", "blocks"),
+    [
+        (Launch(1, 1024), 64, 1),
+        (Launch(1, 1024), 33, 1),
+        (Launch(1, 1024), 32, 2),
+        (Launch(1, 128), 32, 16),
+        (Launch(1, 128), 40, 12),
+        (Launch(1, 1), 20, 32),
+        (Launch(1, 128, 48 * 1024), 32, 4),
+        (Launch(1, 1024), 255, 1),
+    ],
+)
+def test_blocks_of_a_multiprocessor(launch: Launch, registers: int, blocks: int) -> None:
+    assert resident_blocks(launch, registers, H100) == blocks
+
+
+def test_outputs_side_by_side_cost_what_both_move() -> None:
+    both = planned(
+        " x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n n = f32[{rows},{columns}] negate(x)\n"
+        " m = f32[{columns}] abs(y)\n ROOT t = (f32[{rows},{columns}], f32[{columns}]) tuple(n, m)"
+    )
+    assert len(both.segments) == 2
+    one, two = price(planned("loop"), H100), price(both, H100)
+    assert two.least == one.least + 2 * 4 * 4096 and one.us < two.us < 1.05 * one.us
+
+
+def test_the_parts_are_those_of_the_whole() -> None:
+    found = price(planned("row-reduction"), H100)
+    parts = (found.memory, found.cache, found.instructions, found.slow, found.way)
+    assert isinstance(found, Price)
+    assert max(parts) < found.us - found.launch < sum(parts)

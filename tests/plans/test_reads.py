@@ -1,0 +1,114 @@
+"""What a walk reads, and how that lies in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlo_opt.plans import Plan
+from hlo_opt.plans.kinds import kind_of
+from hlo_opt.plans.reads import Lay, Trace, lay_of, traced
+from tests.plans.price_modules import planned
+
+
+def traces(made: Plan) -> list[Trace]:
+    before: set = set()
+    (segment,) = made.segments
+    return [traced(w, before) for w in kind_of(segment.part).walks(made.region, segment, made.launch)]
+
+
+def lays(made: Plan) -> list[Lay]:
+    """Of what the first walk reads, by the numbers of operands."""
+    trace = traces(made)[0]
+    reads = sorted(trace.reads, key=lambda r: made.region.parameters.index(r.operand))  # type: ignore[arg-type]
+    return [lay_of(trace, read, made.launch.block) for read in reads]
+
+
+def test_neighbours_move_together_up_to_16_bytes() -> None:
+    (wide,) = lays(planned("loop", 4096, 4096))
+    assert (wide.bits, wide.count, wide.lines, wide.run) == (128, 1, 4, 128 * 16)
+    assert wide.useful == wide.fetched == wide.access.size == 4 * 4096 * 4096
+    (narrow,) = lays(planned("loop", 4096, 4096, "bf16"))
+    assert (narrow.bits, narrow.count, narrow.run) == (128, 1, 128 * 16)
+    (alone,) = lays(planned("loop", 31, 33))
+    assert (alone.bits, alone.count, alone.lines) == (32, 1, 1)
+
+
+def test_packed_elements_are_counted_in_memory() -> None:
+    found = lays(planned(" x = s4[{rows},{columns}] parameter(0)\n ROOT r = bf16[{rows},{columns}] convert(x)"))
+    assert found[0].access.size == found[0].useful == 4096 * 4096 / 2
+
+
+def test_lanes_that_lie_apart_fetch_a_sector_each() -> None:
+    text = " x = f32[4096,65536] parameter(0)\n ROOT r = f32[4096,4096] slice(x), slice={[0:4096],[0:65536:16]}"
+    (found,) = lays(planned(text))
+    assert (found.bits, found.count, found.lines, found.run) == (32, 4, 32, 4)
+    assert found.fetched == 8 * found.useful
+
+
+def test_a_vector_that_all_rows_share_is_asked_for_by_each_block() -> None:
+    text = (
+        " x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n"
+        " b = f32[{rows},{columns}] broadcast(y), dimensions={1}\n ROOT r = f32[{rows},{columns}] add(x, b)"
+    )
+    _, shared = lays(planned(text))
+    assert shared.access.size == 4 * 4096 and shared.useful == 4096 * shared.access.size
+
+
+def test_a_row_value_is_read_once_by_a_thread() -> None:
+    text = (
+        " x = f32[{rows},{columns}] parameter(0)\n y = f32[{rows}] parameter(1)\n"
+        " b = f32[{rows},{columns}] broadcast(y), dimensions={0}\n ROOT r = f32[{rows},{columns}] add(x, b)"
+    )
+    _, row = lays(planned(text))
+    assert row.bits == 32 and row.lines == 1
+
+
+def test_what_may_lie_outside_is_read_by_itself() -> None:
+    text = (
+        " x = f32[4094,4094] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[4096,4096] pad(x, z), padding=1_1x1_1"
+    )
+    made = planned(text)
+    (read,) = traces(made)[0].reads
+    assert read.may_miss and read.share == pytest.approx((4094 / 4096) ** 2)
+    assert lays(made)[0].bits == 32
+
+
+def test_the_steps_of_an_inner_loop_are_counted() -> None:
+    text = (
+        " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
+        " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x64 pad=0_0x63_0}, to_apply=sum"
+    )
+    made = planned(text, 8192, 1024)
+    (trace,) = traces(made)
+    ((fold, _, size),) = trace.folds
+    assert (fold.opcode, size, trace.waits) == ("reduce-window", 64, 16)
+    (found,) = lays(made)
+    assert found.access.may_miss and 0.9 < found.access.share < 1
+    assert found.count == pytest.approx(4 * 64 * found.access.share)
+    assert (found.bits, found.advance, found.lines) == (32, 4, 5)  # lanes are 16 bytes apart, and begin within a line
+
+
+def test_indices_that_data_give_are_drawn_once_for_a_slice() -> None:
+    made = planned("gather", 65536, 1024)
+    trace = traces(made)[0]
+    assert len(trace.drawn) == 1
+    table, indices = lays(made)
+    assert table.bits == 128 and table.run >= 2048
+    assert indices.lines == 1 and indices.count == 1
+
+
+def test_what_registers_keep_is_not_read_again() -> None:
+    first, second, *_ = traces(planned("row-reduction", 1024, 4096))
+    assert [len(first.reads), len(second.reads)] == [1, 0]
+    first, second, *_ = traces(planned("row-reduction", 64, 262144))
+    assert [r.again for r in (*first.reads, *second.reads)] == [False, True]
+
+
+def test_each_value_is_computed_once_at_each_index() -> None:
+    text = (
+        " x = f32[{rows},{columns}] parameter(0)\n e = f32[{rows},{columns}] exponential(x)\n"
+        " s = f32[{rows},{columns}] add(e, e)\n ROOT r = f32[{rows},{columns}] multiply(s, e)"
+    )
+    (trace,) = traces(planned(text))
+    assert sorted(i.opcode for i, _, _ in trace.values) == ["add", "exponential", "multiply"]
+    assert {trace.times(index) for _, index, _ in trace.values} == {4}
