@@ -57,7 +57,9 @@ class Columns:
     def segment(self, block: int) -> Segment[Columns]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         folded = tuple(r for level in self.levels for r in level)
-        resident = 2 * MOST_THREADS // self.tile.threads if self.parts > 1 else 0  # as many as fill the device at once
+        # as many as fill the device at once, where that leaves registers enough: several sums per column would spill
+        fills = self.parts > 1 and _accumulator_bytes(self.levels) <= 4
+        resident = 2 * MOST_THREADS // self.tile.threads if fills else 0
         return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
