@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Hashable, Iterator, Sequence
 
-from hlo_opt.analysis.graph.loops import Crossing, Crossings, trip_count
+from hlo_opt.analysis.graph.crossings import Crossing, Crossings
+from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.graph.structure import edge_signature, signature
 from hlo_opt.analysis.properties import inside
 from hlo_opt.analysis.xla.performance import Priced, estimate_fusion, joint_estimate

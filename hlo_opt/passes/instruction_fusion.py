@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 
 from hlo_opt.analysis.properties import is_effectively_scalar
 from hlo_opt.fusion.choices import InstructionFusionChoices
+from hlo_opt.fusion.duplication import globally_unfusible
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge
-from hlo_opt.fusion.order import globally_unfusible
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import launches

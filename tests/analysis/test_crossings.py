@@ -1,7 +1,7 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.graph.loops import Crossings
+from hlo_opt.analysis.graph.crossings import Crossings
 
 LOOP = """HloModule m
 

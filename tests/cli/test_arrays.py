@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hlo_opt import UsageError
-from hlo_opt.cli.arrays import Npz
+from hlo_opt.cli.npz import Npz
 from hlo_opt.ir import ELEMENT_TYPES
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import pytest
 from small_modules import module_of
 
-from hlo_opt.fusion import order
-from hlo_opt.fusion.order import Group, Order, effectively_at_most_unary, globally_unfusible
+from hlo_opt.fusion import duplication, order
+from hlo_opt.fusion.duplication import effectively_at_most_unary, globally_unfusible
+from hlo_opt.fusion.order import Group, Order
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import post_order
 
@@ -416,7 +417,7 @@ def test_what_was_seen_is_forgotten_when_it_is_too_much(monkeypatch: pytest.Monk
     )
     wanted = unfusible(*lines), unfusible(*lines, refused=(("a", "b"),))
     for remembered in (0, 3, 6, 100):
-        monkeypatch.setattr(order, "REMEMBERED", remembered)
+        monkeypatch.setattr(duplication, "REMEMBERED", remembered)
         assert (unfusible(*lines), unfusible(*lines, refused=(("a", "b"),))) == wanted
 
 
@@ -424,7 +425,7 @@ def test_what_depends_on_a_producer_is_looked_up_once_for_readers_that_come_last
     chain = [f"x{n} = f32[64]{{0}} negate({f'x{n - 1}' if n else 'v'})" for n in range(8)]
     module = module_of(*INPUTS, *chain)
     of = {i.name: i for i in module.entry.instructions}
-    monkeypatch.setattr(order, "REMEMBERED", 12)
+    monkeypatch.setattr(duplication, "REMEMBERED", 12)
     between = order._Between(module.entry, post_order(module.entry))
     walks: list[tuple[str, int]] = []
     below = between._order.below

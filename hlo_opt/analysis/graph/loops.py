@@ -1,19 +1,16 @@
-"""Loops and other control flow: how often a loop runs, and which kernels' results a value holds that comes in or out of a loop, a branch or a call.
+"""How often a loop runs: what its backend config says, or what a counted loop's condition and step give.
 
-How often is what the backend config says, or what a counted loop's condition and step give.
 Source of the config: xla/service/while_loop_trip_count_annotator.cc; of the pattern: xla/service/while_loop_analysis.cc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.ir import Computation, Instruction, Module, Shape
-from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops.call_config import field
-from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, launches, looped, taken_element
+from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, taken_element
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,89 +128,3 @@ def _step(body: Computation, counter: tuple[int, ...]) -> int | None:
         if step is not None and _loop_element(state, body) == counter:
             return sign * step
     return None
-
-
-INTO, BETWEEN, OUT = "into the first round", "from one round to the next", "out of the last round"
-
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """A kernel whose result reaches a reader through a while, a conditional or a call.
-
-    path   the element of the kernel's result, outermost index first; () for all of it
-    way    of a while: into the first round, from one round to the next, out of the last round; empty for the others
-    """
-
-    producer: Instruction
-    path: tuple[int, ...]
-    control: Instruction
-    way: str = ""
-
-    @property
-    def shape(self) -> Shape:
-        """What goes across."""
-        shape = self.producer.shape
-        for index in self.path:
-            assert shape.elements is not None
-            shape = shape.elements[index]
-        return shape
-
-
-_Place = tuple[Instruction, tuple[int, ...], Instruction | None, str]
-"""A value, the element of it that is looked for, and what was crossed first on the way."""
-
-
-class Crossings:
-    """Of one module, which must not change meanwhile."""
-
-    def __init__(self, module: Module) -> None:
-        self._callers: dict[Computation, list[Instruction]] = {}
-        for computation in executed_computations(module):
-            for instruction in computation.instructions:
-                if instruction.opcode in CONTROL_FLOW:
-                    for called in dict.fromkeys(instruction.called()):
-                        self._callers.setdefault(called, []).append(instruction)
-
-    def of(self, value: Instruction) -> list[Crossing]:
-        """The kernels on other sides of control flow whose results the value is or holds; none where a kernel on this side makes it."""
-        found: dict[tuple[Instruction, Instruction, str], Crossing] = {}
-        todo: list[_Place] = [(value, (), None, "")]
-        seen = {todo[0][:2]}
-        while todo:
-            place, path, control, way = todo.pop()
-            if launches(place):
-                if control is not None:
-                    found.setdefault((place, control, way), Crossing(place, path, control, way))
-                continue
-            for operand, element, crossed, how in self._before(place, path):
-                if (operand, element) not in seen:
-                    seen.add((operand, element))
-                    todo.append((operand, element, control or crossed, way if control is not None else how))
-        return list(found.values())
-
-    def _before(self, value: Instruction, path: tuple[int, ...]) -> Iterator[_Place]:
-        """Where an element of a value comes from."""
-        number, parts = taken_element(value), held(value)
-        if number is not None:
-            yield value.operands[0], (number, *path), None, ""
-        elif parts is not None:
-            for operand in [parts[path[0]]] if path else parts:
-                yield operand, path[1:], None, ""
-        elif keeps_bytes(value.opcode):
-            yield value.operands[0], path, None, ""
-        elif (body := looped(value)) is not None:
-            yield body.root, path, value, OUT
-        elif value.opcode in CONTROL_FLOW:
-            for called in value.called():
-                yield called.root, path, value, ""
-        elif value.parameter_number is not None:
-            for caller in self._callers.get(value.computation, ()):
-                if (body := looped(caller)) is not None:
-                    yield caller.operands[0], path, caller, INTO
-                    yield body.root, path, caller, BETWEEN
-                elif body_of(caller) is not None:
-                    yield caller.operands[value.parameter_number], path, caller, ""
-                else:
-                    for number, called in enumerate(caller.called()):
-                        if called is value.computation:
-                            yield caller.operands[number + 1], path, caller, ""

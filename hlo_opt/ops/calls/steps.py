@@ -1,5 +1,4 @@
-"""Operations that CuPy computes by its own functions: scatters; functions of complex numbers; and one after the other the comparators of sorts and cuDNN's convolutions, which XLA:GPU
-writes as custom calls."""
+"""Operations that CuPy computes by functions of its own: scatters, functions of complex numbers, comparators of sorts, and cuDNN's convolutions as XLA:GPU writes them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""What custom calls of LAPACK and cuSOLVER ask of CuPy (ops/custom_calls/factorizations.py), or None where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.call_config import configuration, is_lower, is_true, letter, solved_by_trsm
+from hlo_opt.ops.calls.call import given_leaves
+from hlo_opt.ops.calls.linear import is_solved
+from hlo_opt.ops.custom_calls.table import routine
+from hlo_opt.ops.spec import LibraryCall
+
+
+def factorization_call(instruction: Instruction) -> LibraryCall | None:
+    """The call for a factorization; None for any other custom call, for a routine that CuPy has nothing for, and for results that are not the routine's."""
+    make = _CALLS.get(routine(instruction.word("custom_call_target", "")) or "")
+    given, made = given_leaves(instruction), list(instruction.shape.leaves())
+    if make is None or not all(leaf.is_array for leaf in (*given, *made)):
+        return None
+    return make(instruction, given, made)
+
+
+def _is_matrix(shape: Shape) -> bool:
+    return shape.rank >= 2 and is_solved(shape.type)
+
+
+def _geqrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    (a,) = given
+    steps = min(a.dimensions[-2:])
+    fits = _is_matrix(a) and _holds(made, [(*a.dimensions,), (*a.dimensions[:-2], steps)])
+    return ("geqrf_call", (), "cupy.matmul of reflections") if fits else None
+
+
+def _orgqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    a, factors = given
+    fits = _is_matrix(a) and _holds(made, [a.dimensions]) and factors.dimensions[-1] <= min(a.dimensions[-2:])
+    return ("orgqr_call", (), "cupy.matmul of reflections") if fits else None
+
+
+def _ormqr(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    a, _, c = given
+    arguments = (is_true(instruction, "left", True), is_true(instruction, "transpose"))
+    fits = _is_matrix(a) and _is_matrix(c) and _holds(made, [c.dimensions])
+    return ("ormqr_call", arguments, "cupy.matmul of reflections") if fits else None
+
+
+def _getrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    (a,) = given
+    batch, steps = a.dimensions[:-2], min(a.dimensions[-2:])
+    fits = _is_matrix(a) and _holds(made, [a.dimensions, (*batch, steps), batch])
+    return ("getrf_call", (), "cupy, column by column") if fits else None
+
+
+def _potrf(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    a = given[0]
+    fits = _is_matrix(a) and _holds(made, [a.dimensions, a.dimensions[:-2]])
+    return ("potrf_call", (is_lower(instruction), False), "cupy.linalg.cholesky") if fits else None
+
+
+def _cusolver_cholesky(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    (a,) = given
+    lower = configuration(instruction).get("lower") is True
+    fits = _is_matrix(a) and len(made) == 3 and _holds([made[0], made[2]], [a.dimensions, a.dimensions[:-2]])
+    return ("potrf_call", (lower, True), "cupy.linalg.cholesky") if fits else None
+
+
+def _trsm(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    if len(made) != 1 or len(given) != 2 or not all(map(_is_matrix, given)):
+        return None
+    return "triangular_solve_call", solved_by_trsm(instruction), "cupyx.scipy.linalg.solve_triangular"
+
+
+def _pivots(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    fits = len(given) == 1 and len(made) == 1 and given[0].rank == made[0].rank and given[0].rank > 0
+    return ("pivots_call", (), "cupy") if fits else None
+
+
+def _syevd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    a = given[0]
+    fits = len(given) == 1 and _is_matrix(a) and _holds(made, [a.dimensions, a.dimensions[:-1]])
+    return ("syevd_call", (is_lower(instruction),), "cupy.linalg.eigh") if fits else None
+
+
+def _gesdd(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    _check_five(made)
+    turned = is_true(instruction, "transposed")
+    u, v = (made[3], made[2]) if turned else (made[2], made[3])
+    wants = u.rank >= 2 and is_true(instruction, "compute_uv", True) and letter(instruction, "mode", "S") != "N"
+    return _singular(given, (u.dimensions[-1], v.dimensions[-2]) if wants else None, "H", turned)
+
+
+def _gesvdj(instruction: Instruction, given: list[Shape], made: list[Shape]) -> LibraryCall | None:
+    _check_five(made)
+    return _singular(given, (made[2].dimensions[-1], made[3].dimensions[-1]), "V", False)
+
+
+def _check_five(made: list[Shape]) -> None:
+    if len(made) < 5:
+        raise ValueError(f"a singular value decomposition gives 5 results, not {len(made)}")
+
+
+def _singular(given: list[Shape], wanted: tuple[int, int] | None, kind: str, turned: bool) -> LibraryCall | None:
+    """`wanted` are the columns of U and the rows of V^H; None where the values alone are. Raises ValueError for any that are neither whole nor cut."""
+    (a,) = given
+    if not _is_matrix(a):
+        return None
+    whole, steps = a.dimensions[-2:], min(a.dimensions[-2:])
+    if wanted is not None and wanted not in (whole, (steps, steps)):
+        raise ValueError(f"U with {wanted[0]} columns and V^H with {wanted[1]} rows are neither whole nor cut")
+    return "gesvd_call", ("" if wanted is None else kind, wanted == whole, turned), "cupy.linalg.svd"
+
+
+def _holds(made: list[Shape], wanted: list[tuple[int, ...]]) -> bool:
+    """Whether the first results have these shapes, as far as there are so many."""
+    return all(shape.dimensions == dimensions for shape, dimensions in zip(made, wanted, strict=False))
+
+
+_CALLS: dict[str, Callable[[Instruction, list[Shape], list[Shape]], LibraryCall | None]] = {
+    "cusolver_cholesky": _cusolver_cholesky,
+    "geqrf": _geqrf,
+    "gesdd": _gesdd,
+    "gesvdj": _gesvdj,
+    "getrf": _getrf,
+    "lu_pivots_to_permutation": _pivots,
+    "orgqr": _orgqr,
+    "ormqr": _ormqr,
+    "potrf": _potrf,
+    "syevd": _syevd,
+    "trsm": _trsm,
+}

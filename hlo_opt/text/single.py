@@ -1,0 +1,72 @@
+"""One instruction without a module around it: `f32[2] negate(f32[2] x)`.
+
+XLA reads it as a module with one computation. Operands that are given by their types become parameters.
+Source: xla/hlo/parser/hlo_parser.cc, ParseSingleInstruction, ParseOperands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
+from hlo_opt.text.attributes import decoder
+from hlo_opt.text.reader import Reader, Scope
+
+START = re.compile(r"(?:ROOT\s+)?%?[A-Za-z_][A-Za-z0-9_.-]*+\s*=\s|[a-z][a-z0-9]*\s*\[|b?\s*\(")
+
+
+class SingleReader(Reader):
+    """Reads one instruction without a module around it, such as `f32[2] negate(f32[2] x)`, into a module with one computation. Operands that are given by their types become
+    parameters. Source: xla/hlo/parser/hlo_parser.cc, ParseSingleInstruction, ParseOperands."""
+
+    def module(self) -> Module:
+        """Read the text. Raises ParseError."""
+        self.result.name = "_"
+        self.result.attributes["is_scheduled"] = Attribute("true", decoder("is_scheduled"))
+        position, end = self.skip(0), len(self.text)
+        computation = self.computations["_"] = Computation("_", offset=position)
+        self.scope = Scope(computation)
+        self.created = 0
+        if self.patterns.instruction.match(self.text, position) is not None:
+            position = self.instructions(self.scope, position, end, once=True)
+        elif (found := self.patterns.unnamed.match(self.text, position)) is not None:
+            made = self.nested(self.scope, found, "_")
+            position, made.end = self.attributes(found.end(), end, made.attributes, self.scope, made)
+        if not computation.instructions:
+            self.unexpected("single", position)
+        if position < end:
+            if self.text[position] == ",":
+                self.unexpected("attribute", position)
+            rest = self.text[position:].split(None, 1)[0][:40]
+            self.fail(
+                f"expected the end of the text after one instruction, found {rest!r}",
+                position,
+                position + len(rest),
+                "write `HloModule name` and `ENTRY name {` before the first instruction, and '}' after the last",
+            )
+        computation._root = self.scope.root or next(reversed(computation._instructions))
+        self.add_computation(computation)
+        self.result._entry = computation
+        return self.result
+
+    def missing_operand(self, scope: Scope, name: str, found: re.Match[str]) -> Instruction:
+        """A parameter, where a type is given."""
+        if found[1] is None or scope is not self.scope:
+            return super().missing_operand(scope, name, found)
+        return self._parameter(self.shape(found[1], found.start(1)), found.start(), name)
+
+    def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
+        """A parameter."""
+        return (self._parameter(shape, position, f"_{self.created}"),) if scope is self.scope else ()
+
+    def before_nested(self, scope: Scope, found: re.Match[str]) -> None:
+        """XLA tries a named operand first; the parameter that it makes for the name, which is the opcode, stays."""
+        if scope is self.scope and found[1] is not None and found[2] not in scope.names:
+            self._parameter(self.shape(found[1], found.start(1)), found.start(), found[2])
+
+    def _parameter(self, shape: Shape, offset: int, name: str) -> Instruction:
+        made = Instruction(name, "parameter", shape, parameter_number=self.created, offset=offset)
+        self.created += 1
+        self.scope.names[name] = made
+        return edit.append(self.scope.computation, made)
