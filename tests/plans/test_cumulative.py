@@ -9,6 +9,7 @@ import pytest
 from hlo_opt.ir import Instruction
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.cumulative import MOST_IN_TURN, Prefixes, lines_of
+from hlo_opt.plans.price import price
 from hlo_opt.text import parse
 from tests.small_modules import H100
 
@@ -139,3 +140,16 @@ def test_shared_memory_that_is_not_there() -> None:
     region = region_of(module, root)
     assert len(cumulative.match(region, [0], H100, 4096)[0]) == 1
     assert cumulative.match(region, [0], H100, 4095) == ([], [0])
+
+
+@pytest.mark.parametrize(("result", "how"), [("f32[8192,4096]{1,0}", "size=1x4096 pad=0_0x4095_0"), ("f32[4096,8192]{1,0}", "size=4096x1 pad=4095_0x0_0")])  # fmt: skip
+def test_the_price_is_that_of_one_reading(result: str, how: str) -> None:
+    made = price(planned(window(result, how)), H100)
+    assert made.least == 2 * 4 * 8192 * 4096 and made.bytes < 1.1 * made.least
+    assert 1 < made.us / made.memory < 1.2
+
+
+def test_a_long_row_by_itself_is_dear() -> None:
+    """One block goes over it, tile by tile: that is why such windows are split."""
+    made = price(planned(window("f32[4194304]{0}", "size=4194304 pad=4194303_0")), H100)
+    assert made.way > 10 * made.memory and made.waves < 0.01
