@@ -14,6 +14,7 @@ from hlo_opt.codegen.tree import (
     Barrier,
     Block,
     Break,
+    Chain,
     Do,
     Fence,
     For,
@@ -58,9 +59,7 @@ def _piece(piece: Special) -> str:
         case Part(bits, array, position):
             return f"hlo_get<{bits}>({array.text}, {expression_text(position)})"
         case Shuffle(kind, register, lane, cast):
-            inner = (
-                f"__shfl{'_down' if kind == 'down' else ''}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"
-            )
+            inner = f"__shfl{'' if kind == 'sync' else f'_{kind}'}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"
             return f"{f'({cast})' if cast else ''}{inner}, {expression_text(lane)})"
 
 
@@ -99,7 +98,7 @@ def statement_lines(
                 yield f"{margin}if (blockIdx.x >= {first}u && blockIdx.x < {last}u) {{"
                 yield from statement_lines(body, margin + _INDENT, text)
                 yield f"{margin}}}"
-            case Network(steps):
+            case Network(steps) | Chain(steps):
                 yield from statement_lines(steps, margin, text)
             case Walk():
                 yield from statement_lines([walked(statement)], margin, text)

@@ -18,7 +18,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Code, code, of
-from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
+from hlo_opt.ops.reduction.reducers import is_wide, running_types, starts_with_identity
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import result_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -120,7 +120,7 @@ def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:
     folds = []
     for reduce in reduces:
         types = running_types(reduce)
-        neutral = _init_is_identity(reduce)
+        neutral = starts_with_identity(reduce)
         stem = builder.stem_of(reduce)
         names = []
         for number, element_type in enumerate(types):
@@ -131,37 +131,3 @@ def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:
             names.append(of(name))
         folds.append(Fold(reduce, types, tuple(names), neutral))
     return folds
-
-
-def _init_is_identity(reduce: Instruction) -> bool:
-    """Whether combining the init value once more changes nothing: a constant 0 for add, 1 for multiply, the least value for maximum, ..."""
-    if reduce.shape.is_tuple:
-        return False
-    init, opcode = reduce.operands[1], monoid(reduce.called_by("to_apply"))
-    if opcode is None or init.literal is None:
-        return False
-    return _is_identity(opcode, init.shape.type, init.literal.value)
-
-
-def _is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
-    import numpy as np
-
-    number = np.asarray(value).reshape(-1)[0]
-    if element_type.kind == "pred":
-        return bool(number) == (opcode in ("and", "multiply", "minimum"))
-    if opcode == "add":
-        return bool(number == 0)
-    if opcode == "multiply":
-        return bool(number == 1)
-    if element_type.is_complex:
-        return False
-    if element_type.is_float:
-        return opcode in ("maximum", "minimum") and float(number) == float("-inf" if opcode == "maximum" else "inf")
-    if opcode in ("or", "xor"):
-        return int(number) == 0
-    signed = element_type.kind == "signed"
-    low = -(2 ** (element_type.bits - 1)) if signed else 0
-    high = 2 ** (element_type.bits - signed) - 1
-    ones = -1 if signed else high
-    expected = {"maximum": low, "minimum": high, "and": ones}[opcode]
-    return bool(int(number) == expected)

@@ -20,6 +20,7 @@ from hlo_opt.codegen.tree import (
     Assign,
     Barrier,
     Block,
+    Chain,
     Fence,
     For,
     Leave,
@@ -67,6 +68,8 @@ class _Stretch:
     items: list[Statement] = field(default_factory=list)
     step: _Step | None = None
     """Where the stretch is what each thread does in a round of a walk: how it finds its element."""
+    in_turn: bool = False
+    """Whether each thread takes something from the one before it."""
 
 
 @dataclass(eq=False)
@@ -123,6 +126,8 @@ class _Writer(ThreadText):
         self.shared: list[Array] = []
         self.arrays_of: dict[str, str] = {}
         """Types of what has an element per thread, by name."""
+        self.handed: list[str] = []
+        """Declarations of what threads hand on."""
         self.banks: dict[str, Array] = {}
         """Each thread's own arrays, by name."""
         self.shown: dict[int, str] = {}
@@ -142,6 +147,7 @@ class _Writer(ThreadText):
         self.spill(nodes)
         lines = [f"{signature} {{", *([chosen] if chosen else [])]
         lines += [f"{array.kind} {array.name.text}[{array.size}];" for array in self.shared]
+        lines += self.handed
         lines += [f"{kind} {name}_of[{self.block}];" for name, kind in self.arrays_of.items()]
         lines += [f"{b.kind} {name}_of[{b.size}][{self.block}];" for name, b in self.banks.items()]
         if self.keeps_leaves:
@@ -182,6 +188,11 @@ class _Writer(ThreadText):
             case Fence() | Aligned():
                 self.flush(nodes)
                 nodes.append("hlo::fence();" if isinstance(item, Fence) else next(iter(self.other(item))))
+                return
+            case Chain(_, handed, walking, abreast):
+                self.handed += [f"{array.kind} {array.name.text}[{array.size}];" for array in handed]
+                self.current.in_turn |= abreast % WARP != 0
+                self.current.items.append(Block(body=walking))
                 return
             case Network(merge=merge):
                 self.flush(nodes)
@@ -493,7 +504,7 @@ class _Writer(ThreadText):
 
     def is_apart(self, node: _Stretch) -> bool:
         """Whether a thread does something without others beside it: what other blocks see."""
-        return "atomicAdd" in functions_in(node.items)
+        return node.in_turn or "atomicAdd" in functions_in(node.items)
 
     def element(self, step: _Step) -> Iterator[str]:
         """A thread's element in a round of a walk."""

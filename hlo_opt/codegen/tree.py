@@ -194,6 +194,17 @@ class Network:
     merge: Merge
 
 
+@dataclass(slots=True)
+class Chain:
+    """Each thread takes what the threads before it have, and hands on what it has: the steps in which the threads of a block do so together, and what a single processor does instead, thread
+    after thread. `handed` are the arrays in which it then keeps what is handed on. Of each `abreast` threads none takes anything from another."""
+
+    steps: list[Statement] = field(default_factory=list)
+    handed: list[Array] = field(default_factory=list)
+    walking: list[Statement] = field(default_factory=list)
+    abreast: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Constants in memory, as texts."""
@@ -230,6 +241,7 @@ Statement = (
     | Walk
     | Neighbours
     | Network
+    | Chain
 )
 
 
@@ -244,7 +256,7 @@ def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
                 todo += [*reversed(otherwise), *reversed(body)]
             case For(body=body) | Walk(body=body) | Segment(body=body):
                 todo += reversed(body)
-            case Network(steps):
+            case Network(steps) | Chain(steps):
                 todo += reversed(steps)
             case Neighbours():
                 todo += reversed([*statement.reading, *statement.making, *statement.writing, *statement.filling])

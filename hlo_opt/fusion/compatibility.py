@@ -113,15 +113,17 @@ def _plan(pair: Pair) -> Sketch | Reason:
 
 
 def keeps_row_reductions(pair: Pair) -> Reason | None:
-    """Reductions whose rows threads share must not become loops in single threads."""
+    """Reductions whose rows threads share must not become loops in single threads, nor must cumulative windows."""
     state = pair.state
-    if not (pair.above.reductions or pair.below.reductions) or next(structure(pair), None) is not None:
+    windows = pair.above.windows + pair.below.windows
+    if not (pair.above.reductions or pair.below.reductions or windows) or next(structure(pair), None) is not None:
         return None
     wanted = state.row_reductions(pair.producer) + state.row_reductions(pair.consumer)
     found = _plan(pair) if wanted else None
     if not isinstance(found, Sketch) or found.row_reductions >= wanted:
         return None
-    return Reason.of("FUS407", consumer=pair.consumer_name, producer=pair.producer_name, kind=found.kind)
+    code = "FUS409" if windows else "FUS407"
+    return Reason.of(code, consumer=pair.consumer_name, producer=pair.producer_name, kind=found.kind)
 
 
 def is_one_walk(pair: Kept) -> bool:

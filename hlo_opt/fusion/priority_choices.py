@@ -21,6 +21,7 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
+from hlo_opt.fusion.windows import keeps_windows
 from hlo_opt.ir import Attribute, Instruction, Shape, edit
 from hlo_opt.ops.emission import HEROES, NEVER_PRIORITY_FUSED, PRIORITY_FUSED, TILED, TILED_FLOATS, Emitter
 from hlo_opt.ops.sets import fused, is_elementwise, is_view
@@ -143,6 +144,7 @@ class PriorityChoices:
             reduction_becomes_loop,
             self.code_size,
             in_place_conflict,
+            keeps_windows,
         )
 
     def code_size(self, edge: Edge) -> Reason | None:

@@ -25,6 +25,7 @@ from hlo_opt.ops import find
 from hlo_opt.ops.emission import HEROES, Emitter
 from hlo_opt.ops.sets import fused, reuses_elements
 from hlo_opt.plans import lowering_reason, plan, region_of
+from hlo_opt.plans.cumulative import lines_of
 from hlo_opt.plans.limits import is_direct
 from hlo_opt.plans.sketch import Sketch, sketch_of
 
@@ -355,6 +356,7 @@ class Traits:
     reductions     reduces that a reduction emitter would take
     significant_reduces  reduces of one array that fold at least `SIGNIFICANT` elements into one
     shared_memory  bytes that all would need as heroes (FusionFitsInBudget)
+    windows        cumulative windows of more elements than XLA leaves in one
     library        the opcode of a member that a library would compute; empty when there is none
     """
 
@@ -365,6 +367,7 @@ class Traits:
     reductions: int = 0
     significant_reduces: int = 0
     shared_memory: int = 0
+    windows: int = 0
     library: str = ""
 
     @classmethod
@@ -378,6 +381,7 @@ class Traits:
             reductions=fast_form(member) is not None,
             significant_reduces=_folds_many(member),
             shared_memory=shared_memory(member),
+            windows=_is_long_window(member),
             library=member.opcode if spec is not None and spec.is_library else "",
         )
 
@@ -390,12 +394,22 @@ class Traits:
             self.reductions + other.reductions,
             self.significant_reduces + other.significant_reduces,
             self.shared_memory + other.shared_memory,
+            self.windows + other.windows,
             self.library or other.library,
         )
 
 
 SIGNIFICANT = 16
 """Smaller reductions are loops in any kernel (CanFuse in xla/backends/gpu/transforms/priority_fusion.cc)."""
+
+
+LEFT = 16
+"""Elements of the cumulative windows that XLA:GPU makes of longer ones before it fuses (xla/service/gpu/gpu_compiler.cc, ReduceWindowRewriter)."""
+
+
+def _is_long_window(member: Instruction) -> bool:
+    lines = lines_of(member)
+    return lines is not None and lines.length > LEFT
 
 
 def _folds_many(member: Instruction) -> bool:
@@ -488,7 +502,8 @@ class Below:
             instruction = node.instruction
             beyond = self.reusing.get(node), self.reusing_once_per_row.get(node), self.enlarging.get(node)
             for position, operand in enumerate(node.operands):
-                direct = node if reuses_elements(instruction, position) else None
+                reuses = reuses_elements(instruction, position) and not _is_long_window(instruction)
+                direct = node if reuses else None
                 if self.reusing.get(operand) is None:
                     self.reusing[operand] = direct or beyond[0]
                 if self.reusing_once_per_row.get(operand) is None:

@@ -54,7 +54,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """What a register of another thread of the warp holds: of the lane `lane` (`kind` is `sync`), or of the one so many lanes up (`down`). `cast` is the type of the register where CUDA
+    """What a register of another thread of the warp holds: of the lane `lane` (`kind` is `sync`), or of the one so many lanes up (`down`) or
+    down (`up`). `cast` is the type of the register where CUDA
     shuffles none so narrow, else empty."""
 
     kind: str

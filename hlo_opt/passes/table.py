@@ -20,6 +20,7 @@ from hlo_opt.passes.base import Pass
 _TABLE: dict[str, str] = {
     "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
+    "cumulative-splitter": "hlo_opt.passes.cumulative_splitter:CumulativeSplitter",
     "dce": "hlo_opt.passes.dce:DeadCodeElimination",
     "fusion-merger": "hlo_opt.passes.fusion_merger:FusionMerger",
     "horizontal-input-fusion": "hlo_opt.passes.horizontal_input_fusion:HorizontalInputFusion",
@@ -114,7 +115,7 @@ _OUTPUTS = "multi-output-fusion{levels=true}"
 
 _PRESETS = {
     "default": (
-        f"best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS},cse,dce"
+        f"cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS},cse,dce"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS},cse,dce),"
         f"{_HORIZONTAL}"
@@ -125,7 +126,7 @@ _PRESETS = {
     ),
     "xla-2026": f"{_XLA_2026},multi-output-fusion,cse,dce",
 }
-"""default: what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
+"""default: long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
 kernels, which keep a softmax in one kernel. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 

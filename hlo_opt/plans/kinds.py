@@ -13,6 +13,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.plans import (
     column_reduction,
     concatenate,
+    cumulative,
     dynamic_update_slice,
     folding,
     gather,
@@ -117,6 +118,14 @@ KINDS: list[Kind] = [
         6,
         lambda region, roots, target, room: dynamic_update_slice.match(region, roots, target),
         walks=dynamic_update_slice.walks,
+    ),
+    Kind(
+        "cumulative",
+        frozenset({"reduce-window"}),
+        0,
+        cumulative.match,
+        whole_warps=True,
+        walks=cumulative.walks,
     ),
     Kind("row-reduction", _FOLDS, 0, _folds, whole_warps=True, rereads_near=True, walks=row_reduction.walks),
     Kind("column-reduction", _FOLDS, 1, walks=column_reduction.walks),

@@ -13,6 +13,7 @@ from hlo_opt.codegen.tree import (
     Barrier,
     Block,
     Break,
+    Chain,
     Do,
     Fence,
     For,
@@ -65,6 +66,7 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (Segment(2, 5, [do("f")]), ["if (blockIdx.x >= 2u && blockIdx.x < 5u) {", "  f();", "}"]),
     (Walk("int", K, Variable(0, 31, "lane"), 99, 32, None, [do("f")]), ["for (int k = lane; k < 99; k += 32) {", "  f();", "}"]),
     (Network([do("f")], None), ["f();"]),  # type: ignore[arg-type]  # no merge is printed
+    (Chain([do("f")], walking=[do("g")]), ["f();"]),
     (Neighbours(2, K, making=[do("f")]), ["#pragma unroll", "for (int k = 0; k < 2; ++k) {", "  f();", "}"]),
 ]  # fmt: skip
 

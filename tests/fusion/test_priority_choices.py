@@ -194,7 +194,7 @@ def test_a_tiled_kernel_has_rules_of_its_own():
     ):
         found = edge(*lines)
         assert [r.code for r in CHOICES.against(found)] == ["FUS321"]
-    assert len(CHOICES.checks(edge(A, B))) == 6
+    assert len(CHOICES.checks(edge(A, B))) == 7
     below = edge(A, f"b = {WIDE} fusion(a), {TRITON}, calls=turned")
     assert rules.constant_conflict(below) == no("FUS321", instruction="y3", element_type="f32", opcode="reverse")
 

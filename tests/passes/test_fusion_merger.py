@@ -194,7 +194,7 @@ def test_which_edges_are_its_business_and_by_which_rules():
         for rows in (True, False)
     ]
     assert names[0] - names[1] == {"keeps_row_reduction"} and names[1] - names[0] == {"code_size"}
-    assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 9
+    assert not names[0] & {"producer_is_fusion", "duplication", "memory_traffic"} and len(names[0]) == 10
     assert not merger.policy(engine, engine.module.entry).rules_out(engine.edge(of["f"], of["a"]))
     assert (FusionMerger().max_emissions, FusionMerger().max_copies) == (15, 256)
 

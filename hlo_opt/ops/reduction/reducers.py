@@ -141,3 +141,37 @@ def _literal(literal: Literal) -> Literal:
     import numpy as np
 
     return Literal(_wide(literal.shape), value=np.asarray(literal.value).astype(F32.dtype))
+
+
+def starts_with_identity(fold: Instruction) -> bool:
+    """Whether combining the init value of a reduce or reduce-window once more changes nothing: a constant 0 for add, 1 for multiply, the least value for maximum, ..."""
+    if fold.shape.is_tuple:
+        return False
+    init, opcode = fold.operands[1], monoid(fold.called_by("to_apply"))
+    if opcode is None or init.literal is None:
+        return False
+    return _is_identity(opcode, init.shape.type, init.literal.value)
+
+
+def _is_identity(opcode: str, element_type: ElementType, value: object) -> bool:
+    import numpy as np
+
+    number = np.asarray(value).reshape(-1)[0]
+    if element_type.kind == "pred":
+        return bool(number) == (opcode in ("and", "multiply", "minimum"))
+    if opcode == "add":
+        return bool(number == 0)
+    if opcode == "multiply":
+        return bool(number == 1)
+    if element_type.is_complex:
+        return False
+    if element_type.is_float:
+        return opcode in ("maximum", "minimum") and float(number) == float("-inf" if opcode == "maximum" else "inf")
+    if opcode in ("or", "xor"):
+        return int(number) == 0
+    signed = element_type.kind == "signed"
+    low = -(2 ** (element_type.bits - 1)) if signed else 0
+    high = 2 ** (element_type.bits - signed) - 1
+    ones = -1 if signed else high
+    expected = {"maximum": low, "minimum": high, "and": ones}[opcode]
+    return bool(int(number) == expected)

@@ -1,0 +1,287 @@
+"""The emitter of cumulative windows.
+
+Each thread folds a few elements of a line, one after another, and keeps what it has after each. What the threads before it have, and the tiles before theirs, then comes in front. The threads
+of a row hand it on by shuffles, its warps in shared memory; where lines lie across memory, a warp has a thread of each, and all meet in shared memory. A single processor has nothing to hand
+on but the last thread's result (see `Chain`).
+
+The init value comes in where a line starts. Elements are folded in their order, so that a reducer need not be commutative; it must be associative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.folds import Fold, Write
+from hlo_opt.codegen.indices import block_of, only_first, thread_of
+from hlo_opt.codegen.scalars import register_type, shuffled
+from hlo_opt.codegen.tree import Array, Barrier, Chain
+from hlo_opt.codegen.vectors import Compute, Store, Targets, each_element, store_all
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
+from hlo_opt.ops.reduction.reducers import running_types
+from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.cumulative import Prefixes
+from hlo_opt.plans.plan import Plan, Segment
+
+
+def emit(builder: Builder, plan: Plan, segment: Segment[Prefixes], first_block: int, targets: Targets) -> None:
+    """A block takes some lines, tile by tile."""
+    writes = [Write(plan.region.roots[n], tuple(targets[n]), True, 0) for n in segment.roots]
+    part, block = segment.part, plan.launch.block
+    at = _Place.of(builder, part, block, block_of(first_block, segment.blocks), segment.blocks)
+    folding = [_Folding.of(builder, part, block, window) for window in part.windows]
+    if part.tiles == 1:
+        _tile(builder, part, at, at.lane, folding, writes)
+        return
+    tile = builder.fresh("tile")
+    with builder.loop_while("int", tile, code("0"), code("{} < {}", tile, part.tiles), code("++{}", tile)):
+        number = Variable(0, part.tiles - 1, tile.text)
+        step = builder.declare("step", add(multiply(number, part.threads), at.lane))
+        _tile(builder, part, at, step, folding, writes)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a thread stands: its number in the block, its number among those of its line, the number of its line among those of the block, its line in the array, and the condition
+    that the line is its own."""
+
+    thread: Variable
+    lane: Variable
+    own: Expression
+    line: Expression
+    live: Code
+
+    @classmethod
+    def of(cls, builder: Builder, part: Prefixes, block: int, number: Expression, blocks: int) -> _Place:
+        """The place of a thread, in the block with that number among so many."""
+        count, per_block = part.lines.count, part.lines_per_block(block)
+        threads = part.threads * per_block
+        only_first(builder, threads, block)
+        thread = thread_of(threads)
+        digits = divide(thread, part.threads), modulo(thread, part.threads)
+        own, among = digits if part.in_rows else (modulo(thread, part.abreast), divide(thread, part.abreast))
+        lane = builder.declare("lane", among)
+        place = add(multiply(number, per_block), own)
+        line, live = place, NOTHING
+        if blocks * per_block > count:  # all threads must meet: those without a line of their own repeat the last one
+            all_lines = builder.declare("own_line", place)
+            live = code("{} < {}", all_lines, count)
+            line = builder.clamped("line", live, all_lines, count - 1)
+        elif count > 1:
+            line = builder.declare("line", place)
+        return cls(thread, lane, own, line, live)
+
+
+@dataclass(frozen=True)
+class _Folding:
+    """A window while its lines are gone along: its init values, what has been folded before a tile, and where threads meet."""
+
+    window: Instruction
+    inits: tuple[Code, ...]
+    carries: tuple[Code, ...]
+    tables: tuple[Name, ...]
+
+    @classmethod
+    def of(cls, builder: Builder, part: Prefixes, block: int, window: Instruction) -> _Folding:
+        """Declare all this."""
+        inits = tuple(builder.value(init, ()) for init in window.operands[len(window.operands) // 2 :])
+        carries = _variables(builder, window, inits)
+        size = part.meeting_places(block)
+        kinds = [register_type(t) for t in running_types(window)] if size else []
+        tables = [builder.array(kind, builder.numbered("partial"), size, shared=True) for kind in kinds]
+        return cls(window, inits, carries, tuple(tables))
+
+
+def _tile(
+    builder: Builder,
+    part: Prefixes,
+    at: _Place,
+    place: Variable,
+    folding: Sequence[_Folding],
+    writes: Sequence[Write],
+) -> None:
+    """What the threads of a line take at a time, `place` being the number of a thread's vector in its line."""
+    steps = part.lines.length // part.vector
+    inside = code("{} < {}", place, steps) if part.threads * part.tiles > steps else NOTHING
+    step = Variable(0, steps - 1, place.name)
+    folds = [
+        Fold(f.window, running_types(f.window), _variables(builder, f.window, None), starts_with_init=False)
+        for f in folding
+    ]
+    kept = [[_array(builder, register_type(t), part.vector) for t in fold.types] for fold in folds]
+
+    def fold_in(to: Builder, along: Expression, number: Expression) -> list[Store]:
+        for fold, arrays in zip(folds, kept, strict=True):
+            values = [to.value(o, part.lines.index(at.line, along)) for o in fold.operands]
+            to.name_after(fold.reduce)
+            first = isinstance(number, Constant)
+            with to.branch(NOTHING if first else code("{} == 0", number)):
+                _assign(to, fold.accumulators, values)
+            if not first:
+                with to.otherwise():
+                    _assign(to, fold.accumulators, _folded(to, part, fold, fold.accumulators, values))
+            for array, value in zip(arrays, fold.accumulators, strict=True):
+                to.assign(cell(array, to.text(number)), value)
+        return []
+
+    with builder.branch(inside):
+        _each(builder, part.vector, step, fold_in, NOTHING)
+    fronts = []
+    for fold, f in zip(folds, folding, strict=True):
+        fronts.append(_variables(builder, f.window, None))
+        _hand_on(builder, part, at, fold, f, step, fronts[-1])
+
+    def write(to: Builder, along: Expression, number: Expression) -> list[Store]:
+        for fold, arrays, front in zip(folds, kept, fronts, strict=True):
+            to.name_after(fold.reduce)
+            results = _folded(to, part, fold, front, [cell(array, to.text(number)) for array in arrays])
+            _provide(to, part, fold, results, at.line, along)
+        return [s for w in writes for s in w.stores(to, part.lines.index_of(w.root, at.line, along))]
+
+    with builder.branch(inside):
+        _each(builder, part.vector, step, write, at.live)
+
+
+def _each(builder: Builder, vector: int, step: Variable, compute: Compute, guard: Code) -> None:
+    """The elements of a thread's vector."""
+    if vector == 1:
+        store_all(builder, compute(builder, step, constant(0)), guard)
+        return
+    each_element(
+        builder,
+        vector,
+        lambda to, number: to.declare_index("along", add(multiply(step, vector), number)),
+        compute,
+        guard,
+    )
+
+
+def _hand_on(
+    builder: Builder,
+    part: Prefixes,
+    at: _Place,
+    fold: Fold,
+    folding: _Folding,
+    step: Variable,
+    front: Sequence[Code],
+) -> None:
+    """Let `front` be what lies in front of a thread's elements, given what it has folded of them."""
+    builder.name_after(fold.reduce)
+    if part.threads == 1:
+        _assign(builder, front, folding.carries)
+        return
+    chain = Chain(abreast=part.abreast)
+    builder.add(chain)
+    with builder.inside(chain.steps):
+        if part.in_rows:
+            _among_row(builder, part, at, fold, folding, front)
+        else:
+            _assign(builder, [cell(table, builder.text(at.thread)) for table in folding.tables], fold.accumulators)
+            own, count = at.lane, part.threads
+            _after_others(
+                builder, part, fold, folding, front, own, lambda k: add(multiply(k, part.abreast), at.own), count
+            )
+    with builder.inside(chain.walking):
+        handed = [Array(register_type(t), builder.numbered("handed"), part.abreast) for t in fold.types]
+        chain.handed += handed
+        lane = constant(0) if part.in_rows else at.own
+        last = [cell(array.name, builder.text(lane)) for array in handed]
+        with builder.branch(code("{} == 0", step)):
+            _assign(builder, last, folding.inits)
+        _assign(builder, front, last)
+        _assign(builder, last, _folded(builder, part, fold, front, fold.accumulators))
+
+
+def _among_row(
+    builder: Builder, part: Prefixes, at: _Place, fold: Fold, folding: _Folding, front: Sequence[Code]
+) -> None:
+    """By shuffles, and among the warps of a row in shared memory."""
+    threads = part.threads
+    lane = at.lane
+    if threads > WARP:
+        lane = builder.declare("warp_lane", modulo(Variable(0, threads - 1, at.lane.name), WARP))
+
+    def before(distance: Code) -> list[Code]:
+        return [
+            builder.bind_exact(t, shuffled(t, "up", name, distance))
+            for t, name in zip(fold.types, fold.accumulators, strict=True)
+        ]
+
+    distance = builder.fresh("distance")
+    builder.advise("unroll")
+    test = code("{} < {}", distance, min(threads, WARP))
+    with builder.loop_while("int", distance, code("1"), test, code("{} *= 2", distance)):
+        others = before(of(distance))
+        with builder.branch(code("{} >= {}", lane, distance)):
+            _assign(builder, fold.accumulators, _folded(builder, part, fold, others, fold.accumulators))
+    others = before(code("1"))
+    if threads > WARP:
+        with builder.branch(code(f"{{}} == {WARP - 1}", lane)):
+            warp = builder.text(divide(at.thread, WARP))
+            _assign(builder, [cell(table, warp) for table in folding.tables], fold.accumulators)
+        of_row = builder.declare("warp", divide(Variable(0, threads - 1, at.lane.name), WARP))
+        first = multiply(at.own, threads // WARP)
+        _after_others(builder, part, fold, folding, front, of_row, lambda k: add(first, k), threads // WARP)
+    else:
+        _assign(builder, front, folding.carries)
+    with builder.branch(code("{} > 0", lane)):
+        _assign(builder, front, _folded(builder, part, fold, front, others))
+
+
+def _after_others(
+    builder: Builder,
+    part: Prefixes,
+    fold: Fold,
+    folding: _Folding,
+    front: Sequence[Code],
+    own: Variable,
+    place: Callable[[Expression], Expression],
+    count: int,
+) -> None:
+    """Let `front` be what the carry and the results in shared memory give that come before a thread's `own`, of so many, each at its place; and the carry what all give."""
+    builder.add(Barrier())
+    number = Variable(0, count - 1, builder.names.numbered("k"))
+    name = Name(number.name)
+    with builder.loop_while("int", name, code("0"), code("{} < {}", name, count), code("++{}", name)):
+        with builder.branch(code("{} == {}", name, own)):
+            _assign(builder, front, folding.carries)
+        at = builder.text(place(number))
+        values = [builder.bind_exact(t, cell(table, at)) for t, table in zip(fold.types, folding.tables, strict=True)]
+        _assign(builder, folding.carries, _folded(builder, part, fold, folding.carries, values))
+    if part.tiles > 1:
+        builder.add(Barrier())
+
+
+def _variables(builder: Builder, window: Instruction, values: Sequence[Code] | None) -> tuple[Code, ...]:
+    """Variables of a window's running types that start with these values, or with zeros."""
+    builder.name_after(window)
+    types = running_types(window)
+    starts = [code(f"({register_type(t)})0") for t in types] if values is None else values
+    return tuple(builder.variable(t, start) for t, start in zip(types, starts, strict=True))
+
+
+def _array(builder: Builder, kind: str, size: int) -> Name:
+    return builder.array(kind, builder.numbered("kept"), size)
+
+
+def _folded(builder: Builder, part: Prefixes, fold: Fold, earlier: Sequence[Code], later: Sequence[Code]) -> list[Code]:
+    """What comes earlier on the way and what comes later, folded in the order of the array."""
+    return fold.combined(builder, later, earlier) if part.lines.is_reversed else fold.combined(builder, earlier, later)
+
+
+def _assign(builder: Builder, names: Sequence[Code], values: Sequence[Code]) -> None:
+    for name, value in zip(names, values, strict=True):
+        builder.assign(name, value)
+
+
+def _provide(
+    builder: Builder, part: Prefixes, fold: Fold, results: Sequence[Code], line: Expression, step: Expression
+) -> None:
+    """Let a window's results be found at an element."""
+    builder.name_after(fold.reduce)
+    window, index = fold.reduce, part.lines.index(line, step)
+    for number, (leaf, value) in enumerate(zip(window.shape.leaves(), results, strict=True)):
+        builder.provide(window, number if window.shape.is_tuple else None, index, builder.bind(leaf.type, value))

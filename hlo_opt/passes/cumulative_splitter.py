@@ -1,0 +1,172 @@
+"""Long cumulative windows in parts, so that a device with room for more blocks than there are lines has something to do in all of them.
+
+Each line becomes parts of a length near its square root. The parts are folded, what lies before each part is a cumulative window over their results, and one within each part is then
+put behind it: three kernels that read the array twice and write it once. The order of elements stays; which of them are folded first does not. XLA does the same to every such window
+(xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+from typing import Literal as OneOf
+
+import numpy as np
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
+from hlo_opt.ir.attribute import PaddingDimension, SliceDimension, Window, WindowDimension
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.reduction.reducers import monoid, running_types, starts_with_identity
+from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.expansion import Writer
+from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
+
+LONG = 16 * 1024
+"""Elements of the shortest lines that are split."""
+ENOUGH = 4
+"""Lines are split where they make fewer blocks than one for so many multiprocessors."""
+
+
+@dataclass(frozen=True)
+class CumulativeSplitter(Pass):
+    """Split long cumulative windows over few lines. The values stay the same up to rounding; the graph does not."""
+
+    name: ClassVar[str] = "cumulative-splitter"
+    preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for computation in list(executed_computations(module)):
+            here = False
+            for window in [i for i in computation.instructions if i.opcode == "reduce-window"]:
+                lines = _worth_splitting(window, context.options.target)
+                if lines is None:
+                    continue
+                if not context.step():
+                    break
+                made = _Split(window, lines).result()
+                edit.replace_all_uses(window, made)
+                edit.remove(window)
+                here = True
+            if here:
+                edit.sort(computation)
+            changed |= here
+        if changed:
+            edit.sort_computations(module)
+        return changed
+
+
+def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
+    """The lines of a cumulative window that are few and long, if folding in parts has the same meaning: the init value must change nothing, for each part starts with it."""
+    lines = lines_of(window)
+    if lines is None or lines.length < LONG or window.shape.is_tuple or any(window.shape.dynamic):
+        return None
+    if not starts_with_identity(window) or window.control_predecessors:
+        return None
+    if window.operands[0].shape.minor_to_major != window.shape.minor_to_major:
+        return None
+    part = Prefixes((window,), (), lines, target.core_count)
+    return lines if part.segment(part.block).blocks * ENOUGH < target.core_count else None
+
+
+def part_length(length: int) -> int:
+    """The length of parts: a divisor of the line's near its square root, a multiple of 4 if there is one; else a power of two, and the last part is padded."""
+    root = math.isqrt(length)
+    near = [d for d in range(root // 4 + 1, 4 * root) if length % d == 0]
+    fours = [d for d in near if d % 4 == 0]
+    return min(fours or near or [1 << (root.bit_length() - 1)], key=lambda d: abs(math.log(d / root)))
+
+
+class _Split:
+    """A window, and what it is made of in parts. Narrow floats are f32 from the first part to the result, which is rounded once."""
+
+    def __init__(self, window: Instruction, lines: Lines) -> None:
+        self.window, self.axis, self.is_reversed = window, lines.axis, lines.is_reversed
+        self.writer = Writer(window.computation)
+        (self.wide,) = running_types(window)
+        self.opcode = str(monoid(window.called_by("to_apply")))
+        self.size = part_length(lines.length)
+        self.parts = -(-lines.length // self.size)
+        self.missing = self.parts * self.size - lines.length
+        self.reducer = _reducer(window, self.opcode, Shape(self.wide))
+        literal: Any = window.operands[1].literal
+        self.start = self.writer.scalar(self.wide, np.asarray(literal.value).reshape(-1)[0])
+
+    def result(self) -> Instruction:
+        """The value of the window."""
+        final = self.window.shape
+        whole = replace(final, element_type=self.wide)
+        x = self.window.operands[0]
+        if x.shape.type != self.wide:
+            x = self.writer.emit("convert", whole, x)
+        padded = self._resized(whole, self.parts * self.size)
+        if self.missing:
+            x = self.writer.emit("pad", padded, x, self.start, padding=self._along(padded, self._ends(self.missing)))
+        split = self._split(padded)
+        x = self.writer.reshape(x, split)
+        before = self._before(x)
+        kept = tuple(d for d in range(split.rank) if d != self.axis + 1)
+        front = self.writer.emit("broadcast", split, before, dimensions=kept)
+        within = self._cumulative(x, self.axis + 1)
+        x = self.writer.emit(self.opcode, split, *((within, front) if self.is_reversed else (front, within)))
+        x = self.writer.reshape(x, padded)
+        if self.missing:
+            low = self.missing if self.is_reversed else 0
+            limits = [SliceDimension(0, size) for size in padded.dimensions]
+            limits[self.axis] = SliceDimension(low, low + final.dimensions[self.axis])
+            x = self.writer.emit("slice", whole, x, slice=tuple(limits))
+        return self.writer.emit("convert", final, x) if final.type != self.wide else x
+
+    def _before(self, x: Instruction) -> Instruction:
+        """What lies before each part."""
+        order = [d - (d > self.axis + 1) for d in x.shape.minor_to_major if d != self.axis + 1]
+        sizes = tuple(size for d, size in enumerate(x.shape.dimensions) if d != self.axis + 1)
+        shape = Shape(self.wide, sizes, Layout(tuple(order)))
+        attributes: dict[str, Attribute | Called] = {
+            "dimensions": Attribute.of((self.axis + 1,)),
+            "to_apply": Called(self.reducer),
+        }
+        totals = edit.create(self.window.computation, "totals", "reduce", shape, (x, self.start), attributes)
+        found = self._cumulative(totals, self.axis)
+        one_on = self._along(shape, (-1, 1) if self.is_reversed else (1, -1))
+        return self.writer.emit("pad", shape, found, self.start, padding=one_on)
+
+    def _cumulative(self, x: Instruction, axis: int) -> Instruction:
+        size = x.shape.dimensions[axis]
+        low, high = (0, size - 1) if self.is_reversed else (size - 1, 0)
+        along = WindowDimension(size, pad_low=low, pad_high=high)
+        window = Window(tuple(along if d == axis else WindowDimension(1) for d in range(x.shape.rank)))
+        attributes: dict[str, Attribute | Called] = {"window": Attribute.of(window), "to_apply": Called(self.reducer)}
+        return edit.create(self.window.computation, "cumulative", "reduce-window", x.shape, (x, self.start), attributes)
+
+    def _ends(self, count: int) -> tuple[int, int]:
+        """So many elements more where lines end."""
+        return (count, 0) if self.is_reversed else (0, count)
+
+    def _along(self, shape: Shape, ends: tuple[int, int]) -> tuple[PaddingDimension, ...]:
+        return tuple(PaddingDimension(*(ends if d == self.axis else (0, 0))) for d in range(shape.rank))
+
+    def _resized(self, shape: Shape, size: int) -> Shape:
+        sizes = list(shape.dimensions)
+        sizes[self.axis] = size
+        return replace(shape, dimensions=tuple(sizes))
+
+    def _split(self, shape: Shape) -> Shape:
+        """The shape with parts and what is in them as two dimensions, as it lies."""
+        axis, sizes = self.axis, shape.dimensions
+        order: list[int] = []
+        for d in shape.minor_to_major:
+            order += [axis + 1, axis] if d == axis else [d + (d > axis)]
+        return Shape(self.wide, (*sizes[:axis], self.parts, self.size, *sizes[axis + 1 :]), Layout(tuple(order)))
+
+
+def _reducer(window: Instruction, opcode: str, scalar: Shape) -> Computation:
+    """A computation of two scalars in the same module."""
+    module = window.computation.module
+    assert module is not None
+    made = edit.new_computation(module, opcode)
+    parameters = [edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2)]
+    edit.create(made, opcode, opcode, scalar, parameters, root=True)
+    return made

@@ -1,0 +1,79 @@
+"""Long cumulative windows over few lines: which are split, into what, and that the values stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.passes.cumulative_splitter import LONG, part_length
+from tests.codegen.test_cumulative import cumulative
+
+PASSES = "cumulative-splitter,dce"
+
+
+def split(text: str) -> hlo_opt.Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=PASSES)
+    hlo_opt.verify(made)
+    return made
+
+
+def opcodes(module: hlo_opt.Module) -> list[str]:
+    return [i.opcode for i in module.entry.instructions]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axis", "kind", "opcode"),
+    [
+        ((LONG,), 0, "s32", "add"),
+        ((LONG + 27,), 0, "s32", "add"),  # a prime number
+        ((3, 20000), 1, "u8", "multiply"),
+        ((20000, 3), 0, "s16", "xor"),
+        ((2, LONG + 1, 3), 1, "s32", "add"),
+        ((LONG + 27, 2), 0, "pred", "or"),
+    ],
+)
+def test_the_values_stay(shape: tuple[int, ...], axis: int, kind: str, opcode: str, reverse: bool) -> None:
+    init = {"pred": "false"}.get(kind, {"add": "0", "multiply": "1", "xor": "0"}.get(opcode, ""))
+    module = hlo_opt.parse(cumulative(shape, axis, kind, opcode, init, reverse=reverse))
+    made = split(str(module))
+    assert opcodes(made).count("reduce-window") == 2 and opcodes(made).count("reduce") == 1
+    dtype = module.entry.root.shape.type.dtype
+    given = (np.random.default_rng(1).integers(0, 7, shape) * (kind != "pred")).astype(dtype)
+    given.reshape(-1)[shape[-1] // 2] = 1
+    (want,), (got,) = hlo_opt.evaluate(module, [given]), hlo_opt.evaluate(made, [given])
+    np.testing.assert_array_equal(got, want)
+    fused, _ = hlo_opt.fuse(module)
+    np.testing.assert_array_equal(hlo_opt.compile(fused, backend="host")(given)[0], want)
+
+
+def test_narrow_sums_are_rounded_once() -> None:
+    module = hlo_opt.parse(cumulative((LONG,), 0, "bf16"))
+    ones = np.ones(LONG, module.entry.root.shape.type.dtype)
+    (got,) = hlo_opt.evaluate(split(str(module)), [ones])
+    np.testing.assert_array_equal(got, np.arange(1, LONG + 1).astype(np.float32).astype(ones.dtype))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        cumulative((LONG - 1,), 0),
+        cumulative((64, LONG), 1),  # lines enough
+        cumulative((LONG,), 0, init="1"),  # would be added in each part
+        cumulative((LONG,), 0).replace("p = f32[16384]{0}", "q = f32[16384]{0} parameter(0)\n  p = f32[16384]{0}").replace("} parameter(0)\n  i", "} negate(q)\n  i").replace("i = f32[] constant(0)", "i = f32[] parameter(1)"),
+    ],
+)  # fmt: skip
+def test_what_is_not_split(text: str) -> None:
+    assert opcodes(split(text)).count("reduce-window") == 1
+
+
+def test_parts_are_near_the_square_root() -> None:
+    assert [part_length(n) for n in (1 << 24, 1 << 15, 40000, 3 * 7 * 997)] == [4096, 128, 200, 128]
+    assert 20000 % part_length(20000) == 0 and part_length(20000) % 4 == 0
+
+
+def test_it_counts_as_a_step() -> None:
+    module = hlo_opt.parse(cumulative((LONG,), 0))
+    made, _ = hlo_opt.fuse(module, passes=PASSES, stop_after_step=0)
+    assert "reduce" not in opcodes(made)
