@@ -426,7 +426,7 @@ def test_what_depends_on_a_producer_is_looked_up_once_for_readers_that_come_last
     module = module_of(*INPUTS, *chain)
     of = {i.name: i for i in module.entry.instructions}
     monkeypatch.setattr(duplication, "REMEMBERED", 12)
-    between = order._Between(module.entry, post_order(module.entry))
+    between = duplication._Between(module.entry, post_order(module.entry))
     walks: list[tuple[str, int]] = []
     below = between._order.below
     monkeypatch.setattr(

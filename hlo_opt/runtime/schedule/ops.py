@@ -37,10 +37,7 @@ class Copy(Op):
 
 @dataclass(frozen=True, eq=False)
 class Alias(Op):
-    """The output is the memory of the input.
-
-    is_view  it has another shape there (`bitcast`); else a kernel updates it, and nothing else needs it
-    """
+    """The output is the memory of the input: under another shape where it `is_view` (`bitcast`); else a kernel updates it, and nothing else needs it."""
 
     is_view: bool
 
@@ -109,10 +106,8 @@ class Loop(Op):
 
 @dataclass(frozen=True, eq=False)
 class Branch(Op):
-    """`conditional` and `call`: run one routine. `selector` picks it (None: there is only one); `arguments` are per branch.
-
-    A pred selector takes branch 0 when true; an integer out of range takes the last branch (xla/hlo/ir/hlo_instruction.h, kConditional).
-    """
+    """`conditional` and `call`: run one routine. `selector` picks it (None: there is only one): true takes branch 0, an integer out of range the last branch (xla/hlo/ir/hlo_instruction.h,
+    kConditional). `arguments` are per branch."""
 
     selector: int | None
     branches: tuple[RoutineKey, ...]
