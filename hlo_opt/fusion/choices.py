@@ -234,10 +234,10 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
-    """A consumer that is a row kernel must stay one, with all its reductions."""
-    if not edge.below.reduces or not can_be_planned(edge):
+    """What is a row kernel must stay one, with all its reductions: those of both sides. Else a thread would fold a row for each element."""
+    if not (edge.below.reduces or edge.above.reduces) or not can_be_planned(edge):
         return None
-    before = edge.state.row_reductions(edge.consumer)
+    before = edge.state.row_reductions(edge.consumer) + edge.state.row_reductions(edge.producer)
     merged = edge.merged if before else None
     if not isinstance(merged, Sketch) or merged.row_reductions >= before:
         return None

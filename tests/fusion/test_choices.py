@@ -258,10 +258,11 @@ def test_what_must_not_be_copied() -> None:
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = edge(f"a = {WIDE} tanh(p)", f"b = {ROW} reduce(a, z), {ROWS}")
-    monkeypatch.setattr(found.state, "row_reductions", lambda instruction: 1)
     found._merged = Sketch("loop", rows, Launch(1, 1))
-    against = None if rows else no("FUS407", consumer="b", producer="a", kind="loop")
-    assert choices.keeps_row_reduction(found) == against
+    for wanted, in_producer in ((1, 0), (2, 1)):  # rows that the producer folds count, too
+        monkeypatch.setattr(found.state, "row_reductions", lambda i, n=in_producer: 1 if i is found.consumer else n)
+        against = None if rows >= wanted else no("FUS407", consumer="b", producer="a", kind="loop")
+        assert choices.keeps_row_reduction(found) == against
     monkeypatch.setattr(found.state, "row_reductions", lambda instruction: 0)
     assert choices.keeps_row_reduction(found) is None
     epilogue = edge(SUM, f"b = {ROW} negate(a)")

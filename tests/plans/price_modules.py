@@ -47,6 +47,8 @@ _ENTRIES = {
     " ROOT r = {t}[{rows},{columns}] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
     "scan": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n"
     " ROOT r = (f32[{rows},{columns}], f32[{columns}]) scan(x, y), dimensions={0}, num_carries=1, to_apply=step",
+    "cumulative": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
+    " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x{columns} pad=0_0x{before}_0}, to_apply=sum",
     "sort": "x = f32[{rows},1024] parameter(0)\n ROOT r = f32[{rows},1024] sort(x), dimensions={1}, to_apply=less",
     "sort across": "x = f32[1024,{columns}] parameter(0)\n ROOT r = f32[1024,{columns}] sort(x), dimensions={0}, to_apply=less",
     "long-sort": "x = f32[4,{elements}] parameter(0)\n y = s32[4,{elements}] parameter(1)\n"
@@ -65,7 +67,14 @@ NAMES = tuple(_ENTRIES)
 def planned(entry: str, rows: int = 4096, columns: int = 4096, t: str = "f32", target: DeviceTarget = H100) -> Plan:
     """The plan of an entry: one of `NAMES`, or its text. `{rows}`, `{columns}` and `{t}`, the element type, are filled in."""
     text = "HloModule m\n" + _CALLED + "ENTRY e {\n " + _ENTRIES.get(entry, entry) + "\n}\n"
-    sizes = {"rows": rows, "columns": columns, "elements": rows * columns, "wider": 2 * columns + 64, "t": t}
+    sizes = {
+        "rows": rows,
+        "columns": columns,
+        "elements": rows * columns,
+        "wider": 2 * columns + 64,
+        "before": columns - 1,
+        "t": t,
+    }
     for name, size in sizes.items():
         text = text.replace("{" + name + "}", str(size))
     module = parse(text)

@@ -218,7 +218,7 @@ for _target, (_routine, _library) in _FACTORIZATIONS.items():
         CustomCallSpec(
             _target,
             evaluate=lazy(*_evaluate),
-            call=lazy("calls.linear", "factorization_call"),
+            call=lazy("calls.factorizations", "factorization_call"),
             library=_library,
         )
     )
