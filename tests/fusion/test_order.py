@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 from small_modules import module_of
 
-from hlo_opt.fusion import duplication, order
+from hlo_opt.fusion import duplication
 from hlo_opt.fusion.duplication import effectively_at_most_unary, globally_unfusible
 from hlo_opt.fusion.order import Group, Order
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape, edit
