@@ -19,17 +19,15 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.ops.shapes import window
-from hlo_opt.ops.spec import find
 from hlo_opt.plans.columns import MOST_THREADS, WARP
+from hlo_opt.plans.element_reads import depending_on, heroes_read
 from hlo_opt.plans.instructions import NOTHING, of_fold
-from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.loop import WIDEST_ACCESS, physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
-
-Index = tuple[Expression, ...]
 
 SHORTEST = 4
 """Shorter windows are folded for each element."""
@@ -37,7 +35,6 @@ ROW_THREADS = 256
 """Threads that a row has where there are rows for all multiprocessors; a longer row is taken in tiles, one after another."""
 MOST_IN_TURN = 8
 """Elements of a line across memory that one thread folds at a time."""
-_MOST_STEPS = 20_000  # of the walk that follows indices from outputs to windows
 
 
 @dataclass(frozen=True, order=True)
@@ -192,7 +189,7 @@ def match(
     found: list[Prefixes] = []
     rest = list(roots)
     for lines, windows in spaces.items():
-        below = _depending_on(region, windows)
+        below = depending_on(region.computation, windows)
         needs = {n: _windows_read(region.roots[n], windows, lines, below) for n in rest}
         taken = [n for n in rest if needs[n] is not None]
         needed = [w for w in windows if any(w in (needs[n] or ()) for n in taken)]
@@ -245,46 +242,12 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
 
 def _windows_read(
     root: Instruction, windows: Sequence[Instruction], lines: Lines, below: set[Instruction]
-) -> set[Instruction] | None:
+) -> list[Instruction] | None:
     """The windows whose results an output needs at the threads' own place; None where it needs one at another, or has no element for each of theirs. `below` are
     all values that need one."""
     leaves = list(root.shape.leaves())
     if any(leaf.element_count != lines.shape.element_count or leaf.type.per_byte > 1 for leaf in leaves):
         return None
     line, step = variable("line", lines.count), variable("step", lines.length)
-    own = lines.index(line, step)
-    found: set[Instruction] = set()
-    stack = [(root, lines.index_of(root, line, step))] if root in below else []
-    seen = set(stack)
-    while stack:
-        instruction, index = stack.pop()
-        if instruction in windows:
-            if index != own:
-                return None
-            found.add(instruction)
-            continue
-        if len(seen) > _MOST_STEPS or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
-            return None
-        spec = find(instruction.opcode)
-        for number, operand in enumerate(instruction.operands):
-            if operand not in below:
-                continue
-            there = index
-            if instruction.opcode not in ("tuple", "get-tuple-element"):
-                read = None if spec is None or spec.index is None else spec.index(instruction, number)
-                if read is None or read.symbols or read.runtime:
-                    return None
-                there = read.apply(index)
-            if (operand, there) not in seen:
-                seen.add((operand, there))
-                stack.append((operand, there))
-    return found
-
-
-def _depending_on(region: Region, windows: Sequence[Instruction]) -> set[Instruction]:
-    """The windows, and all that needs one."""
-    found = set(windows)
-    for instruction in region.computation.instructions:
-        if not found.isdisjoint(instruction.operands):
-            found.add(instruction)
-    return found
+    own: dict[Instruction, Index | None] = dict.fromkeys(windows, lines.index(line, step))
+    return heroes_read([(root, lines.index_of(root, line, step))], below, own)

@@ -16,13 +16,10 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, dimensions, variable
 from hlo_opt.ops.lowering import Index
-from hlo_opt.ops.spec import find
-from hlo_opt.plans.limits import HEAVIEST, weight
+from hlo_opt.plans.element_reads import depending_on, heroes_read
 from hlo_opt.plans.loop import BLOCK, physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import Walk, neighbours
-
-_MOST_STEPS = 20_000  # of the walk that follows indices from the update to the buffer
 
 
 @dataclass(frozen=True)
@@ -156,36 +153,13 @@ def _keeps_memory(instruction: Instruction) -> bool:
 def _sees_own_only(region: Region, update: Instruction, buffer: Instruction) -> bool:
     """Whether every element of the buffer that an element of the update is computed from is the one that it overwrites."""
     place, window = update.operands[:2]
-    depending = _depending_on(region, buffer)
+    depending = depending_on(region.computation, [buffer])
     if any(start in depending for start in update.operands[2:]):
         return False
-    if window not in depending:
-        return True
     here = dimensions(window.shape.dimensions)
-    stack: list[tuple[Instruction, Index]] = [(window, here)]
-    seen = set(stack)
-    while stack:
-        instruction, index = stack.pop()
-        if instruction.opcode == "dynamic-slice" and instruction.operands[0] is place:
-            if index != here or not _same_window(instruction, update):
-                return False
-            continue
-        if instruction is place or instruction is buffer:
-            return False
-        if len(seen) > _MOST_STEPS or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
-            return False
-        spec = find(instruction.opcode)
-        for number, operand in enumerate(instruction.operands):
-            if operand not in depending:
-                continue
-            read = None if spec is None or spec.index is None else spec.index(instruction, number)
-            if read is None or read.symbols or read.runtime:
-                return False
-            below = (operand, read.apply(index))
-            if below not in seen:
-                seen.add(below)
-                stack.append(below)
-    return True
+    same = [i for i in depending if i.opcode == "dynamic-slice" and i.operands[0] is place and _same_window(i, update)]
+    own: dict[Instruction, Index | None] = {place: None, buffer: None} | dict.fromkeys(same, here)
+    return heroes_read([(window, here)], depending, own) is not None
 
 
 def _same_window(slice_: Instruction, update: Instruction) -> bool:
@@ -203,14 +177,6 @@ def _same_constant(one: Instruction, other: Instruction) -> bool:
     if one.literal.is_elided or other.literal.is_elided:
         return False
     return one.literal.value == other.literal.value
-
-
-def _depending_on(region: Region, buffer: Instruction) -> set[Instruction]:
-    found = {buffer}
-    for instruction in region.computation.instructions:
-        if any(o in found for o in instruction.operands):
-            found.add(instruction)
-    return found
 
 
 def walks(region: Region, segment: Segment[Windows], launch: Launch) -> list[Walk]:

@@ -14,16 +14,13 @@ from typing import Protocol
 from hlo_opt.analysis.memory.forms import tiled_move
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
-from hlo_opt.ops.spec import find
+from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.element_reads import Element, depending_on, heroes_read
 from hlo_opt.plans.instructions import NOTHING, of_fold
-from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Part, Region, Segment, above
 from hlo_opt.plans.walks import THREAD, Walk, leaves_at
 
-_MOST_STEPS = 20_000  # of the walk that follows indices from outputs to reduces
-
-Index = tuple[Expression, ...]
 Levels = tuple[tuple[Instruction, ...], ...]
 
 
@@ -122,9 +119,9 @@ def match(
         return [], list(roots)
     ordered = sorted(spaces.items(), key=lambda item: (-item[0].elements, item[0]))
     walks = [_Walk(region, heroes, space) for space, heroes in ordered]
-    folds = set().union(*(walk.above for walk in walks))
+    folds = set().union(*(walk.depending for walk in walks))
     for walk in walks:
-        walk.elsewhere = folds - walk.above
+        walk.elsewhere = folds - walk.depending
     for walk in walks:
         whole = walk.cover(roots)
         if whole is not None:
@@ -147,8 +144,8 @@ class _Walk:
     def __init__(self, region: Region, heroes: list[Instruction], space: Space) -> None:
         self.region, self.heroes, self.space = region, heroes, space
         self.kept, self.reduced = variable("kept", space.kept), variable("reduced", space.reduced)
-        self._chosen = set(heroes)
-        self.above = _depending_on(region, self._chosen)
+        self._own: dict[Instruction, Index | None] = {hero: result_index(hero, self.kept) for hero in heroes}
+        self.depending = depending_on(region.computation, heroes)
         self.elsewhere: set[Instruction] = set()
         """What needs reduces of other spaces only: they would be loops in each thread of this one."""
         self._below: dict[Instruction, set[Instruction] | None] = {}
@@ -159,8 +156,9 @@ class _Walk:
             self._below[hero] = self._reads(starts)
         self._needs: dict[int, set[Instruction] | None] = {}
 
-    def _reads(self, starts: Iterable[tuple[Instruction, Index]]) -> set[Instruction] | None:
-        return _reduces_read(starts, self._chosen, self.above, self.kept)
+    def _reads(self, starts: Iterable[Element]) -> set[Instruction] | None:
+        found = heroes_read(starts, self.depending, self._own)
+        return None if found is None else set(found)
 
     def needs(self, number: int) -> set[Instruction] | None:
         """The reduces that an output reads, or None when it does not fit the space."""
@@ -202,47 +200,6 @@ class _Walk:
             tuple(h for h, at in reached.items() if at == level) for level in range(1 + max(reached.values()))
         )
         return Folded(self.space, levels, tuple(roots))
-
-
-def _depending_on(region: Region, heroes: set[Instruction]) -> set[Instruction]:
-    found = set(heroes)
-    for instruction in region.computation.instructions:
-        if not found.isdisjoint(instruction.operands):
-            found.add(instruction)
-    return found
-
-
-def _reduces_read(
-    starts: Iterable[tuple[Instruction, Index]], heroes: set[Instruction], above: set[Instruction], kept: Expression
-) -> set[Instruction] | None:
-    """The reduces whose results are read first on the way down from the starts; None when one is read at another place than the threads' own."""
-    found: set[Instruction] = set()
-    stack = [(i, at) for i, at in starts if i in above]
-    seen = set(stack)
-    while stack:
-        instruction, index = stack.pop()
-        if instruction in heroes:
-            if index != result_index(instruction, kept):
-                return None
-            found.add(instruction)
-            continue
-        if len(seen) > _MOST_STEPS or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
-            return None
-        spec = find(instruction.opcode)
-        for number, operand in enumerate(instruction.operands):
-            if operand not in above:
-                continue
-            if instruction.opcode in ("tuple", "get-tuple-element"):
-                below = index
-            else:
-                read = None if spec is None or spec.index is None else spec.index(instruction, number)
-                if read is None or read.symbols or read.runtime:
-                    return None
-                below = read.apply(index)
-            if (operand, below) not in seen:
-                seen.add((operand, below))
-                stack.append((operand, below))
-    return found
 
 
 class Folding(Part, Protocol):

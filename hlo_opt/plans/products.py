@@ -11,19 +11,18 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, delinearize, linearize, multiply, variable
 from hlo_opt.ops.contraction.table import DotDimensions, index_dot
-from hlo_opt.ops.lowering import Elementwise
+from hlo_opt.ops.lowering import Elementwise, Index
 from hlo_opt.ops.spec import find
+from hlo_opt.plans.element_reads import depending_below, heroes_read
 from hlo_opt.plans.loop import physical_index
-from hlo_opt.plans.plan import Region, above
+from hlo_opt.plans.plan import Region
 from hlo_opt.plans.walks import Walk
-
-Index = tuple[Expression, ...]
 
 BLOCK = 256
 """Threads of a block."""
 LEAST = 1 << 15
 """Products of elements below which a loop is as quick."""
-_MOST_STEPS = 500  # of a walk from an operand to what it is computed from, and from an output to a product
+_MOST_STEPS = 500  # of the walk from an operand to what it is computed from
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def root_indices(region: Region, hero: Instruction, at: Index) -> list[Index] | 
         index = indices.get(root)
         if index is None or not root.shape.is_array or root.shape.element_count != hero.shape.element_count:
             return None
-        if _places_read(root, index, hero) != {at}:
+        if heroes_read([(root, index)], depending_below(root, {hero}), {hero: at}) != [hero]:
             return None
         found.append(index)
     return found
@@ -153,41 +152,6 @@ def following(region: Region, hero: Instruction, at: Index) -> dict[Instruction,
             found[i] = tuple(index[d] for d in i.ints("dimensions"))
         elif spec is not None and (isinstance(spec.cuda, Elementwise) or i.opcode in ("copy", "convert")):
             found[i] = index
-    return found
-
-
-def _places_read(root: Instruction, index: Index, hero: Instruction) -> set[Index]:
-    """Where an element of an output reads the product; the empty index where that cannot be told."""
-    over = {hero}
-    inside = above([root])
-    stack = [hero]
-    while stack:
-        for user in stack.pop().users:
-            if user in inside and user not in over:
-                over.add(user)
-                stack.append(user)
-    found: set[Index] = set()
-    todo = [(root, index)]
-    seen = set(todo)
-    while todo:
-        instruction, place = todo.pop()
-        if instruction is hero:
-            found.add(place)
-            continue
-        spec = find(instruction.opcode)
-        for number, operand in enumerate(instruction.operands):
-            if operand not in over:
-                continue
-            read = None if spec is None or spec.index is None else spec.index(instruction, number)
-            if spec is not None and isinstance(spec.cuda, Elementwise):
-                below = (operand, place if operand.shape.rank else ())
-            elif read is None or read.symbols or read.runtime or read.conditions or len(seen) > _MOST_STEPS:
-                return {()}
-            else:
-                below = (operand, read.apply(place))
-            if below not in seen:
-                seen.add(below)
-                todo.append(below)
     return found
 
 

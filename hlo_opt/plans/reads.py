@@ -12,9 +12,9 @@ import numpy.typing as npt
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Expression, linearize, variable, variables_of
-from hlo_opt.ops.lowering import Elementwise
+from hlo_opt.ops.lowering import Elementwise, Index
 from hlo_opt.ops.spec import find
-from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Index, Walk
+from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
 SECTOR, LINE = 32, 128
 """Bytes that caches and memory hand over together, and bytes of a cache line (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory")."""

@@ -9,8 +9,7 @@ Which transposes qualify: xla/service/gpu/ir_emission_utils.cc (GetDescriptionFo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,17 +25,14 @@ from hlo_opt.analysis.memory.forms import (
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, linearize, modulo, multiply, variable
-from hlo_opt.ops.spec import find
+from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.columns import SHARED_BYTES
-from hlo_opt.plans.limits import HEAVIEST, weight
+from hlo_opt.plans.element_reads import depending_below, ends_needed
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
-Index = tuple[Expression, ...]
-
 BLOCK = 128
-_MOST_STEPS = 20_000  # of the walk that follows indices from outputs to transposes
 
 
 @dataclass(frozen=True)
@@ -201,39 +197,15 @@ def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: Frame) 
 
 def read_at(root: Instruction, wanted: Mapping[Instruction, Index], place: Expression) -> set[Instruction]:
     """The instructions among some whose element at the index that is given for each the root's element at a place in memory needs."""
-    over = _depending_on(root, set(wanted))
-    found: set[Instruction] = set()
-    stack = [(root, physical_index(next(root.shape.leaves()), place))] if root in over else []
-    seen = set(stack)
-    while stack:
-        instruction, index = stack.pop()
-        if wanted.get(instruction) == index:
-            found.add(instruction)
-            continue
-        if len(seen) <= _MOST_STEPS:
-            for below in _read_by(instruction, index, over) - seen:
-                seen.add(below)
-                stack.append(below)
-    return found
+    start = (root, physical_index(next(root.shape.leaves()), place))
+    over = depending_below(root, set(wanted))
+    return {end[0] for end in ends_needed([start], over, lambda i, index: wanted.get(i) == index) if end is not None}
 
 
 def read_along(roots: Iterable[Instruction], among: Iterable[Instruction], place: Expression) -> set[Instruction]:
     """The instructions among some whose element at a place in memory one of the roots' elements at the same place needs."""
     wanted = {i: physical_index(i.shape, place) for i in among}
     return set[Instruction]().union(*(read_at(root, wanted, place) for root in roots))
-
-
-def _read_by(instruction: Instruction, index: Index, over: AbstractSet[Instruction]) -> set[tuple[Instruction, Index]]:
-    """Which elements of operands, among some instructions, an element needs; none where indices are data, or grow without end."""
-    spec = find(instruction.opcode)
-    if spec is None or spec.index is None or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
-        return set()
-    found = set()
-    for number, operand in enumerate(instruction.operands):
-        read = spec.index(instruction, number) if operand in over else None
-        if read is not None and not read.symbols and not read.runtime:
-            found.add((operand, read.apply(index)))
-    return found
 
 
 def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:
@@ -244,38 +216,28 @@ def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruct
     for root in (region.roots[n] for n in roots):
         shape = next(root.shape.leaves())
         among = {i for i in names if i.shape.is_array and i.shape.element_count == shape.element_count}
-        if not any(i.shape.minor_to_major != shape.minor_to_major or i.operands for i in among):
-            continue
-        over = _depending_on(root, among)
-        whole = tuple(variable(f"d{d}", size) for d, size in enumerate(shape.dimensions))
-        stack = [(root, whole)] if root in over else []
-        seen = set(stack)
-        while stack and len(seen) <= _MOST_STEPS:
-            instruction, index = stack.pop()
-            if instruction in among and set(index) == set(whole):
-                description = tiled_read(instruction.shape, tuple(index.index(v) for v in whole), shape)
-                if description is not None:
-                    found[instruction, description] = None
-                    continue
-            if tiled_move(instruction) is not None:
-                continue
-            for below in _read_by(instruction, index, over) - seen:
-                seen.add(below)
-                stack.append(below)
-    return list(found)
+        if any(i.shape.minor_to_major != shape.minor_to_major or i.operands for i in among):
+            found |= dict.fromkeys(_moved(root, among))
+    return sorted(found, key=lambda pair: names.index(pair[0]))
 
 
-def _depending_on(root: Instruction, wanted: set[Instruction]) -> set[Instruction]:
-    """What the root needs and what needs one of the wanted."""
-    found = wanted & above([root])
-    stack = list(found)
-    inside = above([root])
-    while stack:
-        for user in stack.pop().users:
-            if user in inside and user not in found:
-                found.add(user)
-                stack.append(user)
-    return found
+def _moved(root: Instruction, among: set[Instruction]) -> Iterator[tuple[Instruction, TiledTranspose]]:
+    """The instructions among some that a root reads element by element, in another order, and how their elements move."""
+    shape = next(root.shape.leaves())
+    whole = tuple(variable(f"d{d}", size) for d, size in enumerate(shape.dimensions))
+
+    def move(instruction: Instruction, index: Index) -> TiledTranspose | None:
+        if instruction not in among or set(index) != set(whole):
+            return None
+        return tiled_read(instruction.shape, tuple(index.index(v) for v in whole), shape)
+
+    def is_end(instruction: Instruction, index: Index) -> bool:
+        return move(instruction, index) is not None or tiled_move(instruction) is not None
+
+    for end in ends_needed([(root, whole)], depending_below(root, among), is_end):
+        found = None if end is None else move(*end)
+        if end is not None and found is not None:
+            yield end[0], found
 
 
 def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, multiply, variable
+from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.instructions import NOTHING, Work
 from hlo_opt.plans.loop import root_index
 from hlo_opt.plans.plan import Launch, Part, Region, Segment
@@ -17,8 +18,6 @@ THREAD, ROUND, ITEM = "thread", "round", "item"
 
 AHEAD = 4
 """Rounds of a loop whose loads are under way together: by so many NVRTC unrolls a loop of unknown length."""
-
-Index = tuple[Expression, ...]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""From an element of a result down to the elements that it is computed from, by index maps: what plans ask to see which threads need what.
+
+Everything is in the order of operands: plans must not differ from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.spec import find
+from hlo_opt.plans.limits import HEAVIEST, weight
+from hlo_opt.plans.plan import above
+
+Element = tuple[Instruction, Index]
+
+_MOST_STEPS = 20_000
+
+
+def depending_on(computation: Computation, wanted: Iterable[Instruction]) -> set[Instruction]:
+    """The wanted, and all of a computation that needs one of them."""
+    found = set(wanted)
+    for instruction in computation.instructions:
+        if not found.isdisjoint(instruction.operands):
+            found.add(instruction)
+    return found
+
+
+def depending_below(root: Instruction, wanted: set[Instruction]) -> set[Instruction]:
+    """What the root needs, or is, of the wanted and of what needs one of them."""
+    inside = above([root])
+    found = inside & wanted
+    stack = list(found)
+    while stack:
+        for user in stack.pop().users:
+            if user in inside and user not in found:
+                found.add(user)
+                stack.append(user)
+    return found
+
+
+def ends_needed(
+    starts: Iterable[Element], over: Collection[Instruction], is_end: Callable[[Instruction, Index], bool]
+) -> Iterator[Element | None]:
+    """The first elements, on each way down from the starts through the instructions `over`, that are an end; None for each way that is lost: data say where it leads, a loop goes over
+    it, or its index grows without end."""
+    stack = [(instruction, index) for instruction, index in starts if instruction in over]
+    seen = set(stack)
+    while stack:
+        instruction, index = stack.pop()
+        if is_end(instruction, index):
+            yield instruction, index
+            continue
+        if len(seen) > _MOST_STEPS or any(weight(e, HEAVIEST) >= HEAVIEST for e in index):
+            yield None
+            continue
+        for number, operand in enumerate(instruction.operands):
+            if operand not in over:
+                continue
+            there = _read(instruction, number, index)
+            if there is None:
+                yield None
+            elif (operand, there) not in seen:
+                seen.add((operand, there))
+                stack.append((operand, there))
+
+
+def heroes_read(
+    starts: Iterable[Element], over: Collection[Instruction], own: Mapping[Instruction, Index | None]
+) -> list[Instruction] | None:
+    """The heroes (keys of `own`) that the starts need first, each once. None where one is needed at another index than its own, or where the way to one is lost."""
+    found: dict[Instruction, None] = {}
+    for end in ends_needed(starts, over, lambda instruction, _: instruction in own):
+        if end is None or own[end[0]] != end[1]:
+            return None
+        found[end[0]] = None
+    return list(found)
+
+
+def _read(instruction: Instruction, number: int, index: Index) -> Index | None:
+    """Where an operand is read for an element; the elements of a tuple have the tuple's index."""
+    if instruction.opcode in ("tuple", "get-tuple-element"):
+        return index
+    spec = find(instruction.opcode)
+    read = None if spec is None or spec.index is None else spec.index(instruction, number)
+    return None if read is None or read.symbols or read.runtime else read.apply(index)
