@@ -300,10 +300,13 @@ def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
             code="HLO401",
             hint="tuple parameters are flattened in order: one input per array",
         )
-    return [_checked(number, shape, given) for number, (shape, given) in enumerate(zip(shapes, inputs, strict=True))]
+    return [
+        checked_array(number, shape, given) for number, (shape, given) in enumerate(zip(shapes, inputs, strict=True))
+    ]
 
 
-def _checked(number: int, shape: Shape, given: Any) -> Array:
+def checked_array(number: int, shape: Shape, given: Any) -> Array:
+    """One input as `checked` gives it."""
     dtype = shape.type.dtype
     if _is_of_cupy(given):
         given = as_numpy(given)

@@ -67,8 +67,11 @@ class Executable:
             raise self.lacks
         return entry_inputs(self.module, inputs)
 
-    def __call__(self, *inputs: Any) -> list[Array]:
+    def __call__(self, *inputs: Any, donate: bool = False) -> list[Array]:
         """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters.
+
+        donate  the run may write into the inputs that the module's header gives away (`input_output_alias`), as after `jax.jit(..., donate_argnums=...)`: on the host outputs then lie in
+                their memory. Else inputs stay as they are
 
         A module for several devices runs as `evaluate` runs it: on the first of them, alone, with a DeviceWarning where that matters.
         """
@@ -76,7 +79,29 @@ class Executable:
         if self._executor is None:
             return Reference(self.module).run(arrays, self._max_steps)
         warn_of_one_device(self.module)
-        return self._executor.run(arrays)
+        return (
+            self._executor.run(arrays, donate=donate)
+            if isinstance(self._executor, HostProgram)
+            else self._executor.run(arrays)
+        )
+
+    def on_device(self, *inputs: Any, donate: bool = False) -> list[Any]:
+        """As a call, from arrays on the GPU to arrays of CuPy, which may still be under way on return (on CuPy's current stream); nothing goes through the host, and nothing is copied that lies
+        as the module wants it. Types that CuPy lacks are raw bits: bf16 is `uint16`. On other backends the same as a call.
+
+        inputs  CuPy arrays, or what speaks DLPack (arrays of PyTorch and JAX); NumPy arrays are uploaded
+        donate  as for a call; outputs then lie in the memory of inputs
+
+        Raises what a call raises.
+        """
+        if not isinstance(self._executor, Executor):
+            return list(self(*inputs, donate=donate))
+        if self.lacks is not None:
+            raise self.lacks
+        warn_of_one_device(self.module)
+        from hlo_opt.runtime.cupy.exchange import run_on_device
+
+        return run_on_device(self._executor, inputs, donate=donate)
 
     def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """The outputs on every device of the module, in order of their numbers: replica * partitions + partition. The devices are simulated: they take turns on

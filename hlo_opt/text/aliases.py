@@ -51,6 +51,29 @@ def subshape(shape: Shape, index: Index) -> Shape | None:
     return shape
 
 
+def aliased_leaves(module: Module) -> dict[int, int]:
+    """The array leaves of the entry's parameters, by number, whose memory a leaf of the result may have, and the number of that. Places that are not there are left out."""
+    text = module.attributes["input_output_alias"].text if "input_output_alias" in module.attributes else ""
+    given = Shape.tuple_of(*(parameter.shape for parameter in module.entry.parameters))
+    result, found = module.entry.root.shape, dict[int, int]()
+    for alias in read_aliases(text):
+        inputs, outputs = _leaves(given, (alias.parameter, *alias.index)), _leaves(result, alias.output)
+        found.update(zip(inputs, outputs, strict=False))
+    return found
+
+
+def _leaves(shape: Shape, index: Index) -> range:
+    """The numbers of the leaves at a place; none where there is no such place."""
+    first = 0
+    for step in index:
+        parts = shape.elements
+        if parts is None or not 0 <= step < len(parts):
+            return range(0)
+        first += sum(len(list(part.leaves())) for part in parts[:step])
+        shape = parts[step]
+    return range(first, first + len(list(shape.leaves())))
+
+
 def alias_fault(module: Module) -> tuple[str, str] | None:
     """What is wrong with the module's aliases and donations: the attribute and a message. None when nothing is."""
     parameters = module.entry.parameters

@@ -70,6 +70,13 @@ class Array(numpy.ndarray):
     def data(self) -> Any:  # type: ignore[override]
         return _Pointer(self)
 
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.__array_interface__
+
+    def get(self) -> numpy.ndarray:
+        return numpy.array(self)
+
     def copy(self, order: Any = "C") -> "Array":
         made = empty(self.shape, self.dtype)
         made[...] = self

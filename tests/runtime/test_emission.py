@@ -6,6 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import BackendError, UsageError
+from hlo_opt.runtime.cupy import device as cupy_device
 from hlo_opt.runtime.driver import emission
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
@@ -118,3 +119,25 @@ def test_the_page_counts_in_words(tmp_path: Path) -> None:
     page = (tmp_path / "o" / "README.md").read_text()
     assert "`kernels/*.cu`: 1 distinct kernel for NVIDIA H100 SXM, one CUDA text each" in page
     assert "- 2 kernel launches and 1 library call are in the program" in page
+
+
+def test_a_kernel_says_which_python_lines_it_comes_from(tmp_path: Path) -> None:
+    """In characters that cannot end the comment."""
+    lines = "\n".join(
+        f'  n{k} = f32[64] {"negate" if k % 2 else "tanh"}({f"n{k - 1}" if k else "p"}), metadata={{source_file="a\\\\{k}.py" source_line={k + 1}}}'
+        for k in range(7)
+    )
+    text = f"HloModule m\n\nENTRY e {{\n  p = f32[64] parameter(0)\n{lines}\n  ROOT r = f32[64] copy(n6)\n}}\n"
+    module, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    hlo_opt.emit(module, tmp_path / "emitted")
+    (kernel,) = (tmp_path / "emitted" / "kernels").iterdir()
+    first = kernel.read_text().splitlines()[:7]
+    assert all(line.startswith("// from a_") and "\\" not in line for line in first[:5])
+    assert first[5] == "// from and 2 more lines: see manifest.json" and first[6].startswith("// loop: ")
+
+
+def test_a_grid_that_no_gpu_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupy_device, "MOST_BLOCKS", 0)
+    with pytest.raises(BackendError, match=r"HLO525 no driver: .* blocks, and a GPU takes 0"):
+        hlo_opt.emit(hlo_opt.parse((DUMPS / "softmax.hlo").read_text()), tmp_path / "emitted")
+    assert not (tmp_path / "emitted").exists()

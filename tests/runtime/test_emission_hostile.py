@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import re
 import tokenize
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def test_nothing_of_a_text_gets_out_of_what_is_emitted(trick: str, tmp_path: Pat
         assert MARK not in path.name and path.name.isascii()
         data = path.read_bytes()
         assert not {0, 0x1B} & set(data), path.name
+        if path.suffix == ".cu":  # plain paths of Python files stand in comments at the top
+            data = re.sub(rb"^(// from [A-Za-z0-9_./: -]+\n)*", b"", data)
         if path.suffix == ".cu" or path.name == "README.md":
             assert MARK.encode() not in data and data.isascii()
     # in the driver the mark may stand in comments and in parts of names; what runs is what a dump with harmless names gives, but for names

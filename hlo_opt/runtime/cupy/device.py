@@ -196,12 +196,18 @@ def refuse_what_cupy_lacks(schedule: Schedule) -> None:
                 span=module.span(i),
                 hint="--backend host evaluates it in NumPy",
             )
+    refuse_large_grids(schedule, "backend cupy", "choose --backend host, or split the array")
+
+
+def refuse_large_grids(schedule: Schedule, who: str, hint: str) -> None:
+    """Raises BackendError (HLO525) for the first launch that needs more blocks than a GPU takes."""
+    for _, op in schedule.ops():
         if isinstance(op, Launch) and op.kernel.launch.grid > MOST_BLOCKS:
             raise BackendError(
-                f"backend cupy: {i.name} needs {op.kernel.launch.grid} blocks, and a GPU takes {MOST_BLOCKS}",
+                f"{who}: {op.instruction.name} needs {op.kernel.launch.grid} blocks, and a GPU takes {MOST_BLOCKS}",
                 code="HLO525",
-                span=module.span(i),
-                hint="choose --backend host, or split the array",
+                span=schedule.module.span(op.instruction),
+                hint=hint,
             )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ops.sets import launches as does_work
+from hlo_opt.runtime.cupy.device import refuse_large_grids
 from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.ops import Call, Constant, Launch
@@ -25,6 +28,7 @@ from hlo_opt.text.frames import source_location
 _OURS = frozenset({"README.md", "__pycache__", "constants.npz", "driver.py", "kernels", "manifest.json"})
 
 _MOST_LINES = 50  # source lines of one kernel that the manifest lists
+_MOST_SHOWN, _LONGEST_LINE = 5, 200  # that its CUDA text begins with, and characters of each
 
 _README = """\
 # How to run this
@@ -35,6 +39,9 @@ _README = """\
 from driver import run
 outputs = run(*arrays)   # one NumPy array per entry parameter, tuples flattened in order
 ```
+
+`run_on_device` does the same from arrays on the GPU (CuPy, or whatever speaks DLPack) to arrays of CuPy, without copies; with `donate=True` it writes into the inputs that the module's
+header gives away (`input_output_alias`), which `DONATED` lists.
 
 `INPUTS` and `OUTPUTS` in `driver.py` list what it takes and gives. Types that NumPy lacks are raw bits: `uint16` for bf16. Or from a shell, where an `.npz` file
 holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ...; without inputs, zeros are taken:
@@ -49,6 +56,8 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
 - {launches} and {library} are in the program (those inside loops are counted once)
 """
 
+_NOT_OF_A_PATH = re.compile(r"[^A-Za-z0-9_./: -]")
+
 
 def emit(module: Module, directory: str | os.PathLike[str], target: str | DeviceTarget | None = None) -> None:
     """Write the kernels of a module and a driver that runs them into a folder that is new, empty or one that `emit` wrote (it is replaced).
@@ -59,7 +68,8 @@ def emit(module: Module, directory: str | os.PathLike[str], target: str | Device
     schedule = build_schedule(module, target)
     folder = check_folder(directory)
     files = kernel_files(schedule.kernels)
-    driver = driver_of(schedule, files)
+    refuse_large_grids(schedule, "no driver", "split the array")
+    driver, lines = driver_of(schedule, files), lines_of_kernels(schedule)
     partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +79,8 @@ def emit(module: Module, directory: str | os.PathLike[str], target: str | Device
     try:
         (partial / "kernels").mkdir()
         for kernel in schedule.kernels:
-            (partial / files[kernel.symbol]).write_text(kernel.source, encoding="utf-8")
+            text = _lines_as_comments(lines[kernel.symbol]) + kernel.source
+            (partial / files[kernel.symbol]).write_text(text, encoding="utf-8")
         (partial / "driver.py").write_text(driver.text, encoding="utf-8")
         if driver.constants:
             np.savez(partial / "constants.npz", **driver.constants)  # type: ignore[arg-type]
@@ -97,12 +108,11 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
     as arguments."""
     launches: dict[Instruction, dict[str, Any]] = {}
     library = []
-    lines: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
+    lines = lines_of_kernels(schedule)
     prices = FusionState(schedule.module, schedule.target)
     for routine, op in schedule.ops():
         name = op.instruction.name
         if isinstance(op, Launch):
-            lines[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
             if op.instruction in launches:
                 launches[op.instruction].setdefault("further_symbols", []).append(op.kernel.symbol)
                 continue
@@ -124,7 +134,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
             **asdict(k.launch),
             "inputs": [_described(shape) for shape in k.inputs],
             "outputs": [_described(shape) for shape in k.outputs],
-            "source": list(lines[k.symbol])[:_MOST_LINES],
+            "source": lines[k.symbol][:_MOST_LINES],
         }
         for k in schedule.kernels
     ]
@@ -141,6 +151,22 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
         "library": library,
         **({"elided": elided} if elided else {}),
     }
+
+
+def lines_of_kernels(schedule: Schedule) -> dict[str, list[str]]:
+    """The Python lines that kernels come from, by symbol, those of all instructions that launch them."""
+    found: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
+    for _, op in schedule.ops():
+        if isinstance(op, Launch):
+            found[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
+    return {symbol: list(lines) for symbol, lines in found.items()}
+
+
+def _lines_as_comments(lines: Sequence[str]) -> str:
+    """The first of some Python lines as comments of CUDA. They are text of the dump: what does not belong into a plain path becomes `_`, so that no line ends its comment or carries it on."""
+    shown = [_NOT_OF_A_PATH.sub("_", line) for line in lines[:_MOST_SHOWN]]
+    more = [f"and {len(lines) - len(shown)} more lines: see manifest.json"] if len(lines) > len(shown) else []
+    return "".join(f"// from {line[:_LONGEST_LINE]}\n" for line in [*shown, *more])
 
 
 def source_lines(module: Module, instruction: Instruction) -> list[str]:

@@ -11,7 +11,8 @@ PRELUDE = '''\
     outputs = run(*arrays)
 
 `run` takes one array per entry parameter (tuples flattened in order; `INPUTS` lists them) and returns the module's result as a list of NumPy
-arrays (`OUTPUTS`). Types that NumPy lacks, such as bf16, are raw bits: `uint16` in, `uint16` out. Written by hlo-opt; edit as you like.
+arrays (`OUTPUTS`); `run_on_device` takes and returns arrays of CuPy. Types that NumPy lacks, such as bf16, are raw bits: `uint16` in, `uint16` out. Written by hlo-opt; edit as you
+like.
 """
 
 # HLO module: {module}
@@ -82,34 +83,65 @@ def constant(name):
 UPLOADED = {{}}
 
 
+def on_gpu(array):
+    """A CuPy array where the array lies on a GPU, without a copy (PyTorch, JAX, whatever speaks DLPack); else as it is."""
+    where = None if isinstance(array, cupy.ndarray) else getattr(array, "__dlpack_device__", None)
+    return cupy.from_dlpack(array) if where is not None and where()[0] == 2 else array
+
+
 def upload(array, dimensions, minor_to_major, dtype, hlo_type):
-    """A flat buffer holding an array, its elements in the order of the parameter's layout."""
-    array = cupy.asnumpy(array) if isinstance(array, cupy.ndarray) else numpy.asarray(array)
+    """A flat buffer holding an array, its elements in the order of the parameter's layout: the array's own memory where that lies on the GPU and suits."""
+    library = cupy if isinstance(array, cupy.ndarray) else numpy
+    array = array if library is cupy else numpy.asarray(array)
     if array.dtype != dtype and array.dtype.kind not in "biufc" and array.dtype.itemsize == numpy.dtype(dtype).itemsize:
         array = array.view(dtype)
     if array.dtype != dtype or array.shape != dimensions:
         raise TypeError(f"expected {{hlo_type}} {{dimensions}} stored as {{dtype}}, got {{array.dtype}} {{array.shape}}")
-    flat_array = numpy.ascontiguousarray(array.transpose(tuple(reversed(minor_to_major)))).reshape(-1)
-    return cupy.asarray({upload})
+    flat_array = library.ascontiguousarray(array.transpose(tuple(reversed(minor_to_major)))).reshape(-1)
+    buffer = cupy.asarray({upload})
+    return buffer if buffer.data.ptr % 16 == 0 else buffer.copy()
 
 
-def download(buffer, dimensions, minor_to_major, dtype, hlo_type):
+def shaped(buffer, dimensions, minor_to_major, dtype, hlo_type):
     """The array in a flat buffer."""
     order = tuple(reversed(minor_to_major))
-    dense = {download}.view(dtype).reshape([dimensions[d] for d in order])
-    return numpy.ascontiguousarray(dense.transpose([order.index(d) for d in range(len(order))])).reshape(dimensions)
+    dense = {shaped}.view(dtype).reshape([dimensions[d] for d in order])
+    return dense.transpose([order.index(d) for d in range(len(order))])
+
+
+def shares(buffer, others):
+    """Whether the memory of a buffer belongs to one of the others, too."""
+    return any(other is not None and cupy.may_share_memory(buffer, other) for other in others)
 '''
 
 EPILOGUE = '''\
-def run(*arrays{arguments}):
-    """The module's outputs, a list of NumPy arrays, for its inputs.{meaning}"""
+def run_on_device(*arrays{arguments}, donate=False):
+    """The module's outputs, a list of CuPy arrays, for its inputs: arrays of CuPy or of whatever speaks DLPack are taken where they are, others are uploaded. `donate`: inputs that the
+    module may overwrite (`DONATED`) are overwritten.{meaning}"""
 {begins}    wanted = [spec for spec in INPUTS if spec is not None]
     if len(arrays) != len(wanted):
         raise TypeError(f"expected {{len(wanted)}} arrays, got {{len(arrays)}}")
+    arrays = [on_gpu(array) for array in arrays]
     given = iter(arrays)
     buffers = [None if spec is None else upload(next(given), *spec) for spec in INPUTS]
+    kept = [] if donate else [array for array in arrays if isinstance(array, cupy.ndarray)]
+    for number in DONATED:
+        buffer, others = buffers[number], buffers[:number] + buffers[number + 1 :]
+        if buffer.nbytes % 4 or shares(buffer, others + kept):
+            buffers[number] = buffer.copy()
     results = {entry}(*buffers)
-    return [download(buffer, *spec) for buffer, spec in zip(results, OUTPUTS) if spec is not None]
+    taken = [*(buffer for number, buffer in enumerate(buffers) if number not in DONATED), *UPLOADED.values()]
+    outputs = []
+    for buffer, spec in zip(results, OUTPUTS):
+        if spec is not None:
+            taken.append(buffer.copy() if shares(buffer, taken) else buffer)
+            outputs.append(shaped(taken[-1], *spec))
+    return outputs
+
+
+def run(*arrays{arguments}):
+    """The module's outputs, a list of NumPy arrays, for its inputs.{meaning}"""
+    return [numpy.array(cupy.asnumpy(array), order="C") for array in run_on_device(*arrays{passed})]
 
 
 if __name__ == "__main__":
@@ -146,17 +178,17 @@ ZEROS_FOR_ELIDED = """\
         named = {spec[0]: numpy.zeros(spec[1], spec[3]) for spec in ELIDED.values()}
 """
 
-PLAIN = {"upload": "flat_array", "download": "cupy.asnumpy(buffer)"}
+PLAIN = {"upload": "flat_array", "shaped": "buffer"}
 PACKED = {
-    "upload": "packed(numpy, flat_array, PACKED[hlo_type]) if hlo_type in PACKED else flat_array",
-    "download": (
-        "(unpacked(numpy, cupy.asnumpy(buffer), PACKED[hlo_type], numpy.prod(dimensions, dtype=int)) "
-        "if hlo_type in PACKED else cupy.asnumpy(buffer))"
+    "upload": "packed(library, flat_array, PACKED[hlo_type]) if hlo_type in PACKED else flat_array",
+    "shaped": (
+        "(unpacked(cupy, buffer, PACKED[hlo_type], int(numpy.prod(dimensions, dtype=int))) "
+        "if hlo_type in PACKED else buffer)"
     ),
 }
-"""What `upload` and `download` have to do where no, and where some elements share bytes."""
+"""What `upload` and `shaped` have to do where no, and where some elements share bytes."""
 
-_OWN = """hashlib os pathlib annotations cupy numpy FOLDER OPTIONS Kernel loaded constant UPLOADED upload download run state
-KERNELS CONSTANTS ELIDED INPUTS OUTPUTS COMMUNICATOR PACKED"""
+_OWN = """hashlib os pathlib annotations cupy numpy FOLDER OPTIONS Kernel loaded constant UPLOADED on_gpu upload shaped shares run
+run_on_device state KERNELS CONSTANTS ELIDED INPUTS OUTPUTS DONATED COMMUNICATOR PACKED"""
 RESERVED = frozenset({*_OWN.split(), *FUNCTIONS})
 """Names that the driver uses itself."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType, Literal, Shape
 from hlo_opt.ir.values import Array
@@ -173,6 +174,7 @@ class _Writer:
                 meaning=(ABOUT_ELIDED if elided else "") + (MEANING if exchanges else ""),
                 begins=(TAKES_ELIDED if elided else "") + (CONNECTED if exchanges else ""),
                 passes=", elided=named" if elided else "",
+                passed=(", elided=elided" if elided else "") + (", communicator=communicator" if exchanges else ""),
                 named=READS_ELIDED if elided else "",
                 zeros=ZEROS_FOR_ELIDED if elided else "",
             ),
@@ -213,6 +215,8 @@ class _Writer:
             rows.append(f"{name} = [  # dimensions, dimension numbers from the fastest varying, stored type, HLO type")
             rows += [f"    {_described(entry.shapes[b])}," for b in buffers]
             rows.append("]")
+        donated = tuple(number for number, _ in entry.donated)
+        rows.append(f"DONATED = {donated!r}  # numbers of inputs whose memory outputs may have")
         return "\n".join(rows)
 
     def function(self, key: RoutineKey) -> Iterator[str]:
@@ -266,6 +270,10 @@ class _Writer:
                 for k in op.copied:  # the body updates these in place
                     inputs[k] = f"{inputs[k]}.copy()"
                 yield f"{state} = {_tuple(inputs)}"
+                trips = derived_trip_count(op.instruction)
+                if trips:
+                    yield f"for _ in range({trips}):  # as its condition will find"
+                    yield f"    {state} = {self.functions[op.body]}(*{state})"
                 yield f"while {self.functions[op.condition]}(*{state})[0].item():"
                 yield f"    {state} = {self.functions[op.body]}(*{state})"
                 if outputs:

@@ -21,7 +21,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
 from hlo_opt.runtime.host.library import Form, HostLibrary, load
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
-from hlo_opt.runtime.numpy import Reference, empty_memory, from_memory, held_dtype, logical, to_memory
+from hlo_opt.runtime.numpy import WORD, Reference, empty_memory, from_memory, held_dtype, logical, to_memory
 from hlo_opt.runtime.schedule import Schedule, told_array
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.runtime.schedule.ops import Relayout
@@ -111,12 +111,13 @@ class HostProgram:
         }
         return {**sizes, "peak": sum(sizes.values())}
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
+    def run(self, inputs: Sequence[Array], *, donate: bool = False) -> list[Array]:
+        """The entry's output arrays for its flattened parameters; tokens are left out on both sides. `donate`: the run may write into the inputs that the module's header gives away, and
+        results lie there; else it takes a copy first."""
         run = self._taken(None)
         try:
             with bounded_libraries() if self._program.calls else nullcontext():
-                return run(inputs)
+                return run(inputs, donate)
         finally:
             self.launches, self.devices = run.program.launches, 1
             self._kept[_ALONE] = run
@@ -193,11 +194,17 @@ class _Run:
                 self.numbers.append(_held(told_array(op, literal, device), shape))
                 self.constants[k] = self.numbers[-1].ctypes.data
 
-    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+    def __call__(self, inputs: Sequence[Array], donate: bool = False) -> list[Array]:
         routine = self.owner.schedule.entry
         given = iter(inputs)
         held = [_held(next(given), routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.inputs]
-        outputs = [empty_memory(routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.results]
+        for k, _ in routine.donated:
+            held[k] = _given_away(held, k, () if donate else inputs, routine.shapes[routine.inputs[k]])
+        there = {result: held[k] for k, result in routine.donated}
+        outputs = [
+            there[k] if k in there else empty_memory(routine.shapes[b]) if routine.shapes[b].is_array else None
+            for k, b in enumerate(routine.results)
+        ]
         for b, array in zip(routine.inputs, held, strict=True):
             self.slots[b] = 0 if array is None else array.ctypes.data
         first = self.owner._program.routines[0].buffers
@@ -267,6 +274,18 @@ class _Run:
                 np.frombuffer(memory, held_dtype(shape)) if size else empty_memory(shape)
             )
         return found
+
+
+def _given_away(held: Sequence[Array | None], number: int, kept: Sequence[Array], shape: Shape) -> Array:
+    """An input that a run may write into: itself, or a copy where its memory belongs to another input as well, or to what the caller has `kept`. Kernels change narrow elements in whole words."""
+    own = held[number]
+    assert own is not None
+    others = [*kept, *(a for k, a in enumerate(held) if k != number and a is not None)]
+    if own.flags.writeable and own.nbytes % WORD == 0 and not any(np.may_share_memory(own, a) for a in others):
+        return own
+    made = empty_memory(shape)
+    np.copyto(made, own)
+    return made
 
 
 def _held(array: Array, shape: Shape) -> Array:

@@ -229,9 +229,10 @@ class _Writer:
 
     def results(self) -> None:
         copies = []
+        donated = {result for _, result in self.routine.donated}
         for k, b in enumerate(self.routine.results):
             size = buffer_bytes(self.shapes[b])
-            if self.targets.get(self.lives.root[b]) != k and k not in self.routine.donated and size:
+            if self.targets.get(self.lives.root[b]) != k and k not in donated and size:
                 copies += [k, b, size]
         self.words += [Operation.RETURN, len(copies) // 3, *copies]
 

@@ -111,7 +111,11 @@ class Executor:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The entry's output arrays for its flattened parameters; tokens are left out on both sides."""
-        return self.outputs(self.run_resident(self.upload(inputs)))
+        return self.outputs(self.run_resident(self.upload(inputs), donate=True))
+
+    def constants(self) -> list[Memory]:
+        """The buffers of constants, which are kept from run to run."""
+        return [memory for found in self._constants_of.values() for memory in found]
 
     def outputs(self, results: Sequence[Memory]) -> list[Array]:
         """The arrays in what `run_resident` gave."""
@@ -121,18 +125,18 @@ class Executor:
 
     def run_devices(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """What `run` gives on every device of the module for its inputs. Raises what `play` raises."""
-        results = self.run_devices_resident([self.upload(own) for own in inputs])
+        results = self.run_devices_resident([self.upload(own) for own in inputs], donate=True)
         return [self.outputs(own) for own in results]
 
-    def run_devices_resident(self, memory: Sequence[Sequence[Memory]]) -> list[list[Memory]]:
-        """What `run_devices` does, from buffers to buffers. Launches are those of all devices."""
+    def run_devices_resident(self, memory: Sequence[Sequence[Memory]], *, donate: bool = False) -> list[list[Memory]]:
+        """What `run_devices` does, from buffers to buffers; `donate` as for `run_resident`. Launches are those of all devices."""
         launches = 0
 
         def work(place: SimulatedDevice) -> list[Memory]:
             nonlocal launches
             place.player = player = type(self)(self.schedule, self.device, self.max_steps, place=place, kept=self)
             try:
-                return player.run_resident(memory[place.number])
+                return player.run_resident(memory[place.number], donate=donate)
             finally:
                 launches += player.launches
 
@@ -148,12 +152,16 @@ class Executor:
         shapes = [entry.shapes[b] for b in entry.inputs]
         return [self.device.upload(next(given), s) if s.is_array else NOTHING for s in shapes]
 
-    def run_resident(self, memory: Sequence[Memory]) -> list[Memory]:
-        """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return."""
+    def run_resident(self, memory: Sequence[Memory], *, donate: bool = False) -> list[Memory]:
+        """What `run` does, from buffers to buffers: nothing but launches, calls and control flow, which on a GPU may still be under way on return. `donate`: the run may write into what the
+        module's header gives away; else it takes a copy of that first."""
         self.launches = self.steps = 0
         if self.graphs is not None:
             self.graphs.begin()
-        return self._run(self.schedule.entry, memory)
+        entry, given = self.schedule.entry, list(memory)
+        for k, _ in () if donate else entry.donated:
+            given[k] = self.device.copy(given[k])
+        return self._run(entry, given)
 
     def _run(self, entry: Routine, inputs: Sequence[Memory]) -> list[Memory]:
         stack = [self._start(entry, inputs)]

@@ -2,7 +2,7 @@
 
 The footprint is told before anything is built or allocated. Donation says which operations make their outputs in the memory of inputs that nothing needs any more: kernels that update an
 operand in place, and loops their state. Such a kernel begins as a copy of the operand and a launch on the copy; where the memory may be taken, the copy becomes an alias. Within a
-routine the memory must be its own. The state of a loop belongs to the loop: it has been copied before, where that was needed, so that the body may make a leaf of its result in the
+routine the memory must be its own, or an input's that the module's header gives away (`input_output_alias`). The state of a loop belongs to the loop: it has been copied before, where that was needed, so that the body may make a leaf of its result in the
 memory in which it got that leaf.
 """
 
@@ -211,13 +211,14 @@ def _besides(op: Op, own: int) -> int:
     return own + scratch_bytes(op.instruction, 0) if isinstance(op, Call) else 0
 
 
-def with_donations(routines: Mapping[RoutineKey, Routine]) -> dict[RoutineKey, Routine]:
-    """The routines, the operations of which say what memory they take, in the same order."""
+def with_donations(routines: Mapping[RoutineKey, Routine], given: Mapping[int, int]) -> dict[RoutineKey, Routine]:
+    """The routines, the operations of which say what memory they take, in the same order. `given`: inputs of the entry, by number, whose memory a result may have, and which."""
     done: dict[RoutineKey, Routine] = {}
-    shared = _run_otherwise(routines)
+    shared, entry = _run_otherwise(routines), next(iter(routines))
     for key in callees_first(routines):
         owner = _owning(_with_loops(routines[key], done))
-        done[key] = owner if key in shared else _donating(owner)
+        leaves = dict(given) if key == entry else {} if key in shared else {k: k for k in range(len(owner.inputs))}
+        done[key] = _donating(owner, leaves)
     return {key: done[key] for key in routines}
 
 
@@ -236,7 +237,9 @@ def _run_otherwise(routines: Mapping[RoutineKey, Routine]) -> set[RoutineKey]:
 def _with_loops(routine: Routine, done: Mapping[RoutineKey, Routine]) -> Routine:
     """The routine, whose loops say what their bodies do to the state."""
     ops = [
-        replace(op, unchanged=_unchanged(done[op.body]), updated=done[op.body].donated) if isinstance(op, Loop) else op
+        replace(op, unchanged=_unchanged(done[op.body]), updated=tuple(k for k, _ in done[op.body].donated))
+        if isinstance(op, Loop)
+        else op
         for op in routine.ops
     ]
     return replace(routine, ops=tuple(ops))
@@ -246,7 +249,7 @@ def _unchanged(routine: Routine) -> tuple[int, ...]:
     """The leaves that a routine, as the body of a loop, returns as it got them."""
     root = lifetimes(routine.ops, routine.shapes).root
     leaves = enumerate(zip(routine.inputs, routine.results, strict=False))
-    return tuple(k for k, (i, r) in leaves if root[r] == i and k not in routine.donated)
+    return tuple(k for k, (i, r) in leaves if root[r] == i and (k, k) not in routine.donated)
 
 
 @dataclass(frozen=True)
@@ -331,8 +334,8 @@ def _owning(routine: Routine) -> Routine:
     return _granted(routine, granted)
 
 
-def _donating(routine: Routine) -> Routine:
-    """And what a body of loops may make in the memory in which it gets a leaf of the state: it is that leaf of the result, and of no other."""
+def _donating(routine: Routine, leaves: Mapping[int, int]) -> Routine:
+    """And what may be made in the memory of some inputs: the result whose number is given for each, and no other."""
     ops = routine.ops
     root = lifetimes(ops, routine.shapes).root
     returned = [root[b] for b in routine.results]
@@ -341,8 +344,10 @@ def _donating(routine: Routine) -> Routine:
     for wish in _wishes(ops):
         memory, made = root[wish.source], root[wish.output]
         k = numbers.get(memory, -1)
-        if k < 0 or k in granted or memory in returned or made != returned[k] or returned.count(made) > 1:
+        if k not in leaves or k in granted or memory in returned:
+            continue
+        if made != returned[leaves[k]] or returned.count(made) > 1:
             continue
         if _is_free(memory, wish, ops, root):
             granted[k] = wish
-    return replace(_granted(routine, list(granted.values())), donated=tuple(sorted(granted)))
+    return replace(_granted(routine, list(granted.values())), donated=tuple((k, leaves[k]) for k in sorted(granted)))

@@ -53,6 +53,7 @@ from hlo_opt.runtime.schedule.ops import (
     RoutineKey,
     callees,
 )
+from hlo_opt.text.aliases import aliased_leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +196,7 @@ def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> 
         if key not in routines:
             routines[key] = RoutineBuilder(key, kernels).build()
             todo.extend(reversed([k for op in routines[key].ops for k in callees(op)]))
-    finished = without_dead_control(with_donations(routines))
+    finished = without_dead_control(with_donations(routines, aliased_leaves(module)))
     freed = {key: replace(r, ops=with_frees(r.ops, r.results)) for key, r in finished.items()}
     return Schedule(module, device, freed, kernels.distinct())
 

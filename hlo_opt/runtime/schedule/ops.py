@@ -126,7 +126,8 @@ class Routine:
     shapes   of the buffers, by number; their layouts say how the elements lie
     inputs   buffers that the caller gives: the leaves of all parameters
     results  the leaves of the root
-    donated  where it is the body of loops and nothing else: the leaves of the state that it makes in the memory in which it gets them
+    donated  results that it makes in the memory of an input: (number of the input, number of the result). Of the entry these are among its header's `input_output_alias`; others that
+             have any are bodies of loops and nothing else, and both numbers are that of a leaf of the state
     """
 
     computation: Computation
@@ -134,7 +135,7 @@ class Routine:
     inputs: Buffers
     results: Buffers
     ops: tuple[Op, ...]
-    donated: tuple[int, ...] = ()
+    donated: tuple[tuple[int, int], ...] = ()
 
 
 def made_by(op: Op) -> Buffers:

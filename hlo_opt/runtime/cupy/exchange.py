@@ -1,0 +1,88 @@
+"""Arrays of CuPy, and of whoever speaks DLPack, in and out of a run without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlo_opt.codegen.emit import ALIGNMENT
+from hlo_opt.diag import EvaluationError
+from hlo_opt.evaluate.inputs import checked, checked_array
+from hlo_opt.ir import Shape
+from hlo_opt.ir.values import Array
+from hlo_opt.library import arrays
+from hlo_opt.library.arrays import raw_dtype
+from hlo_opt.runtime.cupy.device import CupyDevice
+from hlo_opt.runtime.numpy import WORD
+from hlo_opt.runtime.schedule.executor import Executor
+from hlo_opt.runtime.schedule.stretch import NOTHING, Memory
+
+_CUDA = 2
+"""DLPack's number of the device (dlpack.h, kDLCUDA)."""
+
+
+def run_on_device(executor: Executor, inputs: Sequence[Any], *, donate: bool) -> list[Array]:
+    """The entry's outputs as arrays of CuPy. Nobody else's memory is written to, but that of inputs which the module's header gives away, where these are `donate`d; no output lies in memory
+    that belongs to somebody else: another output, an input that is kept, a constant.
+
+    Raises EvaluationError (HLO401) for inputs that do not fit.
+    """
+    device, entry = executor.device, executor.schedule.entry
+    assert isinstance(device, CupyDevice)
+    shared = device.cupy.may_share_memory
+    wanted = [entry.shapes[b] for b in entry.inputs]
+    given = [_on_device(device, array) for array in inputs]
+    if len(given) != sum(shape.is_array for shape in wanted):
+        checked(executor.schedule.module, inputs)  # which says what is missing
+    left = iter(enumerate(given))
+    held = [_held(device, *next(left), shape) if shape.is_array else NOTHING for shape in wanted]
+    for k, _ in entry.donated:
+        others = [m for n, m in enumerate(held) if n != k and m is not NOTHING]
+        theirs = others if donate else [*others, *given]
+        if held[k].nbytes % WORD or any(shared(held[k], m) for m in theirs):
+            held[k] = device.copy(held[k])
+    results = executor.run_resident(held, donate=True)
+    given_away = {k for k, _ in entry.donated}
+    taken = [m for k, m in enumerate(held) if k not in given_away and m is not NOTHING]
+    taken += executor.constants()
+    outputs = []
+    for memory, b in zip(results, entry.results, strict=True):
+        shape = entry.shapes[b]
+        if shape.is_array:
+            own = device.copy(memory) if any(shared(memory, m) for m in taken) else memory
+            taken.append(own)
+            outputs.append(_array(device, own, shape))
+    return outputs
+
+
+def _on_device(device: CupyDevice, array: Any) -> Any:
+    """An array of CuPy where the array lies on a GPU; else as it is."""
+    cupy = device.cupy
+    if isinstance(array, cupy.ndarray):
+        return array
+    where = getattr(array, "__dlpack_device__", None)
+    return cupy.from_dlpack(array) if where is not None and where()[0] == _CUDA else array
+
+
+def _held(device: CupyDevice, number: int, array: Any, shape: Shape) -> Memory:
+    """The buffer of an input: its own memory where it lies as the shape says."""
+    cupy = device.cupy
+    if not isinstance(array, cupy.ndarray):
+        return device.upload(checked_array(number, shape, array), shape)
+    raw = raw_dtype(shape.type.dtype)
+    if array.dtype not in (shape.type.dtype, raw) or array.shape != shape.dimensions:
+        sizes, expected = (",".join(map(str, of)) for of in (array.shape, shape.dimensions))
+        raise EvaluationError(
+            f"in{number} is {array.dtype}[{sizes}], expected {shape.type}[{expected}] ({raw})", code="HLO401"
+        )
+    flat: Any = arrays.flat(cupy, array.view(raw), shape.minor_to_major)
+    if shape.type.per_byte > 1:
+        return arrays.packed(cupy, flat, shape.type.bits)
+    return flat if flat.data.ptr % ALIGNMENT == 0 else device.copy(flat)
+
+
+def _array(device: CupyDevice, memory: Memory, shape: Shape) -> Array:
+    values = memory
+    if shape.type.per_byte > 1:
+        values = arrays.unpacked(device.cupy, memory, shape.type.bits, shape.element_count)
+    return arrays.logical(values, shape.dimensions, shape.minor_to_major)
