@@ -86,7 +86,7 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
 def of_fold(fold: Instruction) -> Work:
     """Of one element that is folded: by a reducer, which rounds nothing on its way where the fold is a wide one; or multiplied and added."""
     called = list(fold.called())
-    return sum((of_body(c, rounds=not is_wide(fold)) for c in called), NOTHING) if called else Work(2)
+    return sum((of_body(c, rounds=not is_wide(fold)) for c in called), NOTHING) if called else Work(1)
 
 
 def of_body(body: Computation, *, rounds: bool = True) -> Work:

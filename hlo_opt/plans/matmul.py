@@ -178,7 +178,7 @@ def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Wa
         found.append(Walk(threads, wanted, places=places, items=items, rounds=rounds, ahead=1, barriers=rounds, shared=1.0))  # fmt: skip
     cells = tile.rows * tile.columns
     shared = (tile.rows / 4 + tile.columns) / cells  # of a thread's rows, which lie together, one access brings four
-    found.append(Walk(threads, (), items=cells * tile.depth, rounds=rounds, body=Work(2), shared=shared))
+    found.append(Walk(threads, (), items=cells * tile.depth, rounds=rounds, body=Work(1), shared=shared))
     taken = variable(ITEM, cells)
     lane, line = modulo(modulo(thread, BLOCK), tile.lanes), divide(modulo(thread, BLOCK), tile.lanes)
     row = add(multiply(line, tile.rows), modulo(taken, tile.rows))

@@ -128,7 +128,7 @@ def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk
     free = [(0, constant(row)) for row in range(rows)] + [(1, column)]
     wanted = [(space.hero.operands[space.operand_of(s)], space.operand_index(s, at, f, k)) for s, f in free]
     shuffles = 2 * rows * (part.ways.bit_length() - 1)
-    sums = Walk(threads, wanted, places=places, items=part.vector, rounds=rounds, body=Work(2) * rows, barriers=1, shuffles=shuffles)  # fmt: skip
+    sums = Walk(threads, wanted, places=places, items=part.vector, rounds=rounds, body=Work(1) * rows, barriers=1, shuffles=shuffles)  # fmt: skip
     made = batch * rows * columns
     place = delinearize(variable("place", made), (batch, rows, columns))
     return [sums, ends(region, space, space.index(*place), Walk(made, (), places={"place": variable(THREAD, made)}))]

@@ -17,7 +17,7 @@ from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, dimensions, variable
 from hlo_opt.ops import faces
-from hlo_opt.ops.code import Code, code
+from hlo_opt.ops.code import Code, call, code
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, compute_type, zero
 from hlo_opt.ops.reduction.reducers import running_type
@@ -217,7 +217,12 @@ def summed(element_type: ElementType, total: Code, a: Code, b: Code) -> Code:
         unsigned = f"unsigned {'long long' if element_type.bits == 64 else 'int'}"
         product = code(f"({unsigned})({name})({{}}) * ({unsigned})({name})({{}})", a, b)
         return code(f"({name})(({unsigned}){{}} + {{}})", total, product)
+    if name in _FUSED:  # rounded once: XLA's libraries and its emitter for products do so, too
+        return call(_FUSED[name], a, b, total)
     return code(f"{{}} + ({name}){{}} * ({name}){{}}", total, a, b)
+
+
+_FUSED = {"float": "fmaf", "double": "fma"}
 
 
 def flops_dot(instruction: Instruction) -> float:
