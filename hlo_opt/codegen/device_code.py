@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 
-FILES = ("elementwise", "small_floats", "complex", "atomics", "packed")
-_NAME = re.compile(r"\bhlo_\w+|\bHLO_PTX(?=_)")
+FILES = ("elementwise", "small_floats", "complex", "atomics", "packed", "tensor")
+_NAME = re.compile(r"\bhlo_\w+|\bHLO_(?:PTX|WARP)(?=_)")
 
 
 @cache

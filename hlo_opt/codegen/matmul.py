@@ -15,7 +15,7 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, mo
 from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
 from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.matmul import Products, Tile, tiles_of, vector_of
+from hlo_opt.plans.matmul import BlockTile, Products, Tile, tiles_of, vector_of
 from hlo_opt.plans.plan import Part, Plan, Segment
 from hlo_opt.plans.products import BLOCK, Space, following
 
@@ -24,12 +24,25 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
+class Table:
+    """A tile in shared memory: its name, its sizes, the type of its elements; `across`: a line goes along rows (or columns), else along contracted elements."""
+
+    name: Name
+    shape: Shape
+    across: bool
+
+    def index(self, free: Expression, deep: Expression) -> tuple[Expression, Expression]:
+        """Of an element of a row (or a column)."""
+        return (deep, free) if self.across else (free, deep)
+
+
+@dataclass(frozen=True)
 class _Frame:
     """What all parts of a kernel share: the tile's batch, row and column among tiles, and a thread's line and lane."""
 
     space: Space
     tile: Tile
-    corner: tuple[Expression, Expression, Expression]
+    corner: Corner
     line: Expression
     lane: Expression
 
@@ -39,12 +52,16 @@ class _Frame:
         return register_type(sum_type(self.space.hero.shape.type))
 
 
+Corner = tuple[Expression, Expression, Expression]
+"""Of a block's tile: its batch, and the numbers of the tile along rows and columns."""
+
+
 def emit(builder: Builder, plan: Plan, segment: Segment[Products], first_block: int, targets: Targets) -> None:
     """The only segment of its launch: `first_block` is 0."""
     space, tile = segment.part.space, segment.part.tile
     wide = sum_type(space.hero.shape.type)
     tables = [
-        builder.array(memory_type(wide), builder.fresh(stem), tile.depth * line, shared=True, alignment=ALIGNMENT)
+        table_of(builder, stem, Shape(wide, (tile.depth, line)), across=True)
         for stem, line in zip(("rows", "columns"), tile.lines, strict=True)
     ]
     frame = _frame(builder, segment, space, tile)
@@ -56,9 +73,9 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Products], first_block: 
     builder.advise("unroll 1")  # what is loaded ahead in other rounds would fill the registers
     with builder.loop(rounds) as step:
         for side, table in enumerate(tables):
-            _fill(builder, frame, side, table, step)
+            fill(builder, space, tile, frame.corner, side, table, step)
         builder.add(Barrier())
-        _add_up(builder, frame, tables, sums)
+        _add_up(builder, frame, [table.name for table in tables], sums)
         if rounds > 1:
             builder.add(Barrier())
     _write(builder, plan, segment, frame, sums, targets)
@@ -71,15 +88,22 @@ def _frame(builder: Builder, segment: Segment[Products], space: Space, tile: Til
     return _Frame(space, tile, (batch, row, column), line, lane)
 
 
-def _fill(builder: Builder, frame: _Frame, side: int, table: Name, step: Expression) -> None:
+def table_of(builder: Builder, stem: str, shape: Shape, *, across: bool) -> Table:
+    """A new one."""
+    kind, size = memory_type(shape.type), shape.element_count
+    return Table(builder.array(kind, builder.fresh(stem), size, shared=True, alignment=ALIGNMENT), shape, across)
+
+
+def fill(
+    builder: Builder, space: Space, tile: BlockTile, corner: Corner, side: int, table: Table, step: Expression
+) -> None:
     """Fill the tile of rows (side 0) or of columns, neighbouring threads from neighbouring places in memory; zeros where the operand has ended."""
-    space, tile = frame.space, frame.tile
-    extent, line = (tile.height, tile.width)[side], tile.lines[side]
+    extent = (tile.height, tile.width)[side]
     size, depth = space.sizes[1 + side], space.sizes[3]
     vector, along = vector_of(space, tile, side), space.goes_along(side)
     cells = extent * tile.depth // vector
-    wide = sum_type(space.hero.shape.type)
-    shape = Shape(wide, (tile.depth, line))
+    held = table.shape.type
+    cast = "" if held.is_narrow_float else f"({register_type(held)})"
     builder.advise("unroll")
     with builder.loop(-(-cells // BLOCK)) as number:
         place_of = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
@@ -87,7 +111,7 @@ def _fill(builder: Builder, frame: _Frame, side: int, table: Name, step: Express
             place_of = Variable(0, cells - 1, place_of.name)
             across = (tile.depth if along else extent) // vector  # threads that lie along the memory
             near, far = modulo(place_of, across), divide(place_of, across)
-            corners = multiply(frame.corner[1 + side], extent), multiply(step, tile.depth)
+            corners = multiply(corner[1 + side], extent), multiply(step, tile.depth)
             starts = corners[::-1] if along else corners
             limits = (depth, size) if along else (size, depth)
             first = builder.declare_index("first", add(_part(starts[0], vector), near))
@@ -106,9 +130,9 @@ def _fill(builder: Builder, frame: _Frame, side: int, table: Name, step: Express
             def compute(builder: Builder, position: Expression, _: Expression) -> Sequence[Store]:
                 free, deep = (other, position) if along else (position, other)
                 operand = space.hero.operands[space.operand_of(side)]
-                value = builder.value(operand, space.operand_index(side, frame.corner[0], free, deep))
-                inside = add(deep, multiply(corners[1], -1)), add(free, multiply(corners[0], -1))
-                return [Store(table, shape, inside, code(f"({frame.kind}){{}}", value))]
+                value = builder.value(operand, space.operand_index(side, corner[0], free, deep))
+                inside = table.index(add(free, multiply(corners[0], -1)), add(deep, multiply(corners[1], -1)))
+                return [Store(table.name, table.shape, inside, code(f"{cast}{{}}", value))]
 
             with builder.branch(both(*conditions)):
                 if vector > 1:
@@ -118,9 +142,10 @@ def _fill(builder: Builder, frame: _Frame, side: int, table: Name, step: Express
                         store.emit(builder)
             if conditions:
                 with builder.otherwise(), builder.loop(vector) as element:
-                    inside = (far, add(multiply(near, vector), element))
-                    at = builder.address(shape, inside[::-1] if along else inside)
-                    builder.assign(cell(table, at), stored(wide, zero(wide)))
+                    beside = add(multiply(near, vector), element)
+                    inside = table.index(far, beside) if along else table.index(beside, far)
+                    at = builder.address(table.shape, inside)
+                    builder.assign(cell(table.name, at), stored(held, zero(held)))
 
 
 def _part(start: Expression, vector: int) -> Expression:

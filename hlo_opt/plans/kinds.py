@@ -25,6 +25,7 @@ from hlo_opt.plans import (
     scan,
     scatter,
     sort,
+    tensor_matmul,
     tiled_transpose,
 )
 from hlo_opt.plans.plan import Part, Region
@@ -104,6 +105,7 @@ KINDS: list[Kind] = [
         product=lambda region, space, target: matrix_vector.match(region, space),
         walks=matrix_vector.walks,
     ),
+    Kind("tensor-matmul", _PRODUCTS, product=tensor_matmul.match, walks=tensor_matmul.walks),
     Kind("matmul", _PRODUCTS, product=matmul.match, walks=matmul.walks),
     Kind(
         "scatter",

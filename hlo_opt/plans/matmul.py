@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
@@ -17,6 +17,7 @@ from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, mul
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, Space, ends, parameters_read
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
@@ -90,7 +91,7 @@ class Products:
         return sum(self.tile.lines) * self.tile.depth * sum_type(self.space.hero.shape.type).bytes
 
 
-def tiles_of(space: Space, tile: Tile) -> tuple[int, int, int]:
+def tiles_of(space: Space, tile: BlockTile) -> tuple[int, int, int]:
     """Tiles along batches, rows and columns."""
     batch, rows, columns, _ = space.sizes
     return batch, -(-rows // tile.height), -(-columns // tile.width)
@@ -129,7 +130,7 @@ def depth_of(depth: int) -> int:
     return next((d for d in _DEPTHS if depth % d == 0), _DEPTHS[0])
 
 
-def vector_of(space: Space, tile: Tile, side: int) -> int:
+def vector_of(space: Space, tile: BlockTile, side: int) -> int:
     """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer where a tile or the operand ends in between."""
     operand = space.hero.operands[space.operand_of(side)]
     _, rows, columns, depth = space.sizes
@@ -145,16 +146,34 @@ def vector_of(space: Space, tile: Tile, side: int) -> int:
     return vector
 
 
-def widest(space: Space, tile: Tile) -> int:
+def widest(space: Space, tile: BlockTile) -> int:
     """The larger vector of both operands."""
     return max(vector_of(space, tile, side) for side in (0, 1))
 
 
-def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Walk]:
-    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of the product."""
-    tile, space = segment.part.tile, segment.part.space
+class BlockTile(Protocol):
+    """What a block does, as far as filling its tiles goes."""
+
+    @property
+    def height(self) -> int:
+        """Rows of a block."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Columns of a block."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """Contracted elements that shared memory holds at a time."""
+        ...
+
+
+def fills(space: Space, tile: BlockTile, blocks: int, held: int) -> list[Walk]:
+    """The walks in which so many blocks fill the tiles of both operands, whose elements have `held` bytes there."""
     batch, rows, columns, depth = space.sizes
-    threads = segment.blocks * BLOCK
+    threads = blocks * BLOCK
     thread = variable(THREAD, threads)
     corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
     rounds = -(-depth // tile.depth)
@@ -162,7 +181,7 @@ def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Wa
     found = []
     for side, (free, own) in enumerate(((rows, tile.height), (columns, tile.width))):
         vector = vector_of(space, tile, side)
-        items = max(1, own * tile.depth // BLOCK)
+        items, shared = max(1, own * tile.depth // BLOCK), 1 / min(vector, WIDEST_ACCESS // held)
         taken = variable(ITEM, items)
         first = add(multiply(divide(taken, vector), BLOCK), modulo(thread, BLOCK))
         cell = add(multiply(first, vector), modulo(taken, vector))
@@ -175,7 +194,19 @@ def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Wa
             "along": add(multiply(variable(ROUND, rounds), tile.depth), at),
         }
         wanted = [(space.hero.operands[space.operand_of(side)], space.operand_index(side, number, variable("free", free), k))]  # fmt: skip
-        found.append(Walk(threads, wanted, places=places, items=items, rounds=rounds, ahead=1, barriers=rounds, shared=1.0))  # fmt: skip
+        found.append(Walk(threads, wanted, places=places, items=items, rounds=rounds, ahead=1, barriers=rounds, shared=shared))  # fmt: skip
+    return found
+
+
+def walks(region: Region, segment: Segment[Products], launch: Launch) -> list[Walk]:
+    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of the product."""
+    tile, space = segment.part.tile, segment.part.space
+    batch, rows, columns, depth = space.sizes
+    threads = segment.blocks * BLOCK
+    thread = variable(THREAD, threads)
+    corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
+    number, rounds = variable("batch", batch), -(-depth // tile.depth)
+    found = fills(space, tile, segment.blocks, sum_type(space.hero.shape.type).bytes)
     cells = tile.rows * tile.columns
     shared = (tile.rows / 4 + tile.columns) / cells  # of a thread's rows, which lie together, one access brings four
     found.append(Walk(threads, (), items=cells * tile.depth, rounds=rounds, body=Work(1), shared=shared))

@@ -73,6 +73,7 @@ EDGES = {
     "loop": (1, 3, 31, 127, 128, 129, 511, 513, 1023),
     "matrix-vector": (1, 7, 8, 9, 31, 33, 127, 129),
     "matmul": (1, 9, 15, 17, 31, 33, 63, 65),
+    "tensor-matmul": (8, 9, 23, 25, 55, 57),
     "gather": (64, 65, 66, 127, 129),
     "sort": (2, 3, 31, 32, 33, 63, 65, 129, 1000),
 }
@@ -121,6 +122,8 @@ def texts_of(kind: str, draw: Random) -> list[str]:
             return [scan(body, (draw.randint(1, 5), size()), 1) for body in ("sum", "exclusive", "swapped")]
         case "matmul":
             return [plain(size() + 8, size() + 8, size() + 8) for _ in range(4)]
+        case "tensor-matmul":
+            return [plain(size() + 8, size() + 8, size() + 8, kind="bf16") for _ in range(4)]
         case "matrix-vector":
             return [product(form, draw.randint(1, 4), size() + 8, size() + 8) for form in DOTS]
     return [joined([n, n, draw.randint(1, 3) * n], minor=size(129)) for n in (1, 3)]
@@ -128,7 +131,7 @@ def texts_of(kind: str, draw: Random) -> list[str]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["gather", "loop", "row-reduction", "column-reduction", "tiled-transpose", "concatenate", "sort", "scan", "matmul", "matrix-vector"],
+    ["gather", "loop", "row-reduction", "column-reduction", "tiled-transpose", "concatenate", "sort", "scan", "matmul", "tensor-matmul", "matrix-vector"],
 )  # fmt: skip
 def test_both_forms_agree_at_the_edges_of_tiles(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On whole numbers, whose sums are the same in any order."""

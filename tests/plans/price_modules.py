@@ -55,6 +55,8 @@ _ENTRIES = {
     " ROOT r = (f32[4,{elements}], s32[4,{elements}]) sort(x, y), dimensions={1}, to_apply=less_of_two",
     "matmul": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns},{rows}] parameter(1)\n"
     " ROOT r = f32[{rows},{rows}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "tensor-matmul": "x = bf16[{rows},{columns}] parameter(0)\n y = bf16[{columns},{rows}] parameter(1)\n"
+    " ROOT r = bf16[{rows},{rows}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     "matrix-vector": "x = {t}[1,{columns}] parameter(0)\n y = {t}[{rows},{columns}] parameter(1)\n"
     " ROOT r = {t}[1,{rows}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
     "matrix-vector across": "x = {t}[1,{rows}] parameter(0)\n y = {t}[{rows},{columns}] parameter(1)\n"

@@ -41,7 +41,14 @@ def test_there_is_a_module_of_every_kind() -> None:
     assert {kind for name in NAMES for kind in planned(name).kind.split("+")} == {kind.name for kind in KINDS}
 
 
-SIZES = {"sort": (3, 64), "sort across": (3, 40), "long-sort": (2, 64), "matmul": (96, 64), "matrix-vector": (80, 512)}
+SIZES = {
+    "sort": (3, 64),
+    "sort across": (3, 40),
+    "long-sort": (2, 64),
+    "matmul": (96, 64),
+    "tensor-matmul": (96, 64),
+    "matrix-vector": (80, 512),
+}
 
 
 @pytest.mark.parametrize("name", NAMES)

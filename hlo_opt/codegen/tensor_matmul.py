@@ -1,0 +1,104 @@
+"""The emitter of tensor-matmul plans: fill a tile of each operand, wait, let each warp multiply its pieces; at the end each thread computes what follows its elements and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import thread_of, tile_of
+from hlo_opt.codegen.matmul import Corner, Table, fill, inside, table_of, write
+from hlo_opt.codegen.tree import Barrier
+from hlo_opt.codegen.vectors import Targets
+from hlo_opt.ir import Shape
+from hlo_opt.ir.index_map import Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ops.code import Code, Name, call, cell, code
+from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.matmul import tiles_of
+from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.products import BLOCK
+from hlo_opt.plans.tensor_matmul import COLUMNS, ROWS, STEP, TensorProducts
+
+_WORDS = (4, 2)
+"""Registers in which a lane has its part of 16 rows by 16, and of 16 by 8 columns."""
+
+
+def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_block: int, targets: Targets) -> None:
+    """The only segment of its launch: `first_block` is 0."""
+    part, space, tile = segment.part, segment.part.space, segment.part.tile
+    along = [space.goes_along(side) for side in (0, 1)]
+    tables = [
+        table_of(builder, stem, Shape(part.type, tile.sizes(side, along[side])), across=not along[side])
+        for side, stem in enumerate(("rows", "columns"))
+    ]
+    batch, row_tile, column_tile = tile_of(builder, 0, segment.blocks, tiles_of(space, tile))
+    corner = (batch, row_tile, column_tile)
+    warp = builder.declare("warp", divide(thread_of(BLOCK), WARP))
+    lane = builder.declare("lane", modulo(thread_of(BLOCK), WARP))
+    sums = builder.array("hlo_piece", builder.fresh("sums"), tile.pieces)
+    for number in range(tile.pieces):
+        builder.assign(cell(sums, number), code("hlo_piece{{}}"))
+    rounds = -(-space.sizes[3] // tile.depth)
+    builder.advise("unroll 1")  # what is loaded ahead in other rounds would fill the registers
+    with builder.loop(rounds) as step:
+        for side, table in enumerate(tables):
+            fill(builder, space, tile, corner, side, table, step)
+        builder.add(Barrier())
+        _multiply(builder, part, tables, warp, lane, sums)
+        if rounds > 1:
+            builder.add(Barrier())
+    _write(builder, plan, segment, corner, warp, lane, sums, targets)
+
+
+def _multiply(
+    builder: Builder, part: TensorProducts, tables: Sequence[Table], warp: Variable, lane: Variable, sums: Name
+) -> None:
+    """The products of what shared memory holds: what a warp needs of a side is read once for all pieces."""
+    tile = part.tile
+    across = BLOCK // WARP // tile.down
+    starts = multiply(divide(warp, across), tile.rows * ROWS), multiply(modulo(warp, across), tile.columns * COLUMNS)
+    lines = [f"{str(table.across).lower()}, {table.shape.dimensions[1]}" for table in tables]
+    function = f"hlo_multiply<{str(part.type.name == 'bf16').lower()}, {', '.join(lines)}>"
+    builder.advise("unroll")
+    with builder.loop(tile.depth // STEP) as deep:
+        found: list[list[tuple[Name, Code]]] = []
+        for side, (table, count, size) in enumerate(
+            zip(tables, (tile.rows, tile.columns), (ROWS, COLUMNS), strict=True)
+        ):
+            found.append([])
+            for number in range(count):
+                index = table.index(add(starts[side], constant(number * size)), multiply(deep, STEP))
+                at = code("{} + {}", table.name, builder.address(table.shape, index))
+                fragment = call(f"hlo_fragment<{_WORDS[side]}, {lines[side]}>", at, lane)
+                found[side].append((builder.let(f"hlo_fragment_of<{_WORDS[side]}>", "ab"[side], fragment), at))
+        for number in range(tile.pieces):
+            (a, row), (b, column) = found[0][number // tile.columns], found[1][number % tile.columns]
+            builder.assign(cell(sums, number), call(function, cell(sums, number), a, b, row, column, lane))
+
+
+def _write(
+    builder: Builder,
+    plan: Plan,
+    segment: Segment[TensorProducts],
+    corner: Corner,
+    warp: Variable,
+    lane: Variable,
+    sums: Name,
+    targets: Targets,
+) -> None:
+    """What follows the product, for each sum of a thread."""
+    space, tile = segment.part.space, segment.part.tile
+    starts = multiply(corner[1], tile.height), multiply(corner[2], tile.width)
+    builder.advise("unroll")
+    with builder.loop(tile.pieces) as piece:
+        builder.advise("unroll")
+        with builder.loop(2) as high:
+            row, column = tile.element(warp, lane, piece, high, constant(0))
+            row, condition = inside(builder, "row", add(starts[0], row), space.sizes[1])
+            with builder.branch(condition):
+                builder.advise("unroll")
+                with builder.loop(2) as low:
+                    there, condition = inside(builder, "column", add(starts[1], add(column, low)), space.sizes[2])
+                    with builder.branch(condition):
+                        number = builder.text(add(multiply(high, 2), low))
+                        total = code("{}.of[{}]", cell(sums, builder.text(piece)), number)
+                        write(builder, plan, segment, space.index(corner[0], row, there), total, targets)

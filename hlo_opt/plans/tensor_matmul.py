@@ -1,0 +1,172 @@
+"""The tensor-matmul plan: as matmul, with tiles in the operands' own narrow type, and products by tensor cores: each warp sums pieces of 16 rows by 8 columns.
+
+Tiles lie in shared memory as their operand lies in memory, so that threads fill them in vectors; a warp turns what lies the other way while it reads it (`ldmatrix`). Sums are f32.
+Source of the pieces: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"; cubes of so many elements on devices from compute capability 8.0 on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_opt.analysis.memory.forms import round_up
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ops.contraction.table import sum_type
+from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.columns import SHARED_BYTES, WARP
+from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.matmul import fills, tiles_of, widest
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.products import BLOCK, Space, ends
+from hlo_opt.plans.walks import ITEM, THREAD, Walk
+
+ROWS, COLUMNS, STEP = 16, 8, 16
+"""Of a piece, and contracted elements that one instruction multiplies."""
+PADDING = 8
+"""Elements between lines of a tile: 16 bytes, so that eight lines next to each other lie in different banks."""
+OLDEST = 80
+"""The compute capability from which on one instruction multiplies such pieces."""
+_WARPS = BLOCK // WARP
+_DEEPEST = 64
+_SHAPES = ((2, 4, 4), (2, 2, 4), (4, 2, 4), (2, 2, 2), (4, 2, 2), (1, 2, 2), (1, 1, 2), (2, 1, 1), (8, 1, 1))
+_MULTIPLIED = 1024
+"""Products that the tensor cores of a multiprocessor make and add in a cycle (NVIDIA A100 Tensor Core GPU Architecture, table 1; `mma` on newer devices is not slower)."""
+
+
+@dataclass(frozen=True)
+class WarpTile:
+    """What a block does.
+
+    down     warps side by side along rows; the others lie along columns
+    rows     pieces of a warp along rows
+    columns  and along columns
+    depth    contracted elements that shared memory holds at a time
+    """
+
+    down: int
+    rows: int
+    columns: int
+    depth: int
+
+    @property
+    def height(self) -> int:
+        """Rows of a block."""
+        return self.down * self.rows * ROWS
+
+    @property
+    def width(self) -> int:
+        """Columns of a block."""
+        return _WARPS // self.down * self.columns * COLUMNS
+
+    @property
+    def pieces(self) -> int:
+        """Of a warp; each thread sums four elements of each."""
+        return self.rows * self.columns
+
+    def sizes(self, side: int, along: bool) -> tuple[int, int]:
+        """Lines of the tile of rows (side 0) or columns, and elements from one to the next; `along`: a line goes along contracted elements."""
+        extent = (self.height, self.width)[side]
+        return (extent, self.depth + PADDING) if along else (self.depth, extent + PADDING)
+
+    def element(
+        self, warp: Expression, lane: Expression, piece: Expression, high: Expression, low: Expression
+    ) -> Index:
+        """The row and the column in the block of one of the four elements that a lane has of a piece."""
+        across = _WARPS // self.down
+        row = add(multiply(divide(warp, across), self.rows), divide(piece, self.columns))
+        column = add(multiply(modulo(warp, across), self.columns), modulo(piece, self.columns))
+        row = add(multiply(row, ROWS), add(multiply(high, ROWS // 2), divide(lane, 4)))
+        return row, add(multiply(column, COLUMNS), add(multiply(modulo(lane, 4), 2), low))
+
+
+@dataclass(frozen=True)
+class TensorProducts:
+    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them."""
+
+    kind: ClassVar[str] = "tensor-matmul"
+    space: Space
+    tile: WarpTile
+    roots: tuple[int, ...]
+    vector: int
+
+    @property
+    def hero(self) -> Instruction:
+        """The product."""
+        return self.space.hero
+
+    @property
+    def block(self) -> int:
+        """Threads per block."""
+        return BLOCK
+
+    @property
+    def type(self) -> ElementType:
+        """Of the operands, and of the tiles."""
+        return self.hero.operands[0].shape.type
+
+    def segment(self, block: int) -> Segment[TensorProducts]:
+        """The segment, alone in its launch."""
+        return Segment(self, math.prod(tiles_of(self.space, self.tile)), self.vector, rereads=True, resident=2)
+
+    def shared_bytes(self, block: int) -> int:
+        """Bytes of both tiles."""
+        return sum(math.prod(self.tile.sizes(side, self.space.goes_along(side))) for side in (0, 1)) * self.type.bytes
+
+
+def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts | None:
+    """The product as one for tensor cores, or None: of two operands of one type, bf16 or f16, summed in f32."""
+    types = {operand.shape.type.name for operand in space.hero.operands[:2]}
+    if types not in ({"bf16"}, {"f16"}) or sum_type(space.hero.shape.type).name != "f32":
+        return None
+    if target.compute_capability < OLDEST or min(space.sizes[1:3]) < COLUMNS or space.sizes[3] < STEP:
+        return None
+    if space.sizes[1] < ROWS <= space.sizes[2]:
+        space = Space(space.hero, not space.turned)
+    tile = tile_of(space, target.core_count)
+    return TensorProducts(space, tile, tuple(range(len(region.roots))), widest(space, tile))
+
+
+def tile_of(space: Space, cores: int) -> WarpTile:
+    """The tile with which a device of so many multiprocessors is done first, by cycles of a block for one step: products, and half a cycle of each processor for an element that is filled
+    in."""
+    depth = min(_DEEPEST, round_up(space.sizes[3], STEP))
+    found = [WarpTile(*shape, depth) for shape in _SHAPES]
+    along = [space.goes_along(side) for side in (0, 1)]
+    bytes_of = [2 * sum(math.prod(t.sizes(side, along[side])) for side in (0, 1)) for t in found]
+
+    def score(tile: WarpTile) -> float:
+        rounds = -(-math.prod(tiles_of(space, tile)) // cores)
+        return rounds * (tile.height * tile.width * STEP / _MULTIPLIED + (tile.height + tile.width) * STEP / WARP)
+
+    return min((t for t, size in zip(found, bytes_of, strict=True) if size <= SHARED_BYTES), key=score)
+
+
+def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> list[Walk]:
+    """A block fills both tiles, multiplies them, and goes on along the contracted elements; then it writes its tile of the product."""
+    part, tile, space = segment.part, segment.part.tile, segment.part.space
+    batch, rows, columns, depth = space.sizes
+    threads, rounds = segment.blocks * BLOCK, -(-depth // tile.depth)
+    thread = variable(THREAD, threads)
+    corner = delinearize(divide(thread, BLOCK), tiles_of(space, tile))
+    own = modulo(thread, BLOCK)
+    found = fills(space, tile, segment.blocks, part.type.bytes)
+    cycles = ROWS * COLUMNS * STEP / (_MULTIPLIED / 4)
+    shared = (tile.rows + tile.columns) / tile.pieces
+    found.append(
+        Walk(threads, (), items=tile.pieces * tile.depth // STEP, rounds=rounds, body=Work(cycles), shared=shared)
+    )
+    taken = variable(ITEM, 4 * tile.pieces)
+    row, column = tile.element(
+        divide(own, WARP), modulo(own, WARP), divide(taken, 4), modulo(divide(taken, 2), 2), modulo(taken, 2)
+    )
+    places = {
+        "batch": corner[0],
+        "row": add(multiply(corner[1], tile.height), row),
+        "column": add(multiply(corner[2], tile.width), column),
+    }
+    here = space.index(variable("batch", batch), variable("row", rows), variable("column", columns))
+    return [*found, ends(region, space, here, Walk(threads, (), places=places, items=4 * tile.pieces))]
