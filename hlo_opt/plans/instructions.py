@@ -63,12 +63,15 @@ _FUNCTIONS = {
     "hlo_power": Work(100),
 }
 """Of functions of f32, on the way that is taken nearly always; of any other one."""
+_SHIFTS = {"shift-left", "shift-right-logical"}
 _CALLED, _OPERATOR = re.compile(r"\b[a-z]\w*(?=[(<])"), re.compile(r" [-+*&|^<>=?]+ |^[-~]")
 
 
 def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
     """Of one element of a result, its rounding included, by the text that kernels have for it; nothing for what only says where elements lie."""
     spec, shape = find(instruction.opcode), instruction.shape
+    if _is_half_a_turn(instruction):
+        return NOTHING
     if spec is None or not isinstance(spec.cuda, Elementwise) or not shape.is_array:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
     text = (spec.cuda.text_for(instruction) or "").replace("{F}", "f")
@@ -81,6 +84,26 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
     made *= _WIDTH.get(shape.type.bits, 1.0)
     is_rounded = rounds and is_new and shape.type.is_narrow_float
     return made + _ROUNDING.get(shape.type.name, _ROUNDING_TO_BITS) if is_rounded else made
+
+
+def _is_half_a_turn(instruction: Instruction) -> bool:
+    """Whether it is one of the two shifts of a rotation by a constant, which is one instruction: that of the `or`."""
+    if instruction.opcode not in _SHIFTS or instruction.shape.type.bits != 32 or len(instruction.users) != 1:
+        return False
+    (user,) = instruction.users
+    if user.opcode != "or" or {o.opcode for o in user.operands} != _SHIFTS:
+        return False
+    left, right = user.operands
+    return left.operands[0] is right.operands[0] and _amount(left) + _amount(right) == 32
+
+
+def _amount(shift: Instruction) -> int:
+    """By how much it shifts, if that is a constant; else 0."""
+    by = shift.operands[1]
+    literal = (by.operands[0] if by.opcode == "broadcast" else by).literal
+    if literal is None or literal.is_elided or literal.shape.rank:
+        return 0
+    return int(literal.value)  # type: ignore[arg-type]  # an array of one integer
 
 
 def of_fold(fold: Instruction) -> Work:

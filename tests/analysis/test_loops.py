@@ -70,10 +70,10 @@ def test_the_backend_config_wins():
 
 
 def test_fused_loops_are_counted_too():
-    module = loop(0, 10, 1, "LT")
+    module = loop(0, 100, 1, "LT")  # too many rounds to be unrolled
     fused, _ = hlo_opt.fuse(module)
     loops = [i for i in fused.entry.instructions if i.opcode == "while"]
-    assert [trip_count(w) for w in loops] == [10]
+    assert [trip_count(w) for w in loops] == [100]
 
 
 def test_launches_count_trips():
@@ -81,3 +81,10 @@ def test_launches_count_trips():
     assert (found.kernels, found.launches, found.unknown_trips) == (3, 30, 0)
     unknown = module_summary(loop(0, 10, 0, "LT"), target("h100_sxm"))
     assert (unknown.kernels, unknown.launches, unknown.unknown_trips) == (3, 3, 1)
+
+
+def test_a_counter_that_leaves_its_type_is_not_counted() -> None:
+    text = LOOP.format(start=120, limit=127, step=10, direction="LT", config="")
+    narrow = text.replace("s32[]", "s8[]")
+    assert trip_count(hlo_opt.parse(text).entry.root) == 1
+    assert trip_count(hlo_opt.parse(narrow).entry.root) is None

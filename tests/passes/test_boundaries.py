@@ -16,7 +16,7 @@ body {
 condition {
   s = (s32[], f32[64]{0}) parameter(0)
   i = s32[] get-tuple-element(s), index=0
-  limit = s32[] constant(10)
+  limit = s32[] constant(100)
   ROOT c = pred[] compare(i, limit), direction=LT
 }
 
@@ -47,7 +47,7 @@ def test_every_edge_of_a_loop_has_its_way_rounds_and_bytes():
     (reason,) = found["n", "h"].reasons
     assert (reason.numbers["way"], reason.numbers["rounds"], reason.numbers["bytes"]) == (
         "into the first round",
-        "10 rounds",
+        "100 rounds",
         256,
     )
     assert (found["n", "h"].producer_source, found["n", "h"].consumer_source) == ("model.py:5", "model.py:7")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.call_config import field
 from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, taken_element
 
@@ -36,7 +36,7 @@ def trip_count(loop: Instruction) -> int | None:
 
 
 def derived_trip_count(loop: Instruction) -> int | None:
-    """The count of a loop whose counter starts at a constant, grows by a constant and is compared with a constant."""
+    """The count of a loop whose counter starts at a constant, grows by a constant, is compared with a constant and does not leave its type before the end."""
     condition = loop.called_by("condition")
     test = trace(Traced(condition.root))
     direction = test.instruction.word("direction")
@@ -51,7 +51,19 @@ def derived_trip_count(loop: Instruction) -> int | None:
         return None
     start = _integer(trace(Traced(loop.operands[0], None, counter)))
     step = _step(loop.called_by("body"), counter)
-    return _count(start, limit, step, direction) if start is not None and step else None
+    if start is None or not step:
+        return None
+    rounds = _count(start, limit, step, direction)
+    low, high = _within(loop.shape, counter).type.limits
+    return rounds if rounds is not None and low <= start + rounds * step <= high else None
+
+
+def _within(shape: Shape, elements: tuple[int, ...]) -> Shape:
+    """The shape of a tuple's element, the last number first."""
+    for number in reversed(elements):
+        assert shape.elements is not None
+        shape = shape.elements[number]
+    return shape
 
 
 def _count(start: int, limit: int, step: int, direction: str) -> int | None:

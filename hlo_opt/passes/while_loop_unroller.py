@@ -1,0 +1,184 @@
+"""Short loops whose rounds work on each element by itself, round by round without the loop, so that one kernel does all of them and nothing goes through memory in between.
+
+Source: xla/service/while_loop_unroller.cc (full unrolling, with its bound on trip counts), and what its constant folding makes of counters and of tables that are looked up by them.
+Threefry's five groups of rounds are such a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from typing import Literal as OneOf
+
+import numpy as np
+
+from hlo_opt.analysis.graph.inlining import remove_uncalled
+from hlo_opt.analysis.graph.loops import derived_trip_count
+from hlo_opt.analysis.properties import has_side_effect
+from hlo_opt.evaluate import Interpreter
+from hlo_opt.ir import Computation, Instruction, Literal, Module, edit
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.dynamic import takes_dynamic
+from hlo_opt.ops.sets import held, is_elementwise, taken_element
+from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.passes.base import Pass, PassContext
+
+MOST_ROUNDS = 64
+"""As XLA's threshold."""
+MOST_OPERATIONS = 1024
+"""Of all rounds: what one kernel may hold and still be compiled in a second or two."""
+
+
+@dataclass(frozen=True)
+class WhileLoopUnroller(Pass):
+    """Put the rounds of short elementwise loops one after another. The values stay the same; the graph does not."""
+
+    name: ClassVar[str] = "while-loop-unroller"
+    preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for computation in list(executed_computations(module)):
+            here = False
+            waited_for = {p for i in computation.instructions for p in i.control_predecessors}
+            for loop in [i for i in computation.instructions if i.opcode == "while"]:
+                rounds = None if loop in waited_for else rounds_of(loop)
+                if rounds is None:
+                    continue
+                if not context.step():
+                    break
+                _Unrolled(loop, rounds).put()
+                here = True
+            if here:
+                edit.sort(computation)
+            changed |= here
+        if changed:
+            remove_uncalled(module)
+            edit.sort_computations(module)
+        return changed
+
+
+def rounds_of(loop: Instruction) -> int | None:
+    """How many rounds take the loop's place; None where it stays. What a header says of trip counts is not enough: they are derived."""
+    body = loop.called_by("body")
+    if loop.control_predecessors or not _by_element(body) or any(map(has_side_effect, _test(loop).instructions)):
+        return None
+    rounds = derived_trip_count(loop)
+    if rounds is None or not 0 < rounds <= MOST_ROUNDS:
+        return None
+    operations = sum(i.parameter_number is None and _kind(i) is OpKind.ELEMENTWISE for i in body.instructions)
+    return rounds if rounds * operations <= MOST_OPERATIONS else None
+
+
+def _test(loop: Instruction) -> Computation:
+    return loop.called_by("condition")
+
+
+def _kind(i: Instruction) -> OpKind | None:
+    spec = find(i.opcode)
+    return None if spec is None else spec.kind
+
+
+def _by_element(body: Computation) -> bool:
+    """Whether an element of what a round makes depends on no other elements of what the round before made: what they reach is elementwise, and only scalars and what no round changes
+    are moved."""
+    (state,) = body.parameters
+    made = held(body.root)
+    if made is None or any(not shape.is_array for shape in state.shape.elements or ()):
+        return False
+    kept = _handed_on(made, state)
+    varies: set[Instruction] = set()
+    for i in body.instructions:
+        if i is state or i is body.root:
+            continue
+        element = taken_element(i)
+        if element is not None and i.operands == [state]:
+            if element not in kept and i.shape.element_count > 1:
+                varies.add(i)
+            continue
+        if i.control_predecessors or has_side_effect(i) or takes_dynamic(i) or next(iter(i.called()), None) is not None:
+            return False
+        if any(o is state or o is body.root for o in i.operands):
+            return False
+        if varies.isdisjoint(i.operands):
+            if _kind(i) not in (OpKind.ELEMENTWISE, OpKind.MOVEMENT) and i.opcode not in ("constant", "iota"):
+                return False
+        elif is_elementwise(i):
+            varies.add(i)
+        else:
+            return False
+    return True
+
+
+def _handed_on(made: Sequence[Instruction], state: Instruction) -> set[int]:
+    """The elements of the state that no round computes: each is what it was, or what another of them was."""
+    sources = {k: taken_element(v) for k, v in enumerate(made) if v.operands == [state]}
+    found = set(sources)
+    while True:
+        lost = {k for k in found if sources[k] not in found}
+        if not lost:
+            return found
+        found -= lost
+
+
+class _Unrolled:
+    """The rounds of a loop in the computation that it stands in. What several rounds have the same is there once, and scalars of constants are constants."""
+
+    def __init__(self, loop: Instruction, rounds: int) -> None:
+        self.loop, self.rounds = loop, rounds
+        self.computation = loop.computation
+        self._made: dict[tuple[Instruction, ...], Instruction] = {}
+        self._scalars: dict[tuple[Any, ...], Instruction] = {}
+        self._interpreter = Interpreter()
+
+    def put(self) -> None:
+        """Put them in its place."""
+        start = self.loop.operands[0]
+        values = held(start)
+        count = len(self.loop.shape.elements or ())
+        state = list(values) if values is not None else [edit.create_element(start, k) for k in range(count)]
+        for _ in range(self.rounds):
+            state = self._round(state)
+        self.computation.index_users()
+        for user in list(self.loop.users):
+            element = taken_element(user)
+            if element is not None:
+                edit.redirect_users(user, state[element])
+                edit.remove(user)
+        if self.loop.users or self.loop.is_root:
+            edit.redirect_users(self.loop, edit.create_tuple(self.computation, state))
+        edit.remove(self.loop)
+
+    def _round(self, state: Sequence[Instruction]) -> list[Instruction]:
+        body = self.loop.called_by("body")
+        (parameter,) = body.parameters
+        copies: dict[Instruction, Instruction] = {}
+        for i in body.instructions:
+            if i is parameter or i is body.root:
+                continue
+            element = taken_element(i)
+            if element is not None:
+                copies[i] = state[element]
+                continue
+            operands = [copies[o] for o in i.operands]
+            key = (i, *operands)
+            if key not in self._made:
+                self._made[key] = self._folded(i, operands) or edit.clone_into(self.computation, i, operands)
+            copies[i] = self._made[key]
+        return [copies[value] for value in held(body.root) or ()]
+
+    def _folded(self, i: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """The constant that a single number is which follows from constants, every backend the same."""
+        spec, literals = find(i.opcode), [o.literal for o in operands]
+        known = [literal.value for literal in literals if literal is not None and literal.is_known]
+        if spec is None or spec.evaluate is None or spec.tolerance is None or spec.tolerance(i.shape.type):
+            return None
+        if not operands or len(known) < len(operands) or i.shape.element_count != 1:
+            return None
+        value: Any = np.asarray(spec.evaluate(self._interpreter, i, known))
+        key = (i.shape, value.tobytes())
+        if key not in self._scalars:
+            literal = Literal(i.shape, value=value)
+            self._scalars[key] = edit.create(self.computation, i.name, "constant", i.shape, literal=literal)
+        return self._scalars[key]
