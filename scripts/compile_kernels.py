@@ -34,9 +34,10 @@ from cupy.cuda import nvrtc
 
 import hlo_opt
 from hlo_opt.codegen import Kernel
+from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import HloOptError
 from hlo_opt.passes import preset_names
-from hlo_opt.runtime.cupy.device import NVRTC_OPTIONS, version
+from hlo_opt.runtime.cupy.device import version
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.ops import Launch
 
@@ -113,7 +114,7 @@ def compiled(kernel: Kernel, module: str, architecture: str) -> Compiled:
     """What NVRTC, and the assembler behind it, make of a kernel."""
     program = nvrtc.createProgram(kernel.source, f"{kernel.symbol}.cu", (), ())
     try:
-        nvrtc.compileProgram(program, (f"-arch={architecture}", *NVRTC_OPTIONS, "--ptxas-options=-v"))
+        nvrtc.compileProgram(program, (f"-arch={architecture}", *compile_options(), "--ptxas-options=-v"))
         log = nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         lines = nvrtc.getProgramLog(program).strip().splitlines()
@@ -195,7 +196,7 @@ def main() -> int:
     architectures = arguments.arch or ARCHITECTURES
     print(" ".join(["# python -m scripts.compile_kernels", *(Path(a).name for a in sys.argv[1:])]))
     print(
-        f"# {datetime.date.today()}, hlo-opt {hlo_opt.__version__}{commit()}, NVRTC {version(nvrtc)} {' '.join(NVRTC_OPTIONS)}, CuPy {cupy.__version__}"
+        f"# {datetime.date.today()}, hlo-opt {hlo_opt.__version__}{commit()}, NVRTC {version(nvrtc)} {' '.join(compile_options())}, CuPy {cupy.__version__}"
     )
     print(f"# {len(files)} modules, {', '.join(architectures)}; {os.cpu_count()} processors\n\n{HEADER}", flush=True)
     total = Row("total")

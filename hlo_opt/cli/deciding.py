@@ -106,7 +106,7 @@ def fuse_command(
     if folder is not None:
         from hlo_opt.runtime.driver.emission import emit
 
-        emit(reports[0].outcome.module, folder)
+        emit(reports[0].outcome.module, folder, precise=running.precise)
     if stats_file is not None:
         figures = [stats_json(report) for report in reports]
         files.write_text(stats_file, json.dumps(figures if split else figures[0], indent=2) + "\n")

@@ -123,6 +123,11 @@ sanitize_option = click.option(
     is_flag=True,
     help="Build the kernels with address and undefined-behaviour sanitizers, for the CPU, and run them again with a watch over races; exit status 1 when a kernel does what it must not.",
 )
+precise_option = click.option(
+    "--precise",
+    is_flag=True,
+    help="On a GPU, divide and take square roots as IEEE 754 says, not within 2 ULP as XLA does.",
+)
 split_option = click.option(
     "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."
 )
@@ -134,7 +139,7 @@ target_option = click.option(
     show_default=True,
     help="The device whose costs count; hlo-opt targets lists them.",
 )
-run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option)
+run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option, precise_option)
 """The options that say how modules are run: see `Running`."""
 
 fuse_options = _together(

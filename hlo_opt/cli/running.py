@@ -18,6 +18,7 @@ from hlo_opt.cli.options import (
     inputs_option,
     memory_option,
     offered_files,
+    precise_option,
     run_options,
     sanitize_option,
     seed_option,
@@ -44,6 +45,7 @@ class Running:
     max_steps: int | None = None
     trace: tuple[str, ...] = ()
     check_nans: bool = False
+    precise: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Running:
@@ -86,6 +88,7 @@ class Running:
             sanitize=self.sanitize,
             memory_limit=self.memory_limit,
             elided=self.elided,
+            precise=self.precise,
         )
 
 
@@ -120,6 +123,7 @@ class Running:
 )
 @sanitize_option
 @elided_option
+@precise_option
 def run_command(file: str, outputs: str | None, profile: str | None, **options: Any) -> None:
     """Run FILE as it is (nothing is fused first) and print its outputs, or write them with --outputs.
 
@@ -209,7 +213,8 @@ def _compiled(module: Module, backend: str, why: str, how: Running) -> list[list
     from hlo_opt.runtime.executable import compile
 
     how.devices(module)
-    executable = compile(module, backend, max_steps=how.max_steps, memory_limit=how.memory_limit, sanitize=how.sanitize)
+    settings: dict[str, Any] = {"max_steps": how.max_steps, "memory_limit": how.memory_limit, "precise": how.precise}
+    executable = compile(module, backend, sanitize=how.sanitize, **settings)
     executable.why = why
     results = executable.run_devices(how.given(module))
     show(run_page(executable), err=True)
@@ -234,7 +239,7 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
     devices = how.devices(module)
     check_schedule(build_schedule(module), how.memory_limit, devices=devices)
     given = how.given(module)
-    results, found = profile(module, backend, given, max_steps=how.max_steps)
+    results, found = profile(module, backend, given, max_steps=how.max_steps, precise=how.precise)
     show(profile_page(found), err=True)
     files.write_text(file, json.dumps(found.trace()) + "\n")
     return results
@@ -250,6 +255,7 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
 @memory_option
 @sanitize_option
 @elided_option
+@precise_option
 @click.option("--strict", is_flag=True, help="Exit with 1, too, where agreement says little: the outputs called weak.")
 def check_command(file: str, other: str | None, strict: bool, **options: Any) -> int:
     """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what fusing FILE gives.
@@ -304,7 +310,8 @@ def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **opt
     running.devices(module)
     given = running.given(module)
     both = {"unfused": module, "fused": fused}
-    found = bench(both, running.backend, given, rounds, memory_limit=running.memory_limit)
+    limits: dict[str, Any] = {"memory_limit": running.memory_limit, "precise": running.precise}
+    found = bench(both, running.backend, given, rounds, **limits)
     if plot is not None:
         drawn = runs.bench_svg(found).encode() if plot.endswith(".svg") else runs.bench_png(found)
         with files.whole_file(plot) as stream:

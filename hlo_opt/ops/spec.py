@@ -161,6 +161,7 @@ class OpSpec:
     expands     which instructions `expand` covers; None: all
     flops       floating-point operations of the whole instruction; None: none
     tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
+    on_gpu      ULP more for kernels on a GPU that divide and take square roots as XLA:GPU's do (`hlo_opt.codegen.options`); None: none
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
     call        what computes it on a GPU that has no kernel of ours for it; None: nothing does (`ops.calls`)
     routine     what NumPy computes its meaning with, for reports; empty: several functions
@@ -201,6 +202,7 @@ class OpSpec:
     expands: Callable[[Instruction], bool] | None = None
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
+    on_gpu: Callable[[ElementType], float] | None = None
     samples: Rule | None = None
     plain: Callable[[Instruction], Callable[..., Any] | None] | None = None
     scratch: Callable[[Instruction, int], int] | None = None
@@ -243,6 +245,11 @@ class OpSpec:
     def has_expansion(self, instruction: Instruction) -> bool:
         """Whether `expand` has a computation for this instruction."""
         return self.expand is not None and (self.expands is None or self.expands(instruction))
+
+    def ulp(self, element_type: ElementType, *, precise: bool = True) -> float:
+        """The tolerance that is declared, or 0; `precise`: of backends that divide and take square roots as IEEE 754 says."""
+        found = 0.0 if self.tolerance is None else self.tolerance(element_type)
+        return found if precise or self.on_gpu is None else found + self.on_gpu(element_type)
 
     def is_expensive(self, instruction: Instruction) -> bool:
         """Whether computing it twice costs too much (xla/service/instruction_fusion.cc, IsExpensive). True when nothing is declared."""

@@ -1,5 +1,5 @@
 """Instructions that a thread issues for an element of an operation, as machine code for an H100 has them, and those of them that go through the slow pipe: MUFU for functions, F2F and
-I2F for conversions. Division and roots are IEEE's and nothing is contracted, as kernels are compiled."""
+I2F for conversions. As kernels are compiled (`hlo_opt.codegen.options`): division and roots are XLA:GPU's, nothing is contracted."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _WIDTH = {64: 2.0, 128: 8.0}
 """How many instructions on 32 bits one on so many takes."""
 _RANDOM = Work(80)
 """Of a random number: ten rounds of Philox."""
-_DIVIDE = Work(9, 1)
+_DIVIDE, _RECIPROCAL = Work(8, 1), Work(5, 1)
 _FUNCTIONS = {
-    "sqrtf": Work(8, 1),
+    "sqrtf": Work(1, 1),
     "cbrtf": Work(20, 2),
     "expf": Work(7, 1),
     "expm1f": Work(22, 1),
@@ -75,7 +75,8 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
     if spec is None or not isinstance(spec.cuda, Elementwise) or not shape.is_array:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
     text = (spec.cuda.text_for(instruction) or "").replace("{F}", "f")
-    made = _DIVIDE * text.count(" / ") + Work(len(_OPERATOR.findall(text)))
+    inverted = text.count(")1 / ")
+    made = _RECIPROCAL * inverted + _DIVIDE * (text.count(" / ") - inverted) + Work(len(_OPERATOR.findall(text)))
     made = sum((_FUNCTIONS.get(name, Work(1)) for name in _CALLED.findall(text)), made)
     given = instruction.operands[0].shape.type
     if (given.is_float and shape.type.is_integer) or (given.is_integer and shape.type.is_float):

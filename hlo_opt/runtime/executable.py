@@ -41,6 +41,7 @@ class Executable:
     why      why this backend, in words, for people
     devices  how many devices the module's header asks for
     lacks    why it cannot be called: constants that have no value
+    precise  whether it divides and takes square roots as the host does
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class Executable:
         schedule: Schedule | None = None,
         executor: Executor | HostProgram | SanitizedProgram | None = None,
         max_steps: int | None = None,
+        *,
+        precise: bool = False,
     ) -> None:
         self.module = module
         self.backend = backend
@@ -60,6 +63,7 @@ class Executable:
         self._executor = executor
         self._max_steps = max_steps
         self.lacks: EvaluationError | None = None
+        self.precise = precise or backend != "cupy"
 
     def _arrays(self, inputs: Sequence[Array]) -> list[Array]:
         """The inputs of a device. Raises EvaluationError where they do not fit, and for constants without values."""
@@ -214,6 +218,7 @@ def compile(
     graphs: bool = True,
     elided: Elided = None,
     target: str | DeviceTarget | None = None,
+    precise: bool = False,
 ) -> Executable:
     """Make a module ready to run.
 
@@ -226,6 +231,7 @@ def compile(
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
     target        the device that kernels are made for; None: the one that the module was fused for, else an H100 SXM
+    precise       on a GPU, division and square root of f32 as IEEE 754 says, and functions of narrow floats as of f32; else as XLA:GPU's, which are a few times cheaper and within 2 ULP
     elided        as for `evaluate`; without it a module that lacks the values of constants is built, and a call of it raises EvaluationError (HLO407)
 
     Raises EvaluationError (HLO402) for a module that would hold more, before anything is built; UsageError for an unknown backend, BackendError where its compiler or GPU is missing, a kernel
@@ -263,10 +269,10 @@ def compile(
             from hlo_opt.runtime.cupy.device import CupyDevice
             from hlo_opt.runtime.cupy.graphs import graphs_of
 
-            device = CupyDevice(schedule)
+            device = CupyDevice(schedule, precise=precise)
             executor = Executor(schedule, device, max_steps)
             executor.graphs = graphs_of(schedule, device, memory_limit) if graphs and devices == 1 else None
-        return Executable(module, name, why, schedule, executor, max_steps)
+        return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 
     try:
         made = built(name, why)

@@ -61,7 +61,7 @@ def test_fuse_writes_what_it_is_asked_for(file, tmp_path, capfd):
     assert set(stats["before"]) == set(stats["after"]) == {"kernels", "launches", "bytes", "est_us"}
     assert stats["after"]["kernels"] < stats["before"]["kernels"]
     manifest = json.loads((tmp_path / "d" / "manifest.json").read_text())
-    assert set(manifest) == {"target", "kernels", "launches", "library"} and manifest["target"] == "h100_sxm"
+    assert set(manifest) == {"target", "options", "kernels", "launches", "library"} and manifest["target"] == "h100_sxm"
     assert [row["call"] for row in manifest["library"]] == ["dot"]
     assert run(["check", file, "o.hlo"]) == 0
 

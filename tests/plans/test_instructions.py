@@ -49,9 +49,11 @@ def test_a_copy_and_a_wider_float_cost_nothing() -> None:
     assert work("f32[8] convert(x)", "bf16[8]") == NOTHING  # registers hold an f32 already
 
 
-def test_a_logistic_is_an_exponential_and_a_division() -> None:
-    parts = [work(f"f32[8] {text}") for text in ("exponential(x)", "divide(x, x)", "add(x, x)")]
-    assert work("f32[8] logistic(x)") == sum(parts, NOTHING)
+def test_a_logistic_is_an_exponential_and_a_reciprocal() -> None:
+    parts = [work(f"f32[8] {text}") for text in ("exponential(x)", "add(x, x)")]
+    inverse = work("f32[8] rsqrt(x)").slots - work("f32[8] sqrt(x)").slots
+    assert work("f32[8] logistic(x)") == sum(parts, Work(inverse, 1))
+    assert inverse < work("f32[8] divide(x, x)").slots
 
 
 def test_a_wide_fold_rounds_nothing_on_its_way() -> None:
@@ -84,3 +86,18 @@ def test_only_divisions_of_an_index_cost() -> None:
     row, column = delinearize(place, (60, 100))
     assert list(divisions(linearize((row, column), (60, 100)))) == []
     assert len(list(divisions(linearize((column, row), (100, 60))))) == 2
+
+
+@pytest.mark.parametrize(("right", "slots"), [(19, 1), (18, 3)])
+def test_a_rotation_is_one_instruction(right: int, slots: int) -> None:
+    found = module_of(
+        "x = u32[8] parameter(0)",
+        "m = u32[] constant(13)",
+        "ms = u32[8] broadcast(m), dimensions={}",
+        f"n = u32[] constant({right})",
+        "ns = u32[8] broadcast(n), dimensions={}",
+        "a = u32[8] shift-left(x, ms)",
+        "b = u32[8] shift-right-logical(x, ns)",
+        "r = u32[8] or(a, b)",
+    )
+    assert sum((of_value(named(found, name)) for name in "abr"), NOTHING) == Work(slots)

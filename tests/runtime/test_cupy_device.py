@@ -154,3 +154,12 @@ def test_dumps_agree_on_a_gpu(name: str) -> None:
     module = hlo_opt.parse((DUMPS / f"{name}.hlo").read_text())
     result = check(module, module, backend="cupy")
     assert result.ok, str(result)
+
+
+def test_what_is_to_be_precise_is_compiled_again(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    plain, precise = (hlo_opt.compile(module, "cupy", precise=p) for p in (False, True))
+    assert not plain.precise and precise.precise and hlo_opt.compile(module, "host").precise
+    assert len(fake.compilations) == 2 * len(precise.report()["kernels"])
+    hlo_opt.compile(module, "cupy", precise=True)
+    assert len(fake.compilations) == 2 * len(precise.report()["kernels"])

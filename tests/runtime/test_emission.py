@@ -28,7 +28,9 @@ def listing(folder: Path) -> dict[str, bytes]:
 def test_every_instruction_that_works_is_in_the_manifest_once(tmp_path: Path) -> None:
     hlo_opt.emit(hlo_opt.parse(ADD), tmp_path / "o")
     manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
-    assert list(manifest) == ["target", "kernels", "launches", "library"] and manifest["target"] == "h100_sxm"
+    assert (
+        list(manifest) == ["target", "options", "kernels", "launches", "library"] and manifest["target"] == "h100_sxm"
+    )
     assert [(row["instruction"], row["computation"]) for row in manifest["launches"]] == [("b", "e"), ("c", "e")]
     assert manifest["library"] == [{"instruction": "z", "call": "slice"}]
     (kernel,) = manifest["kernels"]

@@ -87,6 +87,8 @@ elementwise(
     numeric.divide,
     spread=faces.one("divide", rounds=True),
     complex_ulp=4,
+    # CUDA C++ Programming Guide, "Mathematical Functions", with -prec-div=false: 2, and the rounding of the reference; c64: of its two quotients and its reciprocal
+    on_gpu={"f32": 3, "c64": 8},
     accepts=NUMBERS,
     cuda={
         "float": "{0} / {1}",
@@ -160,6 +162,7 @@ elementwise(
     numeric.sign,
     spread=faces.STEPS,
     complex_ulp=4,
+    on_gpu={"c64": 4},
     accepts=("signed", "float", "complex"),
     # the last branch keeps NaN and the sign of zero
     cuda={

@@ -44,6 +44,7 @@ def elementwise(
     index: Callable[[Instruction, int], IndexMap | None] | None = None,
     ulp: float = 0.0,
     complex_ulp: float = 0.0,
+    on_gpu: Mapping[str, float] | None = None,
     expensive: Cost = "cheap",
     commutative: bool = False,
     precision: Precision = "f32",
@@ -66,6 +67,7 @@ def elementwise(
     result     the operands' type, its real part, or pred
     infer      in place of the rules above, where an op has its own
     ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
+    on_gpu     ULP more by type where kernels divide and take square roots as XLA:GPU's do
     complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
     spread     how bounds go through it
@@ -87,6 +89,7 @@ def elementwise(
         cuda=lowering,
         flops=lambda instruction: float(instruction.shape.element_count),
         tolerance=_tolerance(ulp, complex_ulp),
+        on_gpu=None if on_gpu is None else lambda element_type: on_gpu.get(element_type.name, 0.0),
         commutative=commutative,
         expensive=_expensive(expensive),
         spread=spread,

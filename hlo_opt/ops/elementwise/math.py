@@ -1,7 +1,8 @@
 """Roots, powers, exponentials, circular functions and rounding.
 
 `ulp` is what CUDA's libdevice documents for f32 or what glibc needs, whichever is larger, plus one for the rounding of the reference
-(CUDA C++ Programming Guide, "Mathematical Functions"). Texts without `-use_fast_math`; `/` and `sqrt` are IEEE.
+(CUDA C++ Programming Guide, "Mathematical Functions"). Texts without `-use_fast_math`. Where `-prec-div=false` and `-prec-sqrt=false` are given, square roots and reciprocals are within 1 ULP by
+the same table: that is `on_gpu`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def _function(
     spread: faces.Spreading = faces.RISING,
     slow: bool = True,
     one_step: bool = True,
+    on_gpu: float = 0.0,
 ) -> None:
     """A function of faces.one real or complex number: `meaning` is NumPy's or its name there, `text` C's name or what is written with it; `complex_name` is the kernels' helper for complex
     numbers, where there is faces.one."""
@@ -45,6 +47,7 @@ def _function(
             **({"complex": in_double(complex_name)} if complex_name else {}),
         },
         ulp=ulp,
+        on_gpu={"f32": on_gpu} if on_gpu else None,
         expensive=cost,
         precision="f64",
         attributes={"result_accuracy": False},
@@ -66,7 +69,16 @@ _function("log", "log", "log", 3, complex_name="hlo_logarithm")
 _function("log-plus-one", numeric.log_plus_one, "log1p", 3, complex_name="hlo_logarithm_plus_one")
 _function("sine", "sin", "sin", 3, cost="complex", complex_name="hlo_sine", spread=faces.one("sine"))
 _function("sinh", "sinh", "sinh", 4, cost="complex", complex_name="hlo_hyperbolic_sine", slow=False)
-_function("sqrt", numeric.square_root, "sqrt", 1, complex_name="hlo_positive_square_root", slow=False, one_step=False)
+_function(
+    "sqrt",
+    numeric.square_root,
+    "sqrt",
+    1,
+    complex_name="hlo_positive_square_root",
+    slow=False,
+    one_step=False,
+    on_gpu=1,
+)
 _function("tan", "tan", "tan", 5, cost="complex", complex_name="hlo_tangent", spread=faces.one("tangent"))
 _function("tanh", "tanh", "tanh", 4, complex_name="hlo_hyperbolic_tangent")
 _function(
@@ -76,6 +88,7 @@ _function(
     5,
     complex_name="hlo_logistic",
     one_step=False,
+    on_gpu=1,
 )
 _function(
     "rsqrt",
@@ -85,6 +98,7 @@ _function(
     complex_name="hlo_reciprocal_square_root",
     spread=faces.FALLING,
     one_step=False,
+    on_gpu=3,  # the root's error counts up to twice in ULP of the result
 )
 elementwise(
     "atan2",

@@ -116,13 +116,14 @@ def check(
     sanitize: bool = False,
     memory_limit: int | None = None,
     elided: Elided = None,
+    precise: bool = False,
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs and on all devices that they are for, and compare the outputs.
 
     inputs  one array per entry parameter, tuples flattened; for modules whose header asks for several devices such a list for each, or one for all; where none are given,
             some sets are drawn with the seed, which reach what the original can do: see `reaching_inputs`
     seed    of the drawn inputs and of the analysis's moved values
-    sanitize  as for `compile`
+    sanitize, precise  as for `compile`
     memory_limit  bytes that may be held at once, both modules' outputs included; None: any number. What the analysis of rounding takes more is looked at when it is needed
     elided  as for `evaluate`: both modules take the same values for constants of the same name
 
@@ -133,7 +134,13 @@ def check(
     _same_inputs(original, fused)
     given = [inputs] if inputs is not None and counts(original) == (1, 1) else inputs
     both = on_named_devices(original, fused)
-    how: dict[str, Any] = {"seed": seed, "backend": backend, "sanitize": sanitize, "memory_limit": memory_limit}
+    how: dict[str, Any] = {
+        "seed": seed,
+        "backend": backend,
+        "sanitize": sanitize,
+        "memory_limit": memory_limit,
+        "precise": precise,
+    }
     try:
         return _checked(*both, given, **how)
     except EvaluationError as error:  # only what the header says is sure
@@ -161,11 +168,12 @@ def _checked(
     backend: str,
     sanitize: bool,
     memory_limit: int | None,
+    precise: bool,
 ) -> CheckReport:
     devices = check_devices(original)
     beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=given is None)
-    executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit)
+    executable = compile(fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, precise=precise)
     found = reached(original, seed, memory_limit) if given is None else _given(original, given, devices)
     by_draw: list[list[OutputReport]] = []
     rewritten = False
@@ -176,7 +184,9 @@ def _checked(
             raise CheckError(
                 f"{original.name} returns {len(expected[0])} arrays, {fused.name} {len(actual[0])}", code="HLO701"
             )
-        by_device, moved = compare_outputs(original, fused, draw.inputs, expected, actual, seed, memory_limit)
+        by_device, moved = compare_outputs(
+            original, fused, draw.inputs, expected, actual, seed, memory_limit, precise=executable.precise
+        )
         by_draw.append([over_devices(own) for own in zip(*by_device, strict=True)])
         rewritten = rewritten or moved
         if not _all_ok(by_device):
@@ -273,10 +283,13 @@ def compare_outputs(
     actual: Sequence[Sequence[Array]],
     seed: int,
     memory_limit: int | None = None,
+    *,
+    precise: bool = True,
 ) -> tuple[list[list[OutputReport]], bool]:
     """For each device one report per output; and whether roundings at other places were allowed.
 
     inputs, expected, actual  per device; of one device alone, that of a list
+    precise  whether what ran the other module divides as the host does (`Executable.precise`)
 
     The original is analysed only where outputs are not equal to the last bit. Where they differ by more than its own operations explain, and the other module is not the
     same graph, it may compute otherwise: in another order, or with roundings to narrow types left out, as XLA does where it may keep excess precision
@@ -289,7 +302,7 @@ def compare_outputs(
     devices = len(inputs)
     check_memory(original, memory_limit, devices=devices, beside=_analysis_bytes(original, devices))
     for rewritten in (False, True):
-        analyses = analyse_devices(original, inputs, seed, rewritten=rewritten)
+        analyses = analyse_devices(original, inputs, seed, rewritten=rewritten, precise=precise)
         reports = [compared(original, e, a, found) for (e, a), found in zip(pairs, analyses, strict=True)]
         if rewritten or _all_ok(reports) or _is_same_graph(original, other):
             break

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.values import Array
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
     from hlo_opt.runtime.schedule import Schedule
 
-
-NVRTC_OPTIONS = ("-fmad=false", "--std=c++17")
-"""No contraction into fused multiply-adds: a sum of a product rounds twice on every backend, as in XLA's evaluator."""
 
 _SHOWN = 200  # characters of NVRTC's first complaint
 
@@ -67,9 +65,9 @@ def version(nvrtc: Any) -> str:
     return ".".join(map(str, nvrtc.getVersion()))
 
 
-def entry_name(source: str, arch: str, nvrtc_version: str) -> str:
+def entry_name(source: str, arch: str, nvrtc_version: str, options: Sequence[str]) -> str:
     """The name of a kernel's file in the cache."""
-    parts = ("cubin", nvrtc_version, arch, *NVRTC_OPTIONS, source)
+    parts = ("cubin", nvrtc_version, arch, *options, source)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40] + ".cubin"
 
 
@@ -101,14 +99,16 @@ def write_entry(path: Path, code: bytes) -> None:
             partial.unlink(missing_ok=True)
 
 
-def compiled(nvrtc: Any, kernels: Sequence[Kernel], arch: str, folder: Path) -> Mapping[str, bytes]:
+def compiled(
+    nvrtc: Any, kernels: Sequence[Kernel], arch: str, folder: Path, options: Sequence[str]
+) -> Mapping[str, bytes]:
     """The machine code (or PTX, see `architecture`) of kernels by symbol, from the cache where it has it; the rest is compiled, several at once.
 
     Raises BackendError (HLO522) when NVRTC refuses a kernel.
     """
     made: dict[str, bytes] = {}
     missing = []
-    paths = {k.symbol: folder / entry_name(k.source, arch, version(nvrtc)) for k in kernels}
+    paths = {k.symbol: folder / entry_name(k.source, arch, version(nvrtc), options) for k in kernels}
     for kernel in {k.symbol: k for k in kernels}.values():
         code = read_entry(paths[kernel.symbol])
         if code is None:
@@ -116,17 +116,17 @@ def compiled(nvrtc: Any, kernels: Sequence[Kernel], arch: str, folder: Path) -> 
         else:
             made[kernel.symbol] = code
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for kernel, code in zip(missing, pool.map(lambda k: _compile(nvrtc, k, arch), missing), strict=True):
+        for kernel, code in zip(missing, pool.map(lambda k: _compile(nvrtc, k, arch, options), missing), strict=True):
             write_entry(paths[kernel.symbol], code)
             made[kernel.symbol] = code
     return made
 
 
-def _compile(nvrtc: Any, kernel: Kernel, arch: str) -> bytes:
+def _compile(nvrtc: Any, kernel: Kernel, arch: str, options: Sequence[str]) -> bytes:
     program = nvrtc.createProgram(kernel.source, f"{kernel.symbol}.cu", (), ())
     try:
         try:
-            nvrtc.compileProgram(program, (f"-arch={arch}", *NVRTC_OPTIONS))
+            nvrtc.compileProgram(program, (f"-arch={arch}", *options))
         except nvrtc.NVRTCError as error:
             lines = [line.strip() for line in nvrtc.getProgramLog(program).splitlines() if line.strip()]
             first = next((line for line in lines if "error" in line), lines[0] if lines else str(error))
@@ -137,13 +137,13 @@ def _compile(nvrtc: Any, kernel: Kernel, arch: str) -> bytes:
         nvrtc.destroyProgram(program)
 
 
-__all__ = ["NVRTC_OPTIONS", "CupyDevice", "has_gpu", "import_cupy", "refuse_what_cupy_lacks"]
+__all__ = ["CupyDevice", "has_gpu", "import_cupy", "refuse_what_cupy_lacks"]
 
 MOST_BLOCKS = 2**31 - 1
 """Blocks of a one-dimensional grid (CUDA C++ Programming Guide, table of technical specifications)."""
 
-_COMPILED: dict[tuple[int, str], Any] = {}
-"""Functions of this process by device and source: equal texts load once."""
+_COMPILED: dict[tuple[int, tuple[str, ...], str], Any] = {}
+"""Functions of this process by device, options and source: equal texts load once."""
 
 
 def import_cupy() -> Any:
@@ -214,29 +214,29 @@ def refuse_large_grids(schedule: Schedule, who: str, hint: str) -> None:
 class CupyDevice:
     """Memory is a flat CuPy array; types that CuPy lacks are held as their raw bits."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, *, precise: bool = False) -> None:
         refuse_what_cupy_lacks(schedule)
         self.cupy = import_cupy()
         self.module = schedule.module
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
-        self._functions = self._load(schedule.kernels)
+        self._functions = self._load(schedule.kernels, compile_options(precise=precise))
         names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
         self._launched_by = names
 
-    def _load(self, kernels: Sequence[Kernel]) -> dict[str, Callable[..., None]]:
+    def _load(self, kernels: Sequence[Kernel], options: tuple[str, ...]) -> dict[str, Callable[..., None]]:
         device = int(self.cupy.cuda.runtime.getDevice())
-        missing = [k for k in kernels if (device, k.source) not in _COMPILED]
+        missing = [k for k in kernels if (device, options, k.source) not in _COMPILED]
         if missing:
             nvrtc = self.cupy.cuda.nvrtc
             arch = architecture(nvrtc, str(self.cupy.cuda.Device().compute_capability))
-            for symbol, code in compiled(nvrtc, missing, arch, cache_directory()).items():
+            for symbol, code in compiled(nvrtc, missing, arch, cache_directory(), options).items():
                 kernel = next(k for k in missing if k.symbol == symbol)
                 with self._told(None, f"loading kernel {symbol}"):
                     module = self.cupy.cuda.function.Module()
                     module.load(code)
-                    _COMPILED[device, kernel.source] = module.get_function(symbol)
-        return {k.symbol: _COMPILED[device, k.source] for k in kernels}
+                    _COMPILED[device, options, kernel.source] = module.get_function(symbol)
+        return {k.symbol: _COMPILED[device, options, k.source] for k in kernels}
 
     @contextmanager
     def _told(self, instruction: Instruction | None, doing: str) -> Iterator[None]:

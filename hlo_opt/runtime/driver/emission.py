@@ -15,6 +15,7 @@ import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, Shape
@@ -50,8 +51,8 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
 
 - `kernels/*.cu`: {kernels} for {target}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
 - To launch one of them yourself: blocks and threads as in `manifest.json`, no dynamic shared memory, a pointer per input and then per output, each to a multiple of 16
-  bytes. Compile with `-fmad=false` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros. Launches of one kernel must not overlap
-- `manifest.json`: for each kernel its plan, grid, block, shared memory (bytes), the shapes of its buffers and the Python lines that it comes from; which
+  bytes. Compile with the `options` of `manifest.json` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros. Launches of one kernel must not overlap
+- `manifest.json`: the options that kernels are compiled with; for each kernel its plan, grid, block, shared memory (bytes), the shapes of its buffers and the Python lines that it comes from; which
   instruction launches which; and the library calls
 - {launches} and {library} are in the program (those inside loops are counted once)
 """
@@ -59,9 +60,15 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
 _NOT_OF_A_PATH = re.compile(r"[^A-Za-z0-9_./: -]")
 
 
-def emit(module: Module, directory: str | os.PathLike[str], target: str | DeviceTarget | None = None) -> None:
+def emit(
+    module: Module,
+    directory: str | os.PathLike[str],
+    target: str | DeviceTarget | None = None,
+    *,
+    precise: bool = False,
+) -> None:
     """Write the kernels of a module and a driver that runs them into a folder that is new, empty or one that `emit` wrote (it is replaced).
-    Kernels are made for `target`, or for the device that the module was fused for.
+    Kernels are made for `target`, or for the device that the module was fused for; `precise` as for `compile`.
 
     Raises UsageError when the folder cannot be used and BackendError when an operation has neither a kernel nor a CuPy call. Then nothing is left behind.
     """
@@ -69,7 +76,7 @@ def emit(module: Module, directory: str | os.PathLike[str], target: str | Device
     folder = check_folder(directory)
     files = kernel_files(schedule.kernels)
     refuse_large_grids(schedule, "no driver", "split the array")
-    driver, lines = driver_of(schedule, files), lines_of_kernels(schedule)
+    driver, lines = driver_of(schedule, files, precise=precise), lines_of_kernels(schedule)
     partial = folder.parent / f".{folder.name}.{os.getpid()}.partial"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +91,7 @@ def emit(module: Module, directory: str | os.PathLike[str], target: str | Device
         (partial / "driver.py").write_text(driver.text, encoding="utf-8")
         if driver.constants:
             np.savez(partial / "constants.npz", **driver.constants)  # type: ignore[arg-type]
-        manifest = manifest_of(schedule, files)
+        manifest = manifest_of(schedule, files, precise=precise)
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         nouns = {"kernels": "distinct kernel", "launches": "kernel launch", "library": "library call"}
         made = manifest["kernels"], manifest["launches"], manifest["library"]
@@ -102,8 +109,8 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
-def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
-    """What `manifest.json` holds. `target` is the device that the kernels are made for. Each executed instruction that does work is in `launches` or in `library`, once, with the bytes that it reads and writes and the microseconds that it is estimated to take; one that needs several kernels
+def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = False) -> dict[str, Any]:
+    """What `manifest.json` holds. `target` is the device that the kernels are made for, `options` are those that NVRTC compiles them with. Each executed instruction that does work is in `launches` or in `library`, once, with the bytes that it reads and writes and the microseconds that it is estimated to take; one that needs several kernels
     (random bits and the generator's new state) names the others in `further_symbols`. `elided`, where there are any, are the constants that the text leaves out: the driver takes them
     as arguments."""
     launches: dict[Instruction, dict[str, Any]] = {}
@@ -146,6 +153,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str]) -> dict[str, Any]:
     ]
     return {
         "target": schedule.target.name,
+        "options": list(compile_options(precise=precise)),
         "kernels": kernels,
         "launches": list(launches.values()),
         "library": library,

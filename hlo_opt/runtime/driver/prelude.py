@@ -25,7 +25,7 @@ import cupy
 import numpy
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-OPTIONS = ("-fmad=false", "--std=c++17")  # without -fmad=false, a product and a sum would round once instead of twice
+OPTIONS = {options}  # as in manifest.json; without -fmad=false, a product and a sum would round once instead of twice
 
 
 class Kernel:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hlo_opt.analysis.graph.loops import derived_trip_count
+from hlo_opt.codegen.options import compile_options
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import ElementType, Literal, Shape
 from hlo_opt.ir.values import Array
@@ -96,17 +97,18 @@ class Driver:
     constants: dict[str, Array] = field(default_factory=dict)
 
 
-def driver_of(schedule: Schedule, files: Mapping[str, str]) -> Driver:
-    """The driver of a schedule; `files` gives the path of each kernel's text by symbol, relative to the driver.
+def driver_of(schedule: Schedule, files: Mapping[str, str], *, precise: bool = False) -> Driver:
+    """The driver of a schedule; `files` gives the path of each kernel's text by symbol, relative to the driver; `precise` as for `compile_options`.
 
     Raises BackendError, naming the operations, where the driver would need what CuPy does not have, and for control flow nested too deep.
     """
-    return _Writer(schedule, files).write()
+    return _Writer(schedule, files, compile_options(precise=precise)).write()
 
 
 class _Writer:
-    def __init__(self, schedule: Schedule, files: Mapping[str, str]) -> None:
+    def __init__(self, schedule: Schedule, files: Mapping[str, str], options: tuple[str, ...]) -> None:
         self.schedule = schedule
+        self.options = options
         self.files = files
         self.driver = Driver()
         self.globals = Namespace(RESERVED)
@@ -159,6 +161,7 @@ class _Writer:
                 imports="\nfrom __future__ import annotations\n"
                 if library
                 else "",  # what is read as types is not there
+                options=repr(self.options),
                 **(PACKED if bits else PLAIN),
             ),
             f"PACKED = {bits!r}  # bits of an element, for types of which several share a byte of a buffer"

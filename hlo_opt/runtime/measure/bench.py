@@ -267,6 +267,8 @@ def bench(
     rounds: int = ROUNDS,
     clock: Clock | None = None,
     memory_limit: int | None = None,
+    *,
+    precise: bool = False,
 ) -> Bench:
     """Run modules that take the same inputs, in turn, and compare. The first is what the others are measured against.
 
@@ -275,15 +277,20 @@ def bench(
     Kernels of all of them are made for the device that one was fused for.
     rounds   how often each runs cold and warm, at least 1; in every second one the order is reversed
     memory_limit  bytes that a run of one of them may hold at once; None: any number
+    precise  as for `compile`
 
     Raises what `compile` raises.
     """
     fused = next((module for module in modules.values() if module.target is not None), None)
-    how: dict[str, Any] = {"memory_limit": memory_limit, "target": None if fused is None else target_of(fused)}
+    how: dict[str, Any] = {
+        "memory_limit": memory_limit,
+        "precise": precise,
+        "target": None if fused is None else target_of(fused),
+    }
     executables = {name: compile(module, backend, **how) for name, module in modules.items()}
     backends = {e.backend for e in executables.values()}
     if len(backends) > 1:  # a GPU ran one of them only: all go where all can
-        return bench(modules, "host", inputs, rounds, clock, memory_limit)
+        return bench(modules, "host", inputs, rounds, clock, memory_limit, precise=precise)
     one = next(iter(executables.values()))
     clock = clock or clock_of(one.backend)
     runs = {name: e.resident_devices(inputs) for name, e in executables.items()}

@@ -227,26 +227,31 @@ def line_of(module: Module, instruction: Instruction) -> str:
     return found
 
 
-def _device(schedule: Schedule, backend: str) -> Device:
+def _device(schedule: Schedule, backend: str, *, precise: bool) -> Device:
     if backend == "cupy":
         from hlo_opt.runtime.cupy.device import CupyDevice
 
-        return CupyDevice(schedule)
+        return CupyDevice(schedule, precise=precise)
     from hlo_opt.runtime.host.library import HostDevice, HostLibrary
 
     return HostDevice(HostLibrary(schedule.kernels), Reference(schedule.module))
 
 
 def profile(
-    module: Module, backend: str, inputs: Sequence[Sequence[Array]], *, max_steps: int | None = None
+    module: Module,
+    backend: str,
+    inputs: Sequence[Sequence[Array]],
+    *,
+    max_steps: int | None = None,
+    precise: bool = False,
 ) -> tuple[list[list[Array]], Profile]:
-    """The outputs of a module on each of its devices and where the time went: one run to warm up, one that is timed. `backend` is `host` or `cupy`; `inputs` are per device.
+    """The outputs of a module on each of its devices and where the time went: one run to warm up, one that is timed. `backend` is `host` or `cupy`; `inputs` are per device; `precise` as for `compile`.
 
     Raises what `compile` raises.
     """
     schedule = build_schedule(module)
     clock = clock_of(backend)
-    device = TimedDevice(_device(schedule, backend), clock, schedule)
+    device = TimedDevice(_device(schedule, backend, precise=precise), clock, schedule)
     executor = Executor(schedule, device, max_steps)
     memory = [executor.upload(entry_inputs(module, own)) for own in inputs]
 

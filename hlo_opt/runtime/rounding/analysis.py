@@ -76,29 +76,37 @@ class Analysis:
     ties: list[Tie]
 
 
-def analyse(module: Module, inputs: Sequence[Array], seed: int = 0, *, rewritten: bool = False) -> Analysis:
+def analyse(
+    module: Module, inputs: Sequence[Array], seed: int = 0, *, rewritten: bool = False, precise: bool = True
+) -> Analysis:
     """Run the entry on spreads.
 
     inputs     one array per array of the entry's parameters
     seed       of the moved values
     rewritten  whether the other module may round where this one does not, and leave out roundings to narrow types
+    precise    whether the other backend divides and takes square roots as IEEE 754 says (`hlo_opt.codegen.options`)
     """
-    analyst = Analyst(np.random.default_rng([seed, ROWS]), rewritten=rewritten)
+    analyst = Analyst(np.random.default_rng([seed, ROWS]), rewritten=rewritten, precise=precise)
     arguments = unflatten([p.shape for p in module.entry.parameters], inputs)
     value = analyst.call(module.entry, arguments)
     return Analysis(list(leaves(value)), analyst.ties())
 
 
 def analyse_devices(
-    module: Module, inputs: Sequence[Sequence[Array]], seed: int = 0, *, rewritten: bool = False
+    module: Module,
+    inputs: Sequence[Sequence[Array]],
+    seed: int = 0,
+    *,
+    rewritten: bool = False,
+    precise: bool = True,
 ) -> list[Analysis]:
     """Run the entry on every simulated device, with the inputs of each; one list of inputs alone is one device alone. Otherwise as `analyse`."""
     if len(inputs) == 1:
-        return [analyse(module, inputs[0], seed, rewritten=rewritten)]
+        return [analyse(module, inputs[0], seed, rewritten=rewritten, precise=precise)]
 
     def work(device: SimulatedDevice) -> Analysis:
         generator = np.random.default_rng([seed, ROWS, device.number])
-        device.player = analyst = Analyst(generator, rewritten=rewritten, device=device)
+        device.player = analyst = Analyst(generator, rewritten=rewritten, precise=precise, device=device)
         arguments = unflatten([p.shape for p in module.entry.parameters], inputs[device.number])
         return Analysis(list(leaves(analyst.call(module.entry, arguments))), analyst.ties())
 
@@ -108,9 +116,11 @@ def analyse_devices(
 class Analyst(Interpreter):
     """The interpreter on spreads. One for each device."""
 
-    def __init__(self, generator: np.random.Generator, *, rewritten: bool = False, **options: Any) -> None:
+    def __init__(
+        self, generator: np.random.Generator, *, rewritten: bool = False, precise: bool = True, **options: Any
+    ) -> None:
         super().__init__(**options)
-        self.rewritten = rewritten
+        self.rewritten, self.precise = rewritten, precise
         self._generator = generator
         self.plain = Interpreter(**options)
         """Runs what takes no spreads."""

@@ -1,7 +1,7 @@
 """Elementwise operations on spreads: interval arithmetic, run by the evaluator's own faces at the bounds.
 
-Arithmetic, conversions and choices are rounded correctly on every backend (kernels are compiled without contraction to fused multiply-adds, division and
-square root are IEEE's), so equal operands give equal results and they add nothing of their own. A function that the op table gives a tolerance moves each bound by so many ULP
+Arithmetic, conversions and choices are rounded correctly on every backend (kernels are compiled without contraction to fused multiply-adds), so equal operands give equal results and they
+add nothing of their own; so are division and square root, but on a GPU that is not to be precise, for which the op table has tolerances of their own. A function that the op table gives a tolerance moves each bound by so many ULP
 of f32 or f64, in which every backend computes it; the rounding to a narrower type comes after, is monotone, and makes most elements certain again.
 Where a comparison, a rounding to integers or a type decides by bounds that lie on both sides, the outcome is open: a tie.
 """
@@ -19,7 +19,7 @@ from hlo_opt.ir.element_type import F32
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.faces import Spreading
-from hlo_opt.ops.spec import Evaluator
+from hlo_opt.ops.spec import Evaluator, OpSpec
 from hlo_opt.ops.spread import aligned, certain, full, is_narrow, is_real, is_spread, ordered, settled
 from hlo_opt.ops.values import HIGH, LOW, MOVED, VALUE, Spread, Value
 from hlo_opt.runtime.differences import ulp_of
@@ -29,9 +29,11 @@ class Analyst(Evaluator, Protocol):
     """What a rule may ask of the analysis.
 
     rewritten  whether the other module may round where the original does not, and the other way round
+    precise    whether the other backend divides and takes square roots as IEEE 754 says
     """
 
     rewritten: bool
+    precise: bool
 
     def noise(self, shape: tuple[int, ...]) -> Array:
         """Random numbers of a size between a half and one, of both signs."""
@@ -48,8 +50,23 @@ def elementwise(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an elementwise operation for values that may be spreads."""
     spec, element_type = find(instruction.opcode), instruction.shape.type
     assert spec is not None and spec.tolerance is not None
+    computed = F32 if element_type.is_narrow_float else element_type
+    exact, loose = spec.ulp(computed), spec.ulp(computed, precise=False)
+    precise = _within(instruction, evaluate, spec, exact)
+    if exact == loose:
+        return precise
+    imprecise = _within(instruction, evaluate, spec, loose)
+
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
+        return (precise if analyst.precise else imprecise)(analyst, instruction, values)
+
+    return run
+
+
+def _within(instruction: Instruction, evaluate: Face, spec: OpSpec, tolerance: float) -> Face:
+    """The face for backends whose results are within a tolerance, in ULP of the type that they compute in."""
+    element_type = instruction.shape.type
     narrow = element_type.is_narrow_float
-    tolerance = spec.tolerance(F32 if narrow else element_type)
     target = _in_f32(instruction) if narrow and tolerance else instruction
     wide = face(target) if target is not instruction else evaluate
     rule = _rule(instruction, spec.spread)

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
+import hlo_opt
 from hlo_opt.ops import OpKind, table
 from hlo_opt.ops.values import HIGH, LOW, MOVED, VALUE, Spread
+from hlo_opt.runtime.differences import ulp_of
+from hlo_opt.runtime.rounding.analysis import analyse
 
 from .spreads import DTYPES, holds, parsed, run, spread
 
@@ -155,3 +158,26 @@ def test_a_complex_angle_of_half_a_turn_may_be_the_other_way() -> None:
     assert isinstance(made, Spread)
     assert made.rows[LOW].real[0] <= -3.14 and made.rows[HIGH].real[0] >= 3.14
     assert abs(made.rows[LOW].real[1] - made.rows[HIGH].real[1]) < 1e-12
+
+
+@pytest.mark.parametrize(("opcode", "element_type", "allowed"), [("divide", "f32", 3), ("sqrt", "f32", 2), ("divide", "f64", 0), ("divide", "bf16", 0)])  # fmt: skip
+def test_a_gpu_divides_and_takes_roots_within_tolerances_of_its_own(
+    opcode: str, element_type: str, allowed: int
+) -> None:
+    second = ", y" if opcode == "divide" else ""
+    shape = f"{element_type}[4096]{{0}}"
+    module = hlo_opt.parse(
+        f"HloModule m\nENTRY e {{\n  x = {shape} parameter(0)\n  y = {shape} parameter(1)\n  ROOT r = {shape} {opcode}(x{second})\n}}\n"
+    )
+    dtype = module.entry.root.shape.type.dtype
+    random = np.random.default_rng(0)
+    inputs = [random.uniform(1, 2, 4096).astype(dtype) for _ in range(2)]
+    exact = analyse(module, inputs).outputs[0]
+    assert isinstance(exact, Spread) == (opcode == "sqrt")
+    made = analyse(module, inputs, precise=False).outputs[0]
+    assert isinstance(made, Spread) == (allowed > 0)  # no quotient of two bf16 is near the middle of two others
+    if isinstance(made, Spread):
+        value, low, high = (made.rows[k].astype(np.float64) for k in (VALUE, LOW, HIGH))
+        unit = ulp_of(made.rows[VALUE])
+        assert ((high - low) / unit).max() <= 2 * allowed + 1e-9
+        assert np.all(value - low >= (allowed - 1.01) * unit) and np.all(high - value >= allowed * unit * 0.49)
