@@ -14,6 +14,7 @@ from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.reduction.reducers import widened
+from hlo_opt.ops.sets import rounds_nothing
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import DEEPEST
 
@@ -168,7 +169,8 @@ class Builder(Indices):
             template = lowering.text_for(instruction)
             if template is not None:
                 operands = [self._values[k] for k in _alike(instruction.operands, index)]  # see `_needs`
-                return self.bind(instruction.shape.type, code(_filled(template, instruction.shape.type), *operands))
+                bind = self.bind_exact if rounds_nothing(instruction) else self.bind
+                return bind(instruction.shape.type, code(_filled(template, instruction.shape.type), *operands))
         elif lowering is not None:
             naming = self._naming
             made = lowering(self, instruction, index)

@@ -36,9 +36,11 @@ def loaded(element_type: ElementType, held: Code) -> Code:
 
 
 def stored(element_type: ElementType, value: Code) -> Code:
-    """What is written to memory for a register value."""
+    """What is written to memory for a register value, which is one of the type."""
     if element_type.kind == "pred":
         return code("{} ? 1 : 0", value)
+    if element_type.name == "bf16":
+        return call("hlo_upper_bf16", value)
     if is_rounded(element_type):
         return (
             call(f"hlo_store_{element_type.name}", value) if element_type.is_float else _low_bits(element_type, value)

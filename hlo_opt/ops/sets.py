@@ -50,6 +50,14 @@ def is_view(opcode: str) -> bool:
     return spec is not None and spec.is_free and spec.moves_data
 
 
+def rounds_nothing(instruction: Instruction) -> bool:
+    """Whether a bf16 or an f16 is one of the operands, but for its sign. Narrower floats may lack that of zero."""
+    shape, spec = instruction.shape, find(instruction.opcode)
+    if spec is None or not spec.spread.keeps or not shape.is_array or shape.type.name not in ("bf16", "f16"):
+        return False
+    return all(o.shape.type == shape.type or o.shape.type.kind == "pred" for o in instruction.operands)
+
+
 def launches(instruction: Instruction) -> bool:
     """Whether the instruction launches work: a kernel or a library call."""
     return not is_free(instruction.opcode) and not instruction.opcode.endswith("-done")

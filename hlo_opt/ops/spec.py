@@ -161,7 +161,7 @@ class OpSpec:
     expands     which instructions `expand` covers; None: all
     flops       floating-point operations of the whole instruction; None: none
     tolerance   ULP by which backends may differ from the reference, in the result's type; 0 is bit-exact
-    on_gpu      ULP more for kernels on a GPU that divide and take square roots as XLA:GPU's do (`hlo_opt.codegen.options`); None: none
+    on_gpu      ULP more, of f32 for narrower floats, for kernels on a GPU that are to be as accurate as XLA:GPU's (`hlo_opt.codegen.options`); None: none
     is_planned  a plan of its own computes it in a kernel (`hlo_opt.plans`): it has no text per element
     call        what computes it on a GPU that has no kernel of ours for it; None: nothing does (`ops.calls`)
     routine     what NumPy computes its meaning with, for reports; empty: several functions
@@ -247,8 +247,9 @@ class OpSpec:
         return self.expand is not None and (self.expands is None or self.expands(instruction))
 
     def ulp(self, element_type: ElementType, *, precise: bool = True) -> float:
-        """The tolerance that is declared, or 0; `precise`: of backends that divide and take square roots as IEEE 754 says."""
-        found = 0.0 if self.tolerance is None else self.tolerance(element_type)
+        """The tolerance in ULP of the type that a result is computed in, f32 for narrower floats; `precise`: on backends that divide and take square roots as IEEE 754 says."""
+        computed = ELEMENT_TYPES["f32"] if element_type.is_narrow_float else element_type
+        found = 0.0 if self.tolerance is None else self.tolerance(computed)
         return found if precise or self.on_gpu is None else found + self.on_gpu(element_type)
 
     def is_expensive(self, instruction: Instruction) -> bool:

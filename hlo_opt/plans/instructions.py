@@ -11,6 +11,7 @@ from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.reduction.reducers import is_wide
+from hlo_opt.ops.sets import rounds_nothing
 from hlo_opt.ops.spec import OpKind, find
 
 
@@ -37,8 +38,8 @@ ROUND = Work(3)
 """Of a round of a loop: counting, comparing, jumping."""
 DIVISION = Work(4)
 """Of an index divided by a constant: a product, its upper half, shifts."""
-_ROUNDING = {"bf16": Work(2), "f16": Work(2, 1)}
-"""To a narrow float and back: a bf16 is half of a pair that is converted together, `cvt.rn.f16.f32` goes through F2F."""
+_ROUNDING = {"bf16": Work(1), "f16": Work(2, 1)}
+"""To a narrow float and back: a bf16 is the upper half of a pair that is converted together, and so an f32 again; `cvt.rn.f16.f32` goes through F2F."""
 _ROUNDING_TO_BITS = Work(12, 1)
 """To f8 and narrower, by instructions on bits."""
 _WIDTH = {64: 2.0, 128: 8.0}
@@ -61,6 +62,11 @@ _FUNCTIONS = {
     **dict.fromkeys(("tanf", "atan2f", "sinhf", "coshf", "asinf", "acosf", "asinhf", "acoshf", "atanhf"), Work(35, 1)),
     **dict.fromkeys(("hlo_divide", "hlo_remainder"), Work(20, 1)),
     "hlo_power": Work(100),
+    "hlo_rsqrt": Work(4, 1),
+    "hlo_exp_narrow": Work(5, 1),
+    "hlo_logistic_narrow": Work(8, 2),
+    "hlo_log_bf16": Work(5, 1),
+    "hlo_tanh_bf16": Work(1, 1),
 }
 """Of functions of f32, on the way that is taken nearly always; of any other one."""
 _SHIFTS = {"shift-left", "shift-right-logical"}
@@ -83,7 +89,7 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
         made += Work(1, 1)
     is_new = made != NOTHING or given != shape.type
     made *= _WIDTH.get(shape.type.bits, 1.0)
-    is_rounded = rounds and is_new and shape.type.is_narrow_float
+    is_rounded = rounds and is_new and shape.type.is_narrow_float and not rounds_nothing(instruction)
     return made + _ROUNDING.get(shape.type.name, _ROUNDING_TO_BITS) if is_rounded else made
 
 

@@ -17,7 +17,7 @@ def work(text: str, operand: str = "f32[8]") -> Work:
 
 def test_a_sum_is_one_instruction_and_in_a_narrow_type_a_rounding_more() -> None:
     assert work("f32[8] add(x, x)") == Work(1)
-    assert work("bf16[8] add(x, x)", "bf16[8]") == Work(3)
+    assert work("bf16[8] add(x, x)", "bf16[8]") == Work(2)
     assert work("f16[8] add(x, x)", "f16[8]") == Work(3, 1)
     assert work("f8e5m2[8] add(x, x)", "f8e5m2[8]").slots > 10
 
@@ -25,7 +25,7 @@ def test_a_sum_is_one_instruction_and_in_a_narrow_type_a_rounding_more() -> None
 @pytest.mark.parametrize("text", ["f32[8] exponential(x)", "f32[8] divide(x, x)", "f32[8] rsqrt(x)", "f32[8] tanh(x)"])
 def test_functions_use_the_slow_pipe(text: str) -> None:
     found = work(text)
-    assert found.slow >= 1 and found.slots > 4
+    assert found.slow >= 1 and found.slots >= 4
 
 
 def test_wide_types_take_more() -> None:
@@ -51,9 +51,9 @@ def test_a_copy_and_a_wider_float_cost_nothing() -> None:
 
 def test_a_logistic_is_an_exponential_and_a_reciprocal() -> None:
     parts = [work(f"f32[8] {text}") for text in ("exponential(x)", "add(x, x)")]
-    inverse = work("f32[8] rsqrt(x)").slots - work("f32[8] sqrt(x)").slots
-    assert work("f32[8] logistic(x)") == sum(parts, Work(inverse, 1))
-    assert inverse < work("f32[8] divide(x, x)").slots
+    inverse = work("f32[8] logistic(x)").slots - sum(parts, NOTHING).slots
+    assert 0 < inverse < work("f32[8] divide(x, x)").slots
+    assert work("f32[8] logistic(x)").slow == 2
 
 
 def test_a_wide_fold_rounds_nothing_on_its_way() -> None:
@@ -101,3 +101,13 @@ def test_a_rotation_is_one_instruction(right: int, slots: int) -> None:
         "r = u32[8] or(a, b)",
     )
     assert sum((of_value(named(found, name)) for name in "abr"), NOTHING) == Work(slots)
+
+
+def test_functions_of_narrow_floats_are_cheaper() -> None:
+    for text in ("tanh(x)", "exponential(x)", "logistic(x)", "log(x)"):
+        assert work(f"bf16[8] {text}", "bf16[8]").slots < work(f"f32[8] {text}").slots
+
+
+def test_what_is_an_operand_is_not_rounded() -> None:
+    assert work("bf16[8] maximum(x, x)", "bf16[8]") == work("f32[8] maximum(x, x)")
+    assert work("bf16[8] negate(x)", "bf16[8]") == work("f32[8] negate(x)")

@@ -239,6 +239,12 @@ __device__ __forceinline__ unsigned short hlo_store_bf16(float x) {
 #endif
 }
 
+// @hlo_upper_bf16
+// of a number that is a bf16
+__device__ __forceinline__ unsigned short hlo_upper_bf16(float x) {
+  return (unsigned short)(hlo_bit_cast<unsigned int>(x) >> 16);
+}
+
 // @hlo_round_bf16
 __device__ __forceinline__ float hlo_round_bf16(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

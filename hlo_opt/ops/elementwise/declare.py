@@ -67,7 +67,7 @@ def elementwise(
     result     the operands' type, its real part, or pred
     infer      in place of the rules above, where an op has its own
     ulp        how far f32 and f64 results may be from the reference; narrower floats: 1 where this is not 0
-    on_gpu     ULP more by type where kernels divide and take square roots as XLA:GPU's do
+    on_gpu     ULP more by type, of f32 for narrower floats, which take its number where they have none, where kernels are compiled to be as accurate as XLA:GPU's
     complex_ulp  the same for complex results, in ULP of the modulus, of an op that is exact on real numbers; else it follows from `ulp`
     expensive  whether recomputing costs too much: never, when complex, always, or as a function says
     spread     how bounds go through it
@@ -89,7 +89,7 @@ def elementwise(
         cuda=lowering,
         flops=lambda instruction: float(instruction.shape.element_count),
         tolerance=_tolerance(ulp, complex_ulp),
-        on_gpu=None if on_gpu is None else lambda element_type: on_gpu.get(element_type.name, 0.0),
+        on_gpu=None if on_gpu is None else _on_gpu(on_gpu),
         commutative=commutative,
         expensive=_expensive(expensive),
         spread=spread,
@@ -192,6 +192,13 @@ def _tolerance(ulp: float, products: float = 0.0) -> Callable[[ElementType], flo
         return ulp * element_type.is_float
 
     return tolerance
+
+
+def _on_gpu(ulp: Mapping[str, float]) -> Callable[[ElementType], float]:
+    def on_gpu(element_type: ElementType) -> float:
+        return ulp.get(element_type.name, ulp.get("f32", 0.0) if element_type.is_narrow_float else 0.0)
+
+    return on_gpu
 
 
 def _expensive(cost: Cost) -> Callable[[Instruction], bool]:

@@ -2,10 +2,12 @@
 
 `ulp` is what CUDA's libdevice documents for f32 or what glibc needs, whichever is larger, plus one for the rounding of the reference
 (CUDA C++ Programming Guide, "Mathematical Functions"). Texts without `-use_fast_math`. Where `-prec-div=false` and `-prec-sqrt=false` are given, square roots and reciprocals are within 1 ULP by
-the same table: that is `on_gpu`.
+the same table, and narrow floats have cheaper functions whose error is below half an ULP of theirs: that is `on_gpu`, in ULP of f32.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from hlo_opt.ops import faces, numeric
 from hlo_opt.ops.elementwise.arithmetic import every
@@ -30,10 +32,11 @@ def _function(
     spread: faces.Spreading = faces.RISING,
     slow: bool = True,
     one_step: bool = True,
-    on_gpu: float = 0.0,
+    narrow: Mapping[str, str] | None = None,
+    on_gpu: Mapping[str, float] | None = None,
 ) -> None:
     """A function of faces.one real or complex number: `meaning` is NumPy's or its name there, `text` C's name or what is written with it; `complex_name` is the kernels' helper for complex
-    numbers, where there is faces.one."""
+    numbers, where there is faces.one; `narrow` has texts of their own by type, such as helpers of `codegen/device/approximate.cuh`."""
     elementwise(
         opcode,
         1,
@@ -45,9 +48,10 @@ def _function(
         cuda={
             "float": text if "(" in text else f"{text}{{F}}({{0}})",
             **({"complex": in_double(complex_name)} if complex_name else {}),
+            **(narrow or {}),
         },
         ulp=ulp,
-        on_gpu={"f32": on_gpu} if on_gpu else None,
+        on_gpu=on_gpu,
         expensive=cost,
         precision="f64",
         attributes={"result_accuracy": False},
@@ -63,9 +67,26 @@ _function("cbrt", "cbrt", "cbrt", 3, accepts=("float",), one_step=False)
 _function("cosine", "cos", "cos", 3, cost="complex", complex_name="hlo_cosine", spread=faces.one("cosine"))
 _function("cosh", "cosh", "cosh", 3, complex_name="hlo_hyperbolic_cosine", spread=faces.one("cosh"), slow=False)
 _function("erf", numeric.error_function, "erf", 4, accepts=("float",), one_step=False)
-_function("exponential", "exp", "exp", 3, complex_name="hlo_exponential")
+_function(
+    "exponential",
+    "exp",
+    "exp",
+    3,
+    complex_name="hlo_exponential",
+    narrow=every("hlo_exp_narrow({0})", "bf16", "f16"),
+    # ex2.approx: 2 ULP; the rounding of its argument counts as often as the argument is large, 128 in bf16, 25 in f16
+    on_gpu={"bf16": 256, "f16": 64},
+)
 _function("exponential-minus-one", "expm1", "expm1", 3, complex_name="hlo_exponential_minus_one")
-_function("log", "log", "log", 3, complex_name="hlo_logarithm")
+_function(
+    "log",
+    "log",
+    "log",
+    3,
+    complex_name="hlo_logarithm",
+    narrow={"bf16": "hlo_log_bf16({0})"},
+    on_gpu={"bf16": 2.0**10},  # lg2.approx: 2^-22, where the smallest logarithm is 2^-8
+)
 _function("log-plus-one", numeric.log_plus_one, "log1p", 3, complex_name="hlo_logarithm_plus_one")
 _function("sine", "sin", "sin", 3, cost="complex", complex_name="hlo_sine", spread=faces.one("sine"))
 _function("sinh", "sinh", "sinh", 4, cost="complex", complex_name="hlo_hyperbolic_sine", slow=False)
@@ -77,10 +98,18 @@ _function(
     complex_name="hlo_positive_square_root",
     slow=False,
     one_step=False,
-    on_gpu=1,
+    on_gpu={"f32": 1},
 )
 _function("tan", "tan", "tan", 5, cost="complex", complex_name="hlo_tangent", spread=faces.one("tangent"))
-_function("tanh", "tanh", "tanh", 4, complex_name="hlo_hyperbolic_tangent")
+_function(
+    "tanh",
+    "tanh",
+    "tanh",
+    4,
+    complex_name="hlo_hyperbolic_tangent",
+    narrow={"bf16": "hlo_tanh_bf16({0})"},
+    on_gpu={"bf16": 2.0**13},  # tanh.approx: 2^-11 of the result, a quarter of half an ULP of bf16 at the most
+)
 _function(
     "logistic",
     lambda call, x: numeric.reciprocal(call, 1 + call.np.exp(-x)),
@@ -88,17 +117,18 @@ _function(
     5,
     complex_name="hlo_logistic",
     one_step=False,
-    on_gpu=1,
+    narrow=every("hlo_logistic_narrow({0})", "bf16", "f16"),
+    on_gpu={"f32": 1, "bf16": 264, "f16": 72},
 )
 _function(
     "rsqrt",
     lambda call, x: numeric.reciprocal(call, call.np.sqrt(x)),
-    "({T})1 / sqrt{F}({0})",
+    "hlo_rsqrt({0})",
     3,
     complex_name="hlo_reciprocal_square_root",
     spread=faces.FALLING,
     one_step=False,
-    on_gpu=3,  # the root's error counts up to twice in ULP of the result
+    narrow={"f64": "1.0 / sqrt({0})"},
 )
 elementwise(
     "atan2",

@@ -50,8 +50,7 @@ def elementwise(instruction: Instruction, evaluate: Face) -> Face:
     """The face of an elementwise operation for values that may be spreads."""
     spec, element_type = find(instruction.opcode), instruction.shape.type
     assert spec is not None and spec.tolerance is not None
-    computed = F32 if element_type.is_narrow_float else element_type
-    exact, loose = spec.ulp(computed), spec.ulp(computed, precise=False)
+    exact, loose = spec.ulp(element_type), spec.ulp(element_type, precise=False)
     precise = _within(instruction, evaluate, spec, exact)
     if exact == loose:
         return precise
