@@ -29,6 +29,7 @@ _TABLE: dict[str, str] = {
     "instruction-fusion": "hlo_opt.passes.instruction_fusion:InstructionFusion",
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
+    "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
     "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
     "while-loop-unroller": "hlo_opt.passes.while_loop_unroller:WhileLoopUnroller",
@@ -116,7 +117,7 @@ _OUTPUTS = "multi-output-fusion{levels=true}"
 
 _PRESETS = {
     "default": (
-        f"while-loop-unroller,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS},cse,dce"
+        f"while-loop-unroller,reduction-simplifier,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS},cse,dce"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS},cse,dce),"
         f"{_HORIZONTAL}"
@@ -127,7 +128,7 @@ _PRESETS = {
     ),
     "xla-2026": f"{_XLA_2026},multi-output-fusion,cse,dce",
 }
-"""default: short elementwise loops without the loop, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
+"""default: short elementwise loops without the loop, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
 kernels, which keep a softmax in one kernel. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
