@@ -60,7 +60,7 @@ class _Place:
 def emit(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: int, targets: Targets) -> None:
     """One pass over the columns per level of reduces, and a last one when outputs of the whole space need the results."""
     place = _place(builder, plan, segment, first_block)
-    writes = writes_of(plan, segment, place.space.kept, targets)
+    writes = writes_of(plan, segment, place.space.kept, targets, segment.roots)
     last = max([len(segment.part.levels), *(w.level + 1 for w in writes if w.per_position)])
     for level in range(last):
         reduces = segment.part.levels[level] if level < len(segment.part.levels) else ()

@@ -99,20 +99,28 @@ class Write:
         store_all(builder, self.stores(builder, index))
 
 
-def writes_of(plan: Plan, segment: Segment[Rows] | Segment[Columns], kept: int, targets: Targets) -> list[Write]:
-    """The outputs of a segment with so many kept positions."""
-    level_of: dict[Instruction, int] = {}  # passes over the row before the value is known
+def writes_of(
+    plan: Plan, segment: Segment[Rows] | Segment[Columns], kept: int, targets: Targets, roots: Sequence[int]
+) -> list[Write]:
+    """Outputs of a segment with so many kept positions; `roots` are their positions."""
+    level_of = levels_of(plan, segment)
+    made = []
+    for number in roots:
+        root = plan.region.roots[number]
+        per_position = targets[number][0][1].element_count != kept
+        made.append(Write(root, tuple(targets[number]), per_position, level_of[root]))
+    return made
+
+
+def levels_of(plan: Plan, segment: Segment[Rows] | Segment[Columns]) -> dict[Instruction, int]:
+    """How often threads have gone over their elements before a value is known."""
+    level_of: dict[Instruction, int] = {}
     for instruction in plan.region.computation.instructions:
         level_of[instruction] = max((level_of[o] for o in instruction.operands), default=0)
         for level, reduces in enumerate(segment.part.levels):
             if instruction in reduces:
                 level_of[instruction] = level + 1
-    made = []
-    for number in segment.roots:
-        root = plan.region.roots[number]
-        per_position = targets[number][0][1].element_count != kept
-        made.append(Write(root, tuple(targets[number]), per_position, level_of[root]))
-    return made
+    return level_of
 
 
 def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
@@ -55,26 +56,28 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
             row = builder.declare("row", place)
     elif per_block > 1:  # all threads of the warp fold the only row, and the first ones write
         live = code("{} < {}", thread, threads)
-    writes = writes_of(plan, segment, rows, targets)
-    passes = len(segment.part.levels) + any(w.per_position and w.level for w in writes)
+    writes = writes_of(plan, segment, rows, targets, segment.roots)
     steady = [lane.name, start.name, *variables_of(row)]
-    frame = _Frame(segment, lane, start, part, row, live, per_block)
+    fold_rows(builder, Frame(segment, lane, start, part, row, live, per_block), writes, steady)
 
-    def fold_and_store(to: Builder, keeping: Keeper) -> None:
-        _passes(to, frame, writes, keeping)
 
-    fold_and_store(builder, keeper(builder, _rounds(segment) * segment.vector, passes, steady, fold_and_store))
-    singles = [w for w in writes if not w.per_position]
-    if singles:
-        with builder.branch(both(code("{} == 0", lane), live)):
-            for write in singles:
-                write.emit(builder, root_index(segment.part.space, _reduces(segment), write.root, row, None))
+class Beside(Protocol):
+    """What else is folded of the elements of a row, across rows."""
+
+    @property
+    def levels(self) -> Iterable[int]:
+        """The passes over a row in which there is something to fold."""
+        ...
+
+    def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
+        """Fold an element in, which is so many-th of the thread's."""
+        ...
 
 
 @dataclass(frozen=True)
-class _Frame:
-    """Where a thread stands: its lane, its first step, the number of its block's part where blocks share a row, its row, the condition that the row is its own, and how many rows a
-    block has."""
+class Frame:
+    """Where a thread stands: its lane, its first step, the number of its block's part where blocks share a row, its row, the condition that the row is its own, how many rows a
+    block has, and what is folded beside."""
 
     segment: Segment[Rows]
     lane: Variable
@@ -83,6 +86,24 @@ class _Frame:
     row: Expression
     live: Code
     per_block: int
+    beside: Beside | None = None
+
+
+def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: Sequence[str]) -> None:
+    """Everything that is done with a thread's row."""
+    segment, lane = frame.segment, frame.lane
+    last = [w.level for w in writes if w.per_position] + list(frame.beside.levels if frame.beside else ())
+    passes = max([len(segment.part.levels), *(level + 1 for level in last)])
+
+    def fold_and_store(to: Builder, keeping: Keeper) -> None:
+        _passes(to, frame, writes, keeping)
+
+    fold_and_store(builder, keeper(builder, slots(segment), passes, steady, fold_and_store))
+    singles = [w for w in writes if not w.per_position]
+    if singles:
+        with builder.branch(both(code("{} == 0", lane), frame.live)):
+            for write in singles:
+                write.emit(builder, root_index(segment.part.space, _reduces(segment), write.root, frame.row, None))
 
 
 def _part(
@@ -99,22 +120,22 @@ def _part(
     return row, start, part
 
 
-def _passes(builder: Builder, frame: _Frame, writes: Sequence[Write], keeping: Keeper) -> None:
+def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Keeper) -> None:
     segment = frame.segment
     for level in range(len(segment.part.levels) + 1):
         folds = open_folds(builder, segment.part.levels[level]) if level < len(segment.part.levels) else []
         stores = [w for w in writes if w.per_position and w.level == level]
-        if folds or stores:
+        if folds or stores or (frame.beside is not None and level in frame.beside.levels):
             _pass(builder, frame, level, folds, stores, keeping)
         if frame.part is not None and folds:
             folds = _met(builder, frame, frame.part, folds)
-        for fold in folds:
-            _close(builder, frame, fold)
+        if folds:
+            _close(builder, frame, folds)
 
 
-def _rounds(segment: Segment[Rows]) -> int:
-    """Steps of the thread that has most."""
-    return math.ceil(segment.part.columns / (segment.vector * _across(segment)))
+def slots(segment: Segment[Rows]) -> int:
+    """Columns of the thread that has most."""
+    return math.ceil(segment.part.columns / (segment.vector * _across(segment))) * segment.vector
 
 
 def _across(segment: Segment[Rows]) -> int:
@@ -128,15 +149,16 @@ def _reduces(segment: Segment[Rows]) -> Iterable[Instruction]:
 
 def _pass(
     builder: Builder,
-    frame: _Frame,
+    frame: Frame,
     level: int,
     folds: Sequence[Fold],
     stores: Sequence[Write],
     keeping: Keeper,
 ) -> None:
     segment, row, live = frame.segment, frame.row, frame.live
-    vector = segment.vector
-    with _steps(builder, segment, frame.start, keeping.keeps) as (step, place):
+    vector, beside = segment.vector, frame.beside
+    is_numbered = keeping.keeps or (beside is not None and level in beside.levels)
+    with steps_of(builder, segment, frame.start, is_numbered) as (step, place):
 
         def visit(to: Builder, column: Expression, part: Expression) -> list[Store]:
             assert isinstance(column, Variable)
@@ -146,6 +168,8 @@ def _pass(
             first = Code((FirstRound(Name(step.name), _across(segment)),))
             _fold_column(to, folds, row, column, both(first, code("{} == 0", part) if several else NOTHING))
             found = _stores(to, segment, stores, row, column)
+            if beside is not None:
+                beside.take(to, level, row, column, slot)
             keeping.end(to, level, column, slot)
             return found
 
@@ -162,7 +186,7 @@ def _pass(
 
 
 @contextmanager
-def _steps(
+def steps_of(
     builder: Builder, segment: Segment[Rows], start: Variable, numbered: bool
 ) -> Iterator[tuple[Variable, Code]]:
     """A loop over the steps of a thread: the variable of a step's place in the row, and where `numbered` that of its number among the thread's, for the
@@ -196,12 +220,11 @@ def _stores(
     ]
 
 
-def _met(builder: Builder, frame: _Frame, part: Variable, folds: Sequence[Fold]) -> list[Fold]:
+def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) -> list[Fold]:
     """Bring the parts of a row together in the first warp of the block that is last: folds of one part per thread or some, to be closed as if the row had no others."""
     segment, row, lane = frame.segment, frame.row, frame.lane
     parts, rows = segment.part.parts, segment.part.rows
-    for fold in folds:
-        _fold_block(builder, frame, fold)
+    _fold_block(builder, frame, folds)
     meet = meeting(builder, folds, rows, rows, parts)
     first, group = multiply(row, parts), builder.text(row)
     with builder.branch(code("{} == 0", lane)):
@@ -220,48 +243,52 @@ def _met(builder: Builder, frame: _Frame, part: Variable, folds: Sequence[Fold])
     return found
 
 
-def _close(builder: Builder, frame: _Frame, fold: Fold) -> None:
+def _close(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
     """Bring the threads' results together; every thread of the row then knows the row's."""
     segment, lane = frame.segment, frame.lane
-    builder.name_after(fold.reduce)
     if segment.part.parts > 1:
         lanes = min(WARP, segment.part.parts)
-        _fold_lanes(builder, fold, lanes, lane if lanes < WARP else None)
+        _fold_lanes(builder, folds, lanes, lane if lanes < WARP else None)
     else:
-        _fold_block(builder, frame, fold)
+        _fold_block(builder, frame, folds)
     leader = code("0")
     if segment.part.threads < WARP:
         within = modulo(thread_of(segment.part.threads * frame.per_block), WARP)
         leader = builder.text(add(within, multiply(lane, -1)))
-    results = [shuffled(t, "sync", name, leader) for t, name in zip(fold.types, fold.accumulators, strict=True)]
-    fold.finish(builder, results, frame.row)
+    for fold in folds:
+        builder.name_after(fold.reduce)
+        results = [shuffled(t, "sync", name, leader) for t, name in zip(fold.types, fold.accumulators, strict=True)]
+        fold.finish(builder, results, frame.row)
 
 
-def _fold_block(builder: Builder, frame: _Frame, fold: Fold) -> None:
-    """Bring the results of a block's threads together; the first lane of each warp then knows the row's."""
+def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
+    """Bring the results of a block's threads together; the first lane of each warp then knows the row's. All folds meet at the same barrier."""
     segment, lane = frame.segment, frame.lane
-    _fold_lanes(builder, fold, min(WARP, segment.part.threads), None)
+    _fold_lanes(builder, folds, min(WARP, segment.part.threads), None)
     warps, threads = segment.part.threads // WARP, segment.part.threads * frame.per_block
-    if warps > 1:
-        tables = []
-        for element_type, name in zip(fold.types, fold.accumulators, strict=True):
-            kind = register_type(element_type)
-            tables.append(builder.array(kind, builder.numbered("partial"), warps * frame.per_block, shared=True))
-            of_warp = builder.text(modulo(Variable(0, segment.part.threads - 1, lane.name), WARP))
-            with builder.branch(code("{} == 0", of_warp)):
-                builder.assign(cell(tables[-1], builder.text(divide(thread_of(threads), WARP))), name)
-        builder.add(Barrier())
-        within = builder.declare("warp_lane", modulo(Variable(0, segment.part.threads - 1, lane.name), WARP))
-        place = of(within) if warps == WARP else code("({0} < {1} ? {0} : 0)", within, warps)
-        if frame.per_block > 1:
-            first = multiply(divide(thread_of(threads), segment.part.threads), warps)
-            place = code("{} + {}", builder.text(first), place)
-        for name, table in zip(fold.accumulators, tables, strict=True):
-            builder.assign(name, cell(table, place))
-        _fold_lanes(builder, fold, warps, within)
+    if warps < 2:
+        return
+    parts = [(t, name) for fold in folds for t, name in zip(fold.types, fold.accumulators, strict=True)]
+    tables = []
+    for element_type, _ in parts:
+        kind = register_type(element_type)
+        tables.append(builder.array(kind, builder.numbered("partial"), warps * frame.per_block, shared=True))
+    within = builder.declare("warp_lane", modulo(Variable(0, segment.part.threads - 1, lane.name), WARP))
+    with builder.branch(code("{} == 0", within)):
+        warp = builder.text(divide(thread_of(threads), WARP))
+        for table, (_, name) in zip(tables, parts, strict=True):
+            builder.assign(cell(table, warp), name)
+    builder.add(Barrier())
+    place = of(within) if warps == WARP else code("({0} < {1} ? {0} : 0)", within, warps)
+    if frame.per_block > 1:
+        first = multiply(divide(thread_of(threads), segment.part.threads), warps)
+        place = code("{} + {}", builder.text(first), place)
+    for table, (_, name) in zip(tables, parts, strict=True):
+        builder.assign(name, cell(table, place))
+    _fold_lanes(builder, folds, warps, within)
 
 
-def _fold_lanes(builder: Builder, fold: Fold, lanes: int, within: Variable | None) -> None:
+def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Variable | None) -> None:
     """Fold the first `lanes` lanes into lane 0. `within` is a thread's lane; where it is None, the lanes after these are other rows', or none: what the last lanes of a row
     take from them reaches no first lane."""
     if lanes < 2:
@@ -270,10 +297,13 @@ def _fold_lanes(builder: Builder, fold: Fold, lanes: int, within: Variable | Non
     start = 1 << ((lanes - 1).bit_length() - 1)
     builder.advise("unroll")
     with builder.loop_while("int", distance, code(str(start)), code("{} > 0", distance), code("{} /= 2", distance)):
-        others = [
-            builder.bind_exact(t, shuffled(t, "down", name, of(distance)))
-            for t, name in zip(fold.types, fold.accumulators, strict=True)
-        ]
+        others = []
+        for fold in folds:
+            builder.name_after(fold.reduce)
+            moved = zip(fold.types, fold.accumulators, strict=True)
+            others.append([builder.bind_exact(t, shuffled(t, "down", name, of(distance))) for t, name in moved])
         inside = NOTHING if within is None else code("{} + {} < {}", within, distance, lanes)
         with builder.branch(inside):
-            fold.combine(builder, others)
+            for fold, values in zip(folds, others, strict=True):
+                builder.name_after(fold.reduce)
+                fold.combine(builder, values)

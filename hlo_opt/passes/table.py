@@ -30,6 +30,7 @@ _TABLE: dict[str, str] = {
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
+    "row-fusion": "hlo_opt.passes.row_fusion:RowFusion",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
     "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
     "while-loop-unroller": "hlo_opt.passes.while_loop_unroller:WhileLoopUnroller",
@@ -113,13 +114,13 @@ _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 
 _HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
 
-_OUTPUTS = "multi-output-fusion{levels=true}"
+_OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,cse,dce"
 
 _PRESETS = {
     "default": (
-        f"while-loop-unroller,reduction-simplifier,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS},cse,dce"
+        f"while-loop-unroller,reduction-simplifier,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
-        f"fusion-merger,cse,dce),{_OUTPUTS},cse,dce),"
+        f"fusion-merger,cse,dce),{_OUTPUTS}),"
         f"{_HORIZONTAL}"
     ),
     "xla-2023": (

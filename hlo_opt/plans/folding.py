@@ -138,6 +138,29 @@ def match(
     return found, rest
 
 
+def across(
+    region: Region,
+    roots: Sequence[int],
+    sums: Sequence[Instruction],
+    space: Space,
+    space_of: Callable[[Instruction], Space | None],
+) -> Folded | None:
+    """What covers outputs of a region with the reduces of one space, where `sums`, outputs too, fold the space the other way; None where it does not fit all of them."""
+    heroes = [i for i in region.computation.instructions if i.opcode == "reduce" and space_of(i) == space]
+    if not heroes:
+        return None
+    walk = _Walk(region, heroes, space)
+    walk.elsewhere = _depending_on(region, set(sums))  # nobody waits for sums that other threads have parts of
+    if not walk.elsewhere.isdisjoint(o for r in sums for o in above(r.operands)):
+        return None
+    return walk.cover(roots, sums)
+
+
+def across_index(space: Space, reduce: Instruction, kept: Expression, reduced: Expression) -> Index:
+    """The logical index, at a position of the space, of the operand of a reduce that folds the space the other way."""
+    return physical_index(reduce.operands[0].shape, space.position(kept, reduced))
+
+
 class _Walk:
     """The reduces of one space, and which of them an output needs."""
 
@@ -172,7 +195,13 @@ class _Walk:
             return None
         at = root_index(self.space, self.heroes, root, self.kept, None if size == self.space.kept else self.reduced)
         found = self._reads([(root, at)])
-        if found is None or (not found and any(tiled_move(i) for i in above([root]))):  # tiles do that better
+        if not found and any(tiled_move(i) for i in above([root])):  # tiles do that better
+            return None
+        return self._with_below(found)
+
+    def _with_below(self, found: set[Instruction] | None) -> set[Instruction] | None:
+        """The reduces, and those that they need; None where one of these is read at another place."""
+        if found is None:
             return None
         for hero in reversed(self.heroes):  # operands come before users: what a needed reduce needs
             if hero in found:
@@ -182,11 +211,11 @@ class _Walk:
                 found = found | below
         return found
 
-    def cover(self, roots: Sequence[int]) -> Folded | None:
-        """All the outputs at once; None when one does not fit, or none has a reduction."""
+    def cover(self, roots: Sequence[int], across: Sequence[Instruction] = ()) -> Folded | None:
+        """All the outputs at once, and reduces that fold the space the other way; None when one does not fit, or none has a reduction."""
         needed: set[Instruction] = set()
-        for number in roots:
-            found = self.needs(number)
+        at = [(r.operands[0], across_index(self.space, r, self.kept, self.reduced)) for r in across]
+        for found in (*map(self.needs, roots), *(self._with_below(self._reads([start])) for start in at)):
             if found is None:
                 return None
             needed |= found
@@ -216,19 +245,23 @@ class Folding(Part, Protocol):
         ...
 
 
-def passes(region: Region, segment: Segment[Folding], walk: Walk) -> list[Walk]:
-    """The passes of threads that walk the space as `walk` says, where `kept` and `reduced` are the position, and what the results alone are needed for."""
+def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequence[Instruction] = ()) -> list[Walk]:
+    """The passes of threads that walk the space as `walk` says, where `kept` and `reduced` are the position, and what the results alone are needed for. `across` are the roots that fold
+    the space the other way."""
     space, levels = segment.part.space, segment.part.levels
     kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
     reduces = [r for level in levels for r in level]
     stores: dict[int, list[Instruction]] = {}
     singles: list[Instruction] = []
+    sums: dict[int, list[Instruction]] = {}
     for root in (region.roots[n] for n in segment.roots):
-        if next(root.shape.leaves()).element_count != space.elements or space.reduced == 1:
+        needed = above([root])
+        level = max((k + 1 for k, of_level in enumerate(levels) if not needed.isdisjoint(of_level)), default=0)
+        if root in across:
+            sums.setdefault(level, []).append(root)
+        elif next(root.shape.leaves()).element_count != space.elements or space.reduced == 1:
             singles.append(root)
         else:
-            needed = above([root])
-            level = max((k + 1 for k, of_level in enumerate(levels) if not needed.isdisjoint(of_level)), default=0)
             stores.setdefault(level, []).append(root)
     found: list[Walk] = []
     known: frozenset[Instruction] = frozenset()
@@ -236,9 +269,11 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk) -> list[Walk]:
         folds = levels[level] if level < len(levels) else ()
         roots = stores.get(level, [])
         wanted = [(o, operand_index(r, kept, reduced)) for r in folds for o in r.operands[: len(r.operands) // 2]]
+        beside = sums.get(level, [])
+        wanted += [(r.operands[0], across_index(space, r, kept, reduced)) for r in beside]
         at = [(root, root_index(space, reduces, root, kept, reduced)) for root in roots]
-        body = sum(map(of_fold, folds), NOTHING)
-        meets = (walk.barriers, walk.shuffles * len(folds), walk.trips) if folds else (0, 0, 0)
+        body = sum(map(of_fold, (*folds, *beside)), NOTHING)
+        meets = (walk.barriers, walk.shuffles, walk.trips) if folds else (0, 0, 0)
         made = replace(
             walk, wanted=[*wanted, *at], written=leaves_at(at), known=known, body=body, steps=min(1, len(folds))
         )

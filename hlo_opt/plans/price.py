@@ -173,7 +173,7 @@ def _kept(traces: Sequence[Trace]) -> int:
     """Registers of a thread for what it reads ahead, or keeps from walk to walk."""
     found = [min(MOST_READ, trace.ahead / 4) for trace in traces]
     if any(trace.walk.keeps for trace in traces):
-        found += [trace.walk.items * trace.walk.rounds for trace in traces]
+        found += [trace.walk.held or trace.walk.items * trace.walk.rounds for trace in traces]
     return math.ceil(max(found, default=0))
 
 

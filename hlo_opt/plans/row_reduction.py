@@ -78,6 +78,11 @@ class Rows:
         return Space(self.rows, self.columns)
 
     @property
+    def teams(self) -> int:
+        """Groups of threads that walk rows side by side."""
+        return self.rows
+
+    @property
     def vector(self) -> int:
         """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16 bytes of the narrowest array, as long as
         threads would have something to do."""
@@ -106,15 +111,15 @@ class Rows:
         """Threads per block when nothing else asks for more: short rows share one."""
         if 2 * self.threads > SHORT_ROW_BLOCK:
             return self.threads
-        return round_up(self.threads * min(self.rows, SHORT_ROW_BLOCK // self.threads), WARP)
+        return round_up(self.threads * min(self.teams, SHORT_ROW_BLOCK // self.threads), WARP)
 
     def rows_per_block(self, block: int) -> int:
         """So many that their threads are whole warps."""
-        return min(round_up(self.rows, max(1, WARP // self.threads)), block // self.threads)
+        return min(round_up(self.teams, max(1, WARP // self.threads)), block // self.threads)
 
     def segment(self, block: int) -> Segment[Rows]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
-        blocks = math.ceil(self.rows / self.rows_per_block(block)) * self.parts
+        blocks = math.ceil(self.teams / self.rows_per_block(block)) * self.parts
         return Segment(self, blocks, self.vector, folded=tuple(r for level in self.levels for r in level))
 
     def shared_bytes(self, block: int) -> int:
@@ -176,7 +181,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             items=vector,
             rounds=rounds,
             ahead=rounds if kept and len(part.levels) > 1 else Walk.ahead,
-            barriers=2 * warps,
+            barriers=int(warps),
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),
             trips=part.parts > 1,
             keeps=kept,

@@ -37,6 +37,7 @@ class Walk:
     trips     how often blocks meet in memory
     shared    accesses to shared memory for each item
     keeps     whether registers hold what the segment's walks before have read and computed
+    held      registers of a thread for that and for what it folds; 0: as many as it has items in all rounds
     """
 
     threads: int
@@ -55,6 +56,7 @@ class Walk:
     trips: int = 0
     shared: float = 0.0
     keeps: bool = False
+    held: int = 0
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:

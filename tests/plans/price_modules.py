@@ -34,6 +34,11 @@ _ENTRIES = {
     " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), dimensions={0}\n"
     " ROOT r = f32[{rows},{columns}] divide(x, b)",
     "row-reduction in parts": "x = f32[{elements}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=sum",
+    "row-and-column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
+    " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), dimensions={0}\n"
+    " d = f32[{rows},{columns}] divide(x, b)\n c = f32[{stretches},8,{columns}] reshape(d)\n"
+    " p = f32[{stretches},{columns}] reduce(c, z), dimensions={1}, to_apply=sum\n"
+    " ROOT r = (f32[{rows},{columns}], f32[{stretches},{columns}]) tuple(d, p)",
     "column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[{columns}] reduce(x, z), dimensions={0}, to_apply=sum",
     "tiled-transpose": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{columns},{rows}] transpose(x), dimensions={1,0}",
     "tiled-transpose of pairs": "x = f32[{rows},{columns},2] parameter(0)\n ROOT r = f32[{columns},{rows},2] transpose(x), dimensions={1,0,2}",
@@ -71,6 +76,7 @@ def planned(entry: str, rows: int = 4096, columns: int = 4096, t: str = "f32", t
     text = "HloModule m\n" + _CALLED + "ENTRY e {\n " + _ENTRIES.get(entry, entry) + "\n}\n"
     sizes = {
         "rows": rows,
+        "stretches": rows // 8,
         "columns": columns,
         "elements": rows * columns,
         "wider": 2 * columns + 64,

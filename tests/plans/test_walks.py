@@ -42,6 +42,7 @@ def test_there_is_a_module_of_every_kind() -> None:
 
 
 SIZES = {
+    "row-and-column-reduction": (4256, 160),
     "sort": (3, 64),
     "sort across": (3, 40),
     "long-sort": (2, 64),
@@ -72,6 +73,7 @@ def test_every_element_of_the_result_is_written_once(name: str) -> None:
         ("row-reduction", 300, 1024),
         ("row-reduction", 5, 40000),
         ("row-reduction in parts", 1024, 1024),
+        ("row-and-column-reduction", 4256, 160),
         ("column-reduction", 1000, 96),
         ("column-reduction", 70000, 8),
         ("column-reduction", 300, 1001),

@@ -1,0 +1,139 @@
+"""The emitter of rows with sums of columns beside them.
+
+A team of threads walks the rows of its stretch one after another, each as `hlo_opt.codegen.row_reduction` does; a thread has the same columns in every row, and folds in its registers what
+is summed up of them. At the end it writes these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.folds import Fold, levels_of, writes_of
+from hlo_opt.codegen.indices import block_of, thread_of
+from hlo_opt.codegen.row_reduction import Frame, fold_rows, slots, steps_of
+from hlo_opt.codegen.scalars import register_type
+from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ops.code import NOTHING, Code, Name, cell, code
+from hlo_opt.ops.reduction.reducers import running_types
+from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.folding import Space, across_index
+from hlo_opt.plans.loop import physical_index
+from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.row_and_column_reduction import RowsAndColumns
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A reduce of columns: the array of a thread's accumulators, after how many passes over a row its operand is known, and where its result goes."""
+
+    fold: Fold
+    array: Name
+    level: int
+    target: Target
+
+    def at(self, slot: Code) -> Fold:
+        """The fold of one of the thread's columns."""
+        return Fold(self.fold.reduce, self.fold.types, (cell(self.array, slot),), True)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What is folded beside rows of a space."""
+
+    space: Space
+    sums: Sequence[_Sum]
+
+    @property
+    def levels(self) -> frozenset[int]:
+        return frozenset(s.level for s in self.sums)
+
+    def take(self, builder: Builder, level: int, row: Expression, column: Expression, slot: Code) -> None:
+        """Fold an element in, which is so many-th of the thread's."""
+        for found in self.sums:
+            if found.level == level:
+                reduce = found.fold.reduce
+                value = builder.value(reduce.operands[0], across_index(self.space, reduce, row, column))
+                found.at(slot).take(builder, [value], False)
+
+
+def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_block: int, targets: Targets) -> None:
+    """A loop over the rows of a stretch, and what is written after it."""
+    part, threads = segment.part, segment.part.threads
+    per_block = part.rows_per_block(plan.launch.block)
+    thread, live = thread_of(plan.launch.block), NOTHING
+    if threads * per_block < plan.launch.block:  # whole warps that another segment needs
+        builder.add(Leave(code("{} >= {}", thread, threads * per_block)))
+        thread = thread_of(threads * per_block)
+    lane = builder.declare("lane", modulo(thread, threads))
+    place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
+    team = builder.declare("team", place)
+    if part.teams % per_block:  # threads without rows of their own repeat the last ones, so that all meet at barriers
+        live = code("{} < {}", team, part.teams)
+        team = builder.clamped("stretch", live, team, part.teams - 1)
+    sums = _sums(builder, plan, segment, targets)
+    rest = [n for n in segment.roots if plan.region.roots[n] not in part.sums]
+    writes = writes_of(plan, segment, part.rows, targets, rest)
+    builder.advise("unroll 1")
+    with builder.loop(part.stretch) as number:
+        row = builder.declare("row", add(multiply(team, part.stretch), number))
+        frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part.space, sums))
+        fold_rows(builder, frame, writes, [lane.name, row.name])
+        if threads > WARP and len(part.levels) == 1:  # the next row's results lie where this one's do
+            builder.add(Barrier())
+    _write(builder, segment, lane, team, live, sums)
+
+
+def _sums(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], targets: Targets) -> list[_Sum]:
+    """Declare the accumulators."""
+    levels, found, count = levels_of(plan, segment), [], slots(segment)
+    for number in segment.roots:
+        reduce = plan.region.roots[number]
+        if reduce not in segment.part.sums:
+            continue
+        types = running_types(reduce)
+        name = builder.fresh(f"{builder.stem_of(reduce)}_sums")
+        builder.array(register_type(types[0]), name, count)
+        start = builder.value(reduce.operands[1], ())
+        builder.advise("unroll")
+        with builder.loop(count) as slot:
+            builder.assign(cell(name, builder.text(slot)), start)
+        found.append(_Sum(Fold(reduce, types, (), True), name, levels[reduce.operands[0]], targets[number][0]))
+    return found
+
+
+def _write(
+    builder: Builder,
+    segment: Segment[RowsAndColumns],
+    lane: Variable,
+    team: Expression,
+    live: Code,
+    sums: Sequence[_Sum],
+) -> None:
+    """Write the sums of a stretch."""
+    vector, columns = segment.vector, segment.part.columns
+
+    def visit(to: Builder, column: Expression, place: Code, item: Expression) -> list[Store]:
+        slot = code("{} * {} + {}", place, vector, to.text(item)) if isinstance(item, Variable) else place
+        found = []
+        for each in sums:
+            pointer, shape = each.target
+            to.name_after(each.fold.reduce)
+            value = to.bind(shape.type, cell(each.array, slot))
+            found.append(Store(pointer, shape, physical_index(shape, add(multiply(team, columns), column)), value))
+        return found
+
+    with steps_of(builder, segment, lane, True) as (step, place):
+        if vector == 1:
+            store_all(builder, visit(builder, step, place, constant(0)), live)
+        else:
+            each_element(
+                builder,
+                vector,
+                lambda to, item: to.declare_index("column", add(multiply(step, vector), item)),
+                lambda to, column, item: visit(to, column, place, item),
+                live,
+            )

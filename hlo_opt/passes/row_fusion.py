@@ -1,0 +1,390 @@
+"""Kernels that go over the same rows become one, which reads them once; sums of their columns are folded on the way, a part for each stretch of rows.
+
+The gradient of a layer norm is such a case: sums of rows, then what needs these, then sums of what comes out, over columns. A kernel by itself, each of them reads both operands. As one
+(`hlo_opt.plans.row_and_column_reduction`) they leave parts of the sums of columns, which a second, small kernel brings together. What is joined is decided by the price of the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from hlo_opt.analysis.graph.cluster import operands_first
+from hlo_opt.analysis.properties import has_side_effect, inside
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.fusion.outline import KEPT_ON_FUSION, is_read_by_element, original_name, tidy
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
+from hlo_opt.ir.walk import executed_computations, needed_first, post_order
+from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
+from hlo_opt.ops.sets import fused, results_of, taken_element
+from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.plans import Plan, plan, region_of, row_reduction
+from hlo_opt.plans.folding import Folded, Space
+from hlo_opt.plans.price import price
+from hlo_opt.plans.row_and_column_reduction import stretch_of
+from hlo_opt.plans.sketch import Sketch
+
+WORTH = 0.98
+"""What joining must come to at the most, next to both kernels by themselves."""
+_ROW_KINDS = frozenset({"row-reduction", "row-and-column-reduction"})
+
+
+@dataclass(frozen=True)
+class RowFusion(Pass):
+    """Join a kernel that reduces rows with one that reads its results and the same rows. The values stay the same up to rounding; where sums of columns are cut into parts, the graph does not."""
+
+    name: ClassVar[str] = "row-fusion"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        work = _Work(module, context)
+        for computation in list(executed_computations(module)):
+            while work.join_one(computation):
+                pass
+        for computation, fusions in work.made.items():
+            left = {f: sketch for f, sketch in fusions.items() if f.parent is not None}
+            tidy(computation, left)
+        if work.made:
+            edit.sort_computations(module)
+        return bool(work.made)
+
+
+@dataclass
+class _Work:
+    """The module, what kernels cost, pairs that have been looked at, and what was made of them."""
+
+    module: Module
+    context: PassContext
+    prices: dict[Instruction, float] = field(default_factory=dict)
+    tried: set[tuple[Instruction, Instruction]] = field(default_factory=set)
+    made: dict[Computation, dict[Instruction, Sketch]] = field(default_factory=dict)
+    """The fusions in each computation, some of which are gone again."""
+
+    @property
+    def target(self) -> DeviceTarget:
+        return self.context.options.target
+
+    def join_one(self, computation: Computation) -> bool:
+        """Join the first pair that pays; False where there is none."""
+        candidates = {i: spaces for i in computation.instructions if (spaces := _spaces(i))}
+        if not candidates:
+            return False
+        computation.index_users()
+        order = post_order(computation)
+        places = {i: n for n, i in enumerate(order)}
+        for consumer in reversed(order):
+            if not _is_ours(consumer):
+                continue
+            read = dict.fromkeys(_kernel(o) for o in consumer.operands)
+            for producer in sorted((p for p in read if p in candidates), key=places.__getitem__, reverse=True):
+                if (producer, consumer) in self.tried or not _share_rows(producer, consumer, candidates[producer]):
+                    continue
+                self.tried.add((producer, consumer))
+                if _reaches_otherwise(producer, consumer, places):
+                    continue
+                joint = _Joint(producer, consumer, self.module, self.target)
+                if self._pays(joint):
+                    if not self.context.step():
+                        return False
+                    for fusion in joint.apply(self.context):
+                        found = plan(region_of(self.module, fusion), self.target)
+                        assert isinstance(found, Plan)
+                        self.made.setdefault(computation, {})[fusion] = Sketch.of(found)
+                    return True
+        return False
+
+    def _pays(self, joint: _Joint) -> bool:
+        if joint.main is None:
+            return False
+        made = plan(region_of(self.module, joint.main.fusion()), self.target)
+        if not isinstance(made, Plan) or len(made.segments) != 1 or made.segments[0].kind not in _ROW_KINDS:
+            return False
+        together = price(made, self.target).us
+        if joint.after is not None:
+            together += self._us(joint.after.fusion())
+        apart = [self._price(i) for i in (joint.producer, joint.consumer)]
+        return together <= WORTH * math.fsum(apart)
+
+    def _price(self, kernel: Instruction) -> float:
+        if kernel not in self.prices:
+            self.prices[kernel] = self._us(kernel)
+        return self.prices[kernel]
+
+    def _us(self, kernel: Instruction) -> float:
+        made = plan(region_of(self.module, kernel), self.target)
+        return price(made, self.target).us if isinstance(made, Plan) else math.inf
+
+
+def _is_ours(kernel: Instruction) -> bool:
+    """Whether an instruction is a kernel that may be made anew."""
+    if kernel.opcode != "reduce" and (inside(kernel) is None or kernel.word("kind") not in ("kLoop", "kInput")):
+        return False
+    if has_side_effect(kernel) or kernel.control_predecessors or "output_to_operand_aliasing" in kernel.attributes:
+        return False
+    body = fused(kernel)
+    if body is not None and any(i.control_predecessors or fused(i) is not None for i in body.instructions):
+        return False
+    count = 1 if body is None else len(results_of(body))
+    return count == sum(1 for _ in kernel.shape.leaves()) and is_read_by_element(kernel)
+
+
+def _members(kernel: Instruction) -> Iterable[Instruction]:
+    body = fused(kernel)
+    return [kernel] if body is None else body.instructions
+
+
+def _spaces(kernel: Instruction) -> list[Space]:
+    """The rows that a kernel reduces; none where it is not ours."""
+    if kernel.opcode not in ("fusion", "reduce"):
+        return []
+    found = [row_reduction.space_of(i) for i in _members(kernel) if i.opcode == "reduce"]
+    spaces = [space for space in found if space is not None and space.reduced > 1]
+    return spaces if spaces and _is_ours(kernel) else []
+
+
+def _kernel(operand: Instruction) -> Instruction:
+    """The kernel that an operand is a result of."""
+    return operand.operands[0] if taken_element(operand) is not None else operand
+
+
+def _share_rows(producer: Instruction, consumer: Instruction, spaces: Iterable[Space]) -> bool:
+    """Whether both read, or one makes and the other reads, an array of the size of the rows that the producer reduces."""
+    sizes = {space.elements for space in spaces}
+    read = {o for o in producer.operands if o.shape.is_array and o.shape.element_count in sizes}
+    return any(o in read or (_kernel(o) is producer and o.shape.element_count in sizes) for o in consumer.operands)
+
+
+def _reaches_otherwise(producer: Instruction, consumer: Instruction, places: dict[Instruction, int]) -> bool:
+    """Whether the consumer needs the producer through another kernel, too."""
+    stack = [o for o in consumer.operands if _kernel(o) is not producer]
+    seen, first = set(stack), places[producer]
+    while stack:
+        for near in (i := stack.pop()).operands + list(i.control_predecessors):
+            if near is producer:
+                return True
+            if near not in seen and places[near] > first:
+                seen.add(near)
+                stack.append(near)
+    return False
+
+
+class _Joint:
+    """Both as one kernel, `main`, which is None where that cannot be; and where there are sums of columns, what follows these in a second one, `after`. Nothing is part of the module
+    before `apply`."""
+
+    def __init__(self, producer: Instruction, consumer: Instruction, module: Module, target: DeviceTarget) -> None:
+        self.producer, self.consumer, self.module, self.target = producer, consumer, module, target
+        self.main: _Kernel | None = None
+        self.after: _Kernel | None = None
+        self.outside: dict[Instruction, list[Instruction]] = {}
+        """The results, each with the instructions that stand for it outside."""
+        self._values: dict[Instruction, Instruction] = {}
+        self._members: list[Instruction] = []
+        self.copies: list[tuple[Instruction, Instruction]] = []
+        for kernel in (producer, consumer):
+            self._take(kernel)
+        self._arrange()
+
+    def _take(self, kernel: Instruction) -> None:
+        """Copy what a kernel computes. Values from outside stand for themselves."""
+        body = fused(kernel)
+        given = [self._given(o) for o in kernel.operands]
+        places = dict(zip([] if body is None else body.parameters, given, strict=False))
+        results = [kernel] if body is None else results_of(body)
+        for member in results if body is None else operands_first(*results):
+            if member not in places:
+                made = _copy(member, given if body is None else [places[o] for o in member.operands])
+                places[member] = made
+                self._members.append(made)
+                self.copies.append((member, made))
+        for number, result in enumerate(results):
+            outside = [u for u in kernel.users if taken_element(u) == number] if kernel.shape.is_tuple else [kernel]
+            self._values.update(dict.fromkeys(outside, places[result]))
+            if any(o.is_root or any(u is not self.consumer for u in o.users) for o in outside):
+                self.outside.setdefault(places[result], []).extend(outside)
+
+    def _given(self, operand: Instruction) -> Instruction:
+        """What an operand is inside. Scalar constants are copied, so that their values are known there."""
+        literal = operand.literal
+        if literal is not None and not literal.is_elided and not operand.shape.rank and operand not in self._values:
+            made = self._values[operand] = _copy(operand, [])
+            self._members.append(made)
+        return self._values.get(operand, operand)
+
+    def _arrange(self) -> None:
+        """Find both kernels. Sums of columns are cut into parts."""
+        reduces = [i for i in self._members if i.opcode == "reduce"]
+        spaces = {i: space for i in reduces if (space := row_reduction.space_of(i)) is not None}
+        space = max(spaces.values())
+        sums = [i for i in reduces if _columns_of(i) == space]
+        late = set(sums)
+        for i in self._members:
+            if not late.isdisjoint(i.operands):
+                late.add(i)
+        results = list(self.outside)
+        if any(i in late and i not in sums for i in reduces) or not late.isdisjoint(
+            r for r in spaces if spaces[r] == space
+        ):
+            return
+        main = _Kernel.of(results)
+        if not sums:
+            self.main = main
+            return
+        hero = next(i for i in reduces if spaces.get(i) == space)
+        rows = row_reduction.of(region_of(self.module, main.fusion()), Folded(space, ((hero,),), ()), self.target)
+        stretch = stretch_of(rows, self.target)
+        if stretch == space.kept or any(i in late and i.shape.element_count > space.reduced for i in results):
+            return
+        parts = [_cut(i, space, stretch) for i in sums]
+        after = _Kernel.of([r for r in results if r in late], parts)
+        if any(i.shape.element_count > space.reduced for i in after.members):
+            return
+        self.main, self.after = _Kernel.of([*(r for r in results if r not in late), *parts]), after
+
+    def apply(self, context: PassContext) -> list[Instruction]:
+        """Put the kernels in the place of those that they are made of. Returns them."""
+        computation, consumer = self.consumer.computation, self.consumer
+        assert self.main is not None
+        for old, new in self.copies:
+            if old in context.origins:
+                context.origins[new] = context.origins.pop(old)
+        for kernel in (self.producer, consumer):
+            context.fused_by.setdefault(original_name(kernel, context.origins), RowFusion.name)
+        kept = {n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes}
+        free = {old.name for old, _ in self.copies}
+        fusion, made = self.main.put(computation, {}, kept, context, free)
+        fusions = [fusion]
+        if self.after is not None:
+            fusion, more = self.after.put(computation, made, kept, context, free)
+            fusions.append(fusion)
+            made.update(more)
+        for result, outside in self.outside.items():
+            for old in outside:
+                edit.replace_all_uses(old, made[result])
+        for kernel in (consumer, self.producer):
+            for user in list(kernel.users):
+                edit.remove(user)
+            edit.remove(kernel)
+        for body in (fused(consumer), fused(self.producer)):
+            if body is not None:
+                edit.remove_computation(body)
+        return fusions
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What computes results: the values that it is given, and its members, operands before users."""
+
+    results: Sequence[Instruction]
+    given: Sequence[Instruction]
+    members: Sequence[Instruction]
+
+    @classmethod
+    def of(cls, results: Sequence[Instruction], given: Sequence[Instruction] = ()) -> _Kernel:
+        """The kernel of results. It is given what is there outside, and values besides that another kernel makes."""
+        stops = set(given)
+        found = needed_first(results, lambda i: () if i in stops or i.parent is not None else i.operands)
+        inputs = [i for i in found if i in stops or i.parent is not None]
+        return cls(results, inputs, [i for i in found if i not in stops and i.parent is None])
+
+    def fusion(self) -> Instruction:
+        """A fusion that is no part of a module."""
+        body, _ = self._body()
+        return Instruction("joint", "fusion", body.root.shape, list(self.given), {"calls": Called(body)})
+
+    def _body(self) -> tuple[Computation, dict[Instruction, Instruction]]:
+        """A computation that holds copies, and these by what they are copies of."""
+        body, places = Computation("joint"), dict[Instruction, Instruction]()
+        for number, value in enumerate(self.given):
+            made = Instruction(f"param_{number}", "parameter", value.shape, parameter_number=number)
+            places[value] = edit.append(body, made)
+        for member in self.members:
+            places[member] = edit.append(body, _copy(member, [places[o] for o in member.operands]))
+        roots = [places[r] for r in self.results]
+        edit.set_root(body, roots[0])
+        if len(roots) > 1:
+            shape = Shape.tuple_of(*(r.shape for r in roots))
+            edit.append(body, Instruction("results", "tuple", shape, roots), root=True)
+        return body, places
+
+    def put(
+        self,
+        computation: Computation,
+        values: Mapping[Instruction, Instruction],
+        attributes: Mapping[str, Attribute | Called],
+        context: PassContext,
+        free: set[str],
+    ) -> tuple[Instruction, dict[Instruction, Instruction]]:
+        """Put the kernel into a computation; the fusion, and what stands there for its results. `values` are there in the place of what it is given; names that become `free` may be
+        taken, each once."""
+        module, origins = computation.module, context.origins
+        assert module is not None
+        body, places = self._body()
+        body.name = module.unique_name("fused_computation")
+        for member in self.members:
+            if member in origins:
+                origins[places[member]] = origins[member]
+        for instruction in body.instructions:
+            if instruction.name in free:
+                free.remove(instruction.name)
+                continue
+            origin = instruction.name
+            instruction.name = module.unique_name(origin)
+            if instruction.parameter_number is None and instruction.opcode != "tuple":
+                origins.setdefault(instruction, origin)
+        if len(self.results) > 1:
+            origins[body.root] = original_name(body.root.operands[0], origins)
+        edit.add_computation(module, body)
+        operands = [values.get(g, g) for g in self.given]
+        found = {"kind": Attribute.of("kInput"), "calls": Called(body), **attributes}
+        fusion = edit.create(computation, "fusion", "fusion", body.root.shape, operands, found)
+        if len(self.results) == 1:
+            return fusion, {self.results[0]: fusion}
+        return fusion, {r: edit.create_element(fusion, n) for n, r in enumerate(self.results)}
+
+
+def _copy(instruction: Instruction, operands: list[Instruction]) -> Instruction:
+    """The same operation on other operands, in no computation."""
+    return Instruction(
+        instruction.name,
+        instruction.opcode,
+        instruction.shape,
+        list(operands),
+        dict(instruction.attributes),
+        literal=instruction.literal,
+        offset=instruction.offset,
+        end=instruction.end,
+    )
+
+
+def _columns_of(reduce: Instruction) -> Space | None:
+    """The rows whose columns a reduce folds from the first row to the last; None for any other, and where parts of its sums cannot be added up."""
+    value = reduce.operands[0]
+    gone, sizes = set(reduce.ints("dimensions")), value.shape.dimensions if value.shape.is_array else ()
+    if reduce.shape.is_tuple or not starts_with_identity(reduce) or not row_reduction.may_be_reordered(reduce):
+        return None
+    if gone != set(range(len(gone))) or running_types(reduce) != (reduce.shape.type,):
+        return None
+    if any(list(s.minor_to_major) != list(range(s.rank))[::-1] for s in (value.shape, reduce.shape)):
+        return None
+    columns = math.prod(sizes[len(gone) :])
+    return Space(value.shape.element_count // columns, columns) if columns > 1 else None
+
+
+def _cut(reduce: Instruction, space: Space, stretch: int) -> Instruction:
+    """Let a sum of columns be one of parts, each of so many rows. Returns the parts."""
+    value, init = reduce.operands
+    sizes = (space.kept // stretch, *reduce.shape.dimensions)
+    whole = _row_major(value.shape, (sizes[0], stretch, *sizes[1:]))
+    cut = Instruction("stretches", "reshape", whole, [value])
+    attributes = {**reduce.attributes, "dimensions": Attribute.of((1,))}
+    parts = Instruction("parts", "reduce", _row_major(reduce.shape, sizes), [cut, init], attributes)
+    reduce.operands = [parts, init]
+    reduce.attributes["dimensions"] = Attribute.of((0,))
+    return parts
+
+
+def _row_major(like: Shape, sizes: tuple[int, ...]) -> Shape:
+    return Shape(like.type, sizes, Layout(tuple(range(len(sizes)))[::-1]))

@@ -1,0 +1,159 @@
+"""The plan of rows with sums of columns beside them: threads that walk rows, one after another, keep what they fold of their own columns in registers.
+
+So the gradient of a layer norm reads its operands once: sums of rows, what follows them, and of each stretch of rows the sums of columns, which a small kernel brings together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
+from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
+from hlo_opt.plans import row_reduction
+from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.folding import Space, across, passes
+from hlo_opt.plans.loop import physical_index
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.row_reduction import Rows
+from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
+
+OTHER_REGISTERS = 8
+"""Of a thread besides columns: for results of rows and what is being computed, where the compiler has 16 more for addresses."""
+
+
+@dataclass(frozen=True)
+class RowsAndColumns(Rows):
+    """Rows that come in stretches, each walked by threads of its own, and the reduces of columns over a stretch."""
+
+    kind: ClassVar[str] = "row-and-column-reduction"
+    sums: tuple[Instruction, ...] = ()
+    stretch: int = 1
+    """Rows that one team of threads walks."""
+
+    @property
+    def teams(self) -> int:
+        """Groups of threads that walk rows side by side."""
+        return self.rows // self.stretch
+
+    @property
+    def block(self) -> int:
+        """Threads per block when nothing else asks for more."""
+        return self.threads * max(1, SMALLEST // self.threads)
+
+    @property
+    def columns_per_thread(self) -> int:
+        """Of the thread that has most."""
+        return math.ceil(self.columns / (self.vector * self.threads)) * self.vector
+
+    @property
+    def held(self) -> int:
+        """Registers of a thread: its columns of each sum and of what is kept of a row, and others."""
+        words = sum(max(1, t.bytes // 4) for r in self.sums for t in running_types(r))
+        kept = min(row_reduction.MOST_KEPT, 2 * self.columns_per_thread)
+        return self.columns_per_thread * words + kept + OTHER_REGISTERS
+
+    def segment(self, block: int) -> Segment[RowsAndColumns]:
+        """The segment in a launch of blocks of that size, which is at least `self.block`."""
+        folded = (*(r for level in self.levels for r in level), *self.sums)
+        return Segment(self, math.ceil(self.teams / self.rows_per_block(block)), self.vector, folded=folded)
+
+
+SHORTEST = 16
+"""Rows of a stretch: the parts of sums are then no more than that part of what is read."""
+THREADS = 512
+"""Of a multiprocessor that are wanted: two blocks for rows of 4,096."""
+SMALLEST = 128
+"""Threads of a block: short rows share one."""
+
+
+def stretch_of(rows: Rows, target: DeviceTarget) -> int:
+    """How many rows are best walked by one team: then there are so many threads as are wanted, or a few less. All rows where their number has no such divisor."""
+    most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST)
+    teams = max((d for d in range(1, most + 1) if rows.rows % d == 0), default=1)
+    return rows.rows // teams
+
+
+def match(
+    region: Region, roots: Sequence[int], target: DeviceTarget, room: int
+) -> tuple[Sequence[RowsAndColumns], list[int]]:
+    """Outputs of a region as one part; nothing where some do not fit."""
+    found = {n: split for n in roots if (split := rows_beside(region.roots[n])) is not None}
+    if len(set(found.values())) != 1:
+        return [], list(roots)
+    space, stretch = next(iter(found.values()))
+    sums = tuple(region.roots[n] for n in found)
+    folded = across(region, [n for n in roots if n not in found], sums, space, row_reduction.space_of)
+    if folded is None:
+        return [], list(roots)
+    rows = row_reduction.of(region, folded, target)
+    made = RowsAndColumns(
+        rows.rows, rows.columns, rows.levels, tuple(roots), rows.element_bytes, sums=sums, stretch=stretch
+    )
+    return ([made], []) if fits(made, target) else ([], list(roots))
+
+
+def rows_beside(reduce: Instruction) -> tuple[Space, int] | None:
+    """The rows that a reduce of columns goes over, and how many of them it folds."""
+    if reduce.opcode != "reduce" or reduce.shape.is_tuple or not starts_with_identity(reduce):
+        return None
+    if reduce.shape.type.is_complex or not row_reduction.may_be_reordered(reduce):
+        return None
+    shape, gone = reduce.operands[0].shape, reduce.ints("dimensions")
+    sides = [(d in gone, shape.dimensions[d]) for d in shape.minor_to_major if shape.dimensions[d] != 1]
+    runs = [(is_gone, math.prod(n for _, n in group)) for is_gone, group in itertools.groupby(sides, lambda s: s[0])]
+    if [is_gone for is_gone, _ in runs] != [False, True, False]:
+        return None
+    (_, columns), (_, stretch), (_, teams) = runs
+    return Space(teams * stretch, columns), stretch
+
+
+def fits(part: RowsAndColumns, target: DeviceTarget) -> bool:
+    """Whether there is work for the device, and registers of a thread hold its columns."""
+    if part.threads < WARP or 2 * part.segment(part.block).blocks < target.core_count:
+        return False
+    return part.held + 16 <= min(255, target.registers_per_block_limit // part.block)
+
+
+def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> list[Walk]:
+    """Those of a row, as often as a stretch has rows, and one that writes the sums."""
+    part, vector = segment.part, segment.vector
+    threads = segment.blocks * part.rows_per_block(launch.block) * part.threads
+    thread = variable(THREAD, threads)
+    rounds = part.columns_per_thread // vector
+    turn = variable(ROUND, rounds * part.stretch)
+    row = add(multiply(divide(thread, part.threads), part.stretch), divide(turn, rounds))
+    step = add(multiply(modulo(turn, rounds), part.threads), modulo(thread, part.threads))
+    places = {"kept": row, "reduced": add(multiply(step, vector), variable(ITEM, vector))}
+    warps = part.threads > WARP
+    keeps = part.columns_per_thread <= row_reduction.MOST_KEPT
+    found = passes(
+        region,
+        segment,
+        Walk(
+            threads,
+            (),
+            places=places,
+            items=vector,
+            rounds=rounds * part.stretch,
+            ahead=rounds if keeps else Walk.ahead,
+            barriers=warps * part.stretch,
+            shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps) * part.stretch,
+            keeps=keeps,
+            held=part.held,
+        ),
+        part.sums,
+    )
+    team, column = variable("team", part.teams), variable("column", part.columns)
+    written = [(r.shape, physical_index(r.shape, add(multiply(team, part.columns), column))) for r in part.sums]
+    step = add(multiply(variable(ROUND, rounds), part.threads), modulo(thread, part.threads))
+    places = {
+        "team": divide(thread, part.threads),
+        "column": add(multiply(step, vector), variable(ITEM, vector)),
+    }
+    return [*found, Walk(threads, (), written, places=places, items=vector, rounds=rounds)]
