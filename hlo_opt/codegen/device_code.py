@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 
 FILES = ("elementwise", "small_floats", "approximate", "complex", "atomics", "packed", "tensor")
-_NAME = re.compile(r"\bhlo_\w+|\bHLO_(?:PTX|WARP)(?=_)")
+_NAME = re.compile(r"\bhlo_\w+|\bHLO_(?:PTX|RED|WARP)(?=_)")
 
 
 @cache

@@ -14,7 +14,7 @@ from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.codegen.tree import Barrier, Break, Let
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply
 from hlo_opt.ops.code import Code, Name, address, both, call, code
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.reducers import monoid
@@ -80,21 +80,27 @@ def _strided(builder: Builder, thread: Expression, count: int, block: int) -> It
 def _spread(
     builder: Builder, plan: Plan, segment: Segment[Updates], first_block: int, form: Form, written: Sequence[Result]
 ) -> None:
-    threads = math.prod(form.space)
+    threads = segment.part.threads
     position = own_thread(builder, "linear", plan, segment, first_block, threads)
-    _update(builder, form, written, position if threads > 1 else constant(0))
+    _update(builder, form, written, position if threads > 1 else constant(0), segment.vector)
 
 
-def _update(builder: Builder, form: Form, written: Sequence[Result], position: Expression) -> None:
-    """What one thread does: its update, or its share of each window in turns."""
+def _update(builder: Builder, form: Form, written: Sequence[Result], position: Expression, vector: int = 1) -> None:
+    """What one thread does: its update, or neighbours of them, or its share of each window in turns."""
     sizes = form.hero.operands[form.results + 1].shape.dimensions
-    at = dict(zip(form.parallel, delinearize(position, form.space), strict=True))
+    space = form.space if vector == 1 else (*form.space[:-1], form.space[-1] // vector)
+    at = dict(zip(form.parallel, delinearize(position, space), strict=True))
     with ExitStack() as stack:
         for d in form.serial:
             at[d] = stack.enter_context(builder.loop(sizes[d]))
-        index = tuple(at[d] for d in range(len(sizes)))
-        starts = _starts(builder, form, index, stack)
-        _combine(builder, form, written, index, _target(form, index, starts))
+        first = tuple(at[d] for d in range(len(sizes)))
+        starts = _starts(builder, form, first, stack)
+        if vector > 1:
+            along = form.parallel[-1]
+            every = [{**at, along: add(multiply(at[along], vector), constant(k))} for k in range(vector)]
+            _combine_together(builder, form, written, [tuple(a[d] for d in range(len(sizes))) for a in every], starts)
+        else:
+            _combine(builder, form, written, first, _target(form, first, starts))
 
 
 def _batch(form: Form, index: Index) -> Index:
@@ -158,6 +164,33 @@ def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Ind
             builder.store(pointer, shape, target, _one(builder, form, number, current, value))
         elif how is Update.SWAP:
             _swap(builder, form, (number, pointer, shape), value, target)
+
+
+def _combine_together(
+    builder: Builder,
+    form: Form,
+    written: Sequence[Result],
+    indices: Sequence[Index],
+    starts: dict[int, Expression],
+) -> None:
+    """Updates that are neighbours: all are read, then what they change, then all is written."""
+    targets = [_target(form, index, starts) for index in indices]
+    half = form.results
+    updates = [[builder.value(form.hero.operands[half + 1 + k], index) for index in indices] for k in range(half)]
+    builder.name_after(form.hero)
+    for number, pointer, shape in written:
+        values = updates[number]
+        if form.sums_together(number):
+            element = address(pointer, builder.address(shape, targets[0]))
+            given = [stored(shape.type, value) for value in values]
+            builder.do(call(f"hlo_atomic_add_{shape.type.name}", element, *given))
+            continue
+        if form.updates[number] is Update.PLAIN:
+            held = [loaded(shape.type, builder.held(pointer, shape, target)) for target in targets]
+            current = [builder.bind_exact(shape.type, value) for value in held]
+            values = [_one(builder, form, number, c, v) for c, v in zip(current, values, strict=True)]
+        for target, value in zip(targets, values, strict=True):
+            builder.store(pointer, shape, target, value)
 
 
 def _together(builder: Builder, form: Form, written: Sequence[Result], updates: list[Code], target: Index) -> None:

@@ -150,7 +150,7 @@ def across(
     if not heroes:
         return None
     walk = _Walk(region, heroes, space)
-    walk.elsewhere = _depending_on(region, set(sums))  # nobody waits for sums that other threads have parts of
+    walk.elsewhere = depending_on(region.computation, sums)  # nobody waits for sums that other threads have parts of
     if not walk.elsewhere.isdisjoint(o for r in sums for o in above(r.operands)):
         return None
     return walk.cover(roots, sums)

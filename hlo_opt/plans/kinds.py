@@ -112,7 +112,7 @@ KINDS: list[Kind] = [
         "scatter",
         frozenset({"scatter"}),
         7,
-        lambda region, roots, target, room: scatter.match(region, roots),
+        lambda region, roots, target, room: scatter.match(region, roots, target),
         walks=scatter.walks,
     ),
     Kind(

@@ -2,6 +2,8 @@
 
 Who makes that copy is the schedule (`Segment.aliases`): blocks of one launch cannot wait for each other. Updates that may meet go through atomic operations. Where no atomic
 operation does what the combiner asks for (several results that depend on each other, 16 bytes), the updates of an element come in turns, in one thread.
+Where neighbours in an update are neighbours in the output, and both begin at a multiple of what one operation takes, a thread brings several of them at a time: sums of f32, bf16 and f16 by
+one atomic operation as wide as the device has it (PTX ISA, "red": vectors since sm_90, pairs of f16 since sm_60), elements that nobody else changes by wide loads and stores.
 Source: xla/backends/gpu/codegen/emitters/scatter.cc.
 """
 
@@ -14,6 +16,7 @@ from enum import Enum
 from functools import cached_property
 from typing import ClassVar
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, linearize, modulo, variable
@@ -21,12 +24,16 @@ from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimen
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.instructions import of_body
-from hlo_opt.plans.loop import BLOCK
+from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.walks import ROUND, THREAD, Walk
+from hlo_opt.plans.walks import ROUND, Walk, neighbours
 
 _ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
 _MOST_IN_ONE_BLOCK = 1024
+_SUMS = {"f32": 1, "bf16": 2, "f16": 2}
+"""Floats that come several at a time, and how many of them a word holds: a device without wider operations changes so many together."""
+_HAS_VECTORS = 90
+"""The compute capability from which on there are atomic operations on vectors."""
 
 
 class Update(Enum):
@@ -128,6 +135,46 @@ class Form:
             return None
         return Update.SWAP
 
+    def sums_together(self, number: int) -> bool:
+        """Whether neighbours of a result can be added by one atomic operation."""
+        name = monoid(self.combiner) if self.results == 1 else None
+        changes = self._update(number) in (Update.ATOMIC, Update.SWAP)
+        return changes and name == "add" and self.hero.operands[number].shape.type.name in _SUMS
+
+    def vector(self, target: DeviceTarget) -> int:
+        """How many neighbours a thread takes at a time."""
+        most = min((self._most_together(k, target) for k in range(self.results)), default=1)
+        room = self._aligned
+        while most > 1 and (room is None or any(size % most for size in room)):
+            most //= 2
+        return most
+
+    def _most_together(self, number: int, target: DeviceTarget) -> int:
+        element_type = self.hero.operands[number].shape.type
+        how = self._update(number)
+        widest = max(1, WIDEST_ACCESS // element_type.bytes)
+        if self.in_turns or element_type.per_byte > 1 or how is Update.KEEP:
+            return 1
+        if self.sums_together(number):
+            return widest if target.compute_capability >= _HAS_VECTORS else _SUMS[element_type.name]
+        is_enough = math.prod(self.space) >= widest * target.resident_threads
+        return widest if how in (Update.STORE, Update.PLAIN) and is_enough else 1
+
+    @property
+    def _aligned(self) -> tuple[int, int] | None:
+        """Elements from one row of an update to the next, and of the output, where neighbours in one are neighbours in the other; else None."""
+        s, update, output = self.dimensions, self.hero.operands[self.results + 1].shape, self.hero.operands[0].shape
+        others = self.hero.operands[1 : self.results]
+        if not update.rank or any(o.shape.minor_to_major != output.minor_to_major for o in others):
+            return None
+        along = update.minor_to_major[0]
+        if along not in s.offset_dims or self.parallel[-1:] != (along,):
+            return None
+        d = [d for d in range(output.rank) if d not in s.removed][list(s.offset_dims).index(along)]
+        if d != output.minor_to_major[0] or (d in s.start_index_map and self.rooms[d]):
+            return None
+        return update.dimensions[along], output.dimensions[d]
+
     # ---- threads
 
     @property
@@ -194,6 +241,7 @@ class Updates:
 
     aliases  (output, parameter): the output starts as a copy of the parameter
     own      outputs that may be made in their parameter's own memory: nothing else of the region reads it
+    vector   neighbours that a thread takes at a time
     """
 
     kind: ClassVar[str] = "scatter"
@@ -202,6 +250,12 @@ class Updates:
     aliases: tuple[tuple[int, int], ...]
     own: tuple[int, ...]
     made_inside: bool
+    vector: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Of all blocks."""
+        return math.prod(Form(self.hero).space) // self.vector
 
     @property
     def block(self) -> int:
@@ -209,14 +263,16 @@ class Updates:
         if self.made_inside:
             most = max(leaf.element_count for leaf in self.hero.shape.leaves())
             return max(1, min(_MOST_IN_ONE_BLOCK, max(most, math.prod(Form(self.hero).space))))
-        return max(1, min(BLOCK, math.prod(Form(self.hero).space)))
+        return max(1, min(BLOCK, self.threads))
 
     def segment(self, block: int) -> Segment[Updates]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         form = Form(self.hero)
-        threads = 0 if form.is_empty else math.prod(form.space)
+        threads = 0 if form.is_empty else self.threads
         blocks = 1 if self.made_inside else max(1, -(-threads // block))
-        return Segment(self, blocks, aliases=self.aliases, own=self.own, in_order=form.in_order, meets=True)
+        return Segment(
+            self, blocks, self.vector, aliases=self.aliases, own=self.own, in_order=form.in_order, meets=True
+        )
 
     def shared_bytes(self, block: int) -> int:
         """None."""
@@ -255,7 +311,7 @@ def element_of(root: Instruction) -> int | None:
     return root.attribute("index", int) if root.opcode == "get-tuple-element" else None
 
 
-def match(region: Region, roots: Sequence[int]) -> tuple[list[Updates], list[int]]:
+def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Updates], list[int]]:
     """The scatters among outputs of a region, and the positions of the other outputs."""
     heroes: dict[Instruction, list[int]] = {}
     rest = []
@@ -265,10 +321,10 @@ def match(region: Region, roots: Sequence[int]) -> tuple[list[Updates], list[int
             heroes.setdefault(hero, []).append(position)
         else:
             rest.append(position)
-    return [_updates(region, hero, positions) for hero, positions in heroes.items()], rest
+    return [_updates(region, hero, positions, target) for hero, positions in heroes.items()], rest
 
 
-def _updates(region: Region, hero: Instruction, positions: Sequence[int]) -> Updates:
+def _updates(region: Region, hero: Instruction, positions: Sequence[int], target: DeviceTarget) -> Updates:
     first: list[int] = []
     count = 0
     for root in region.roots:
@@ -285,7 +341,10 @@ def _updates(region: Region, hero: Instruction, positions: Sequence[int]) -> Upd
     numbers = [region.parameters.index(place) for place in places if place is not None]
     aliases = tuple((output, number) for (output, _), number in zip(wanted, numbers, strict=True))
     own = tuple(output for output, number in aliases if _reads_once(region, number))
-    return Updates(hero, tuple(positions), aliases, own, False)
+    form = Form(hero)
+    alike = all(region.outputs[output].minor_to_major == hero.operands[k].shape.minor_to_major for output, k in wanted)
+    vector = form.vector(target) if alike and not form.is_empty else 1
+    return Updates(hero, tuple(positions), aliases, own, False, vector)
 
 
 def _place(region: Region, operand: Instruction, output: Shape) -> Instruction | None:
@@ -316,15 +375,16 @@ def _reads_once(region: Region, number: int) -> bool:
 
 _TRIES = {Update.PLAIN: (1.0, 1.0), Update.ATOMIC: (1.0, 1.0), Update.SWAP: (2.0, 3.0)}
 """How often an update goes to an element that is a whole word, and to a part of one. A swap reads before it swaps; of two lanes that want parts of one word at the same time, one comes
-again."""
+again. Sums that come together need no swap where the device has an operation for them."""
 
 
 def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Walk]:
     """Each thread brings an update to its element, or all updates of an element in turns; where an index puts it is known at run time only, and is the same for a window."""
     form, results = Form(segment.hero), Form(segment.hero).results
     shape, indices = segment.hero.operands[results + 1].shape, segment.hero.operands[results]
-    threads, rounds = max(1, math.prod(form.space)), max(1, math.prod(form._sizes(form.serial)))
-    at = dict(zip(form.parallel, delinearize(variable("place", threads), form.space), strict=True))
+    places, rounds = max(1, math.prod(form.space)), max(1, math.prod(form._sizes(form.serial)))
+    threads = max(1, places // segment.vector)
+    at = dict(zip(form.parallel, delinearize(variable("place", places), form.space), strict=True))
     at.update(zip(form.serial, delinearize(variable("turn", rounds), form._sizes(form.serial)), strict=True))
     index = tuple(at[d] for d in range(shape.rank))
     s = form.dimensions
@@ -340,10 +400,14 @@ def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Wal
     for d in s.start_index_map:  # windows go to rows in the order in which they come: other rows, as scattered as these
         target[d] = add(target[d], modulo(linearize(batch, sizes), max(1, form.rooms[d] + 1)))
     written, changed = [], []
-    for how, operand in zip(form.updates, segment.hero.operands[:results], strict=True):
+    for number, (how, operand) in enumerate(zip(form.updates, segment.hero.operands[:results], strict=True)):
+        bits = operand.shape.type.bits
+        if form.sums_together(number) and segment.vector * bits > 32:
+            how, bits = Update.ATOMIC, 32
         if how in _TRIES:
-            changed.append((operand.shape, tuple(target), _TRIES[how][operand.shape.type.bits < 32]))
+            changed.append((operand.shape, tuple(target), _TRIES[how][segment.vector * bits < 32]))
         elif how is not Update.KEEP:
             written.append((operand.shape, tuple(target)))
-    places = {"place": variable(THREAD, threads), "turn": variable(ROUND, rounds)}
-    return [Walk(threads, wanted, written, changed, places, rounds=rounds, body=of_body(form.combiner))]
+    of = {"place": neighbours(threads, segment.vector), "turn": variable(ROUND, rounds)}
+    body = of_body(form.combiner)
+    return [Walk(threads, wanted, written, changed, of, segment.vector, rounds=rounds, body=body)]

@@ -137,9 +137,15 @@ def test_a_column_tile_of_one_sector_is_dearer_than_a_wide_one() -> None:
 
 
 def test_updates_of_parts_of_words_are_dearer_than_of_whole_ones() -> None:
-    whole, part = (price(planned("scatter", 65536, 1024, t), H100) for t in ("f32", "bf16"))
+    whole, part = (price(planned("scatter", 65536, 1023, t), H100) for t in ("f32", "bf16"))
     assert part.least < 0.6 * whole.least and part.us > 2 * whole.us
     assert part.cache > part.memory and whole.cache < whole.memory
+
+
+def test_neighbours_that_come_together_are_cheaper() -> None:
+    for t in ("f32", "bf16"):
+        together, apart = (price(planned("scatter", 65536, columns, t), H100) for columns in (1024, 1023))
+        assert together.us < 0.7 * apart.us and together.cache < together.memory
 
 
 def test_narrow_floats_go_through_the_slow_pipe() -> None:

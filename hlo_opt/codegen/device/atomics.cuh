@@ -55,3 +55,108 @@ template <typename T> __device__ __forceinline__ bool hlo_swapped(T* element, ty
   return true;
 #endif
 }
+
+// @HLO_RED
+// an atomic operation whose result nobody needs, on neighbours in global memory
+#ifdef __CUDACC__
+#define HLO_RED_1(name, element, of, a) \
+  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], %1; }" ::"l"(element), of(a) : "memory")
+#define HLO_RED_2(name, element, of, a, b) \
+  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], {%1, %2}; }" ::"l"(element), of(a), of(b) : "memory")
+#define HLO_RED_4(name, element, of, a, b, c, d) \
+  asm volatile("{ .reg .u64 at; cvta.to.global.u64 at, %0; red.global.add." name " [at], {%1, %2, %3, %4}; }" ::"l"(element), of(a), of(b), of(c), of(d) : "memory")
+#endif
+
+// @hlo_atomic_add_f32
+// sums of neighbours, which begin at a multiple of their size
+__device__ __forceinline__ void hlo_atomic_add_f32(float* element, float a, float b) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  HLO_RED_2("v2.f32", element, "f", a, b);
+#else
+  atomicAdd(element, a);
+  atomicAdd(element + 1, b);
+#endif
+}
+__device__ __forceinline__ void hlo_atomic_add_f32(float* element, float a, float b, float c, float d) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  HLO_RED_4("v4.f32", element, "f", a, b, c, d);
+#else
+  hlo_atomic_add_f32(element, a, b);
+  hlo_atomic_add_f32(element + 2, c, d);
+#endif
+}
+
+// @hlo_pair
+__device__ __forceinline__ unsigned int hlo_pair(unsigned short low, unsigned short high) { return low | (unsigned int)high << 16; }
+
+// @hlo_atomic_add_bf16
+// as of f32; a device without an operation for a pair swaps its word
+__device__ __forceinline__ void hlo_atomic_add_bf16(unsigned short* element, unsigned short a, unsigned short b) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  HLO_RED_1("noftz.bf16x2", element, "r", hlo_pair(a, b));
+#else
+  unsigned int* const word = (unsigned int*)element;
+  unsigned int seen = hlo_seen(word);
+  for (;;) {
+    const unsigned int now = hlo_taken(word, seen);
+    const unsigned short low = hlo_store_bf16(hlo_load_bf16((unsigned short)now) + hlo_load_bf16(a));
+    const unsigned short high = hlo_store_bf16(hlo_load_bf16((unsigned short)(now >> 16)) + hlo_load_bf16(b));
+    if (hlo_swapped(word, seen, hlo_pair(low, high))) break;
+  }
+#endif
+}
+__device__ __forceinline__ void hlo_atomic_add_bf16(
+    unsigned short* element, unsigned short a, unsigned short b, unsigned short c, unsigned short d) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  HLO_RED_2("noftz.v2.bf16x2", element, "r", hlo_pair(a, b), hlo_pair(c, d));
+#else
+  hlo_atomic_add_bf16(element, a, b);
+  hlo_atomic_add_bf16(element + 2, c, d);
+#endif
+}
+__device__ __forceinline__ void hlo_atomic_add_bf16(
+    unsigned short* element, unsigned short a, unsigned short b, unsigned short c, unsigned short d, unsigned short e,
+    unsigned short f, unsigned short g, unsigned short h) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  HLO_RED_4("noftz.v4.bf16x2", element, "r", hlo_pair(a, b), hlo_pair(c, d), hlo_pair(e, f), hlo_pair(g, h));
+#else
+  hlo_atomic_add_bf16(element, a, b, c, d);
+  hlo_atomic_add_bf16(element + 4, e, f, g, h);
+#endif
+}
+
+// @hlo_atomic_add_f16
+// as of f32; a device without an operation for a pair swaps its word
+__device__ __forceinline__ void hlo_atomic_add_f16(unsigned short* element, unsigned short a, unsigned short b) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 600
+  HLO_RED_1("noftz.f16x2", element, "r", hlo_pair(a, b));
+#else
+  unsigned int* const word = (unsigned int*)element;
+  unsigned int seen = hlo_seen(word);
+  for (;;) {
+    const unsigned int now = hlo_taken(word, seen);
+    const unsigned short low = hlo_store_f16(hlo_load_f16((unsigned short)now) + hlo_load_f16(a));
+    const unsigned short high = hlo_store_f16(hlo_load_f16((unsigned short)(now >> 16)) + hlo_load_f16(b));
+    if (hlo_swapped(word, seen, hlo_pair(low, high))) break;
+  }
+#endif
+}
+__device__ __forceinline__ void hlo_atomic_add_f16(
+    unsigned short* element, unsigned short a, unsigned short b, unsigned short c, unsigned short d) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  HLO_RED_2("noftz.v2.f16x2", element, "r", hlo_pair(a, b), hlo_pair(c, d));
+#else
+  hlo_atomic_add_f16(element, a, b);
+  hlo_atomic_add_f16(element + 2, c, d);
+#endif
+}
+__device__ __forceinline__ void hlo_atomic_add_f16(
+    unsigned short* element, unsigned short a, unsigned short b, unsigned short c, unsigned short d, unsigned short e,
+    unsigned short f, unsigned short g, unsigned short h) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  HLO_RED_4("noftz.v4.f16x2", element, "r", hlo_pair(a, b), hlo_pair(c, d), hlo_pair(e, f), hlo_pair(g, h));
+#else
+  hlo_atomic_add_f16(element, a, b, c, d);
+  hlo_atomic_add_f16(element + 4, e, f, g, h);
+#endif
+}
