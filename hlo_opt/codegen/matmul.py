@@ -25,15 +25,18 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class Table:
-    """A tile in shared memory: its name, its sizes, the type of its elements; `across`: a line goes along rows (or columns), else along contracted elements."""
+    """A tile in shared memory: the array, its sizes, the type of its elements; `across`: a line goes along rows (or columns), else along contracted elements. It begins `start` elements
+    behind the array's begin."""
 
     name: Name
     shape: Shape
     across: bool
+    start: int = 0
 
     def index(self, free: Expression, deep: Expression) -> tuple[Expression, Expression]:
         """Of an element of a row (or a column)."""
-        return (deep, free) if self.across else (free, deep)
+        line, inside = (deep, free) if self.across else (free, deep)
+        return line, add(inside, constant(self.start))
 
 
 @dataclass(frozen=True)

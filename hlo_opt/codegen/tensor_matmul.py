@@ -6,16 +6,17 @@ from collections.abc import Sequence
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of, tile_of
-from hlo_opt.codegen.matmul import Corner, Table, fill, inside, table_of, write
+from hlo_opt.codegen.matmul import ALIGNMENT, Corner, Table, fill, inside, write
+from hlo_opt.codegen.scalars import loaded, memory_type, rounded, stored
 from hlo_opt.codegen.tree import Barrier
-from hlo_opt.codegen.vectors import Targets
+from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
-from hlo_opt.ir.index_map import Variable, add, constant, divide, modulo, multiply
-from hlo_opt.ops.code import Code, Name, call, cell, code
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.matmul import tiles_of
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.products import BLOCK
+from hlo_opt.plans.products import BLOCK, following
 from hlo_opt.plans.tensor_matmul import COLUMNS, ROWS, STEP, TensorProducts
 
 _WORDS = (4, 2)
@@ -26,10 +27,11 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
     """The only segment of its launch: `first_block` is 0."""
     part, space, tile = segment.part, segment.part.space, segment.part.tile
     along = [space.goes_along(side) for side in (0, 1)]
-    tables = [
-        table_of(builder, stem, Shape(part.type, tile.sizes(side, along[side])), across=not along[side])
-        for side, stem in enumerate(("rows", "columns"))
-    ]
+    shapes = [Shape(part.type, tile.sizes(side, along[side])) for side in (0, 1)]
+    shared = builder.fresh("tiles")
+    builder.array(memory_type(part.type), shared, part.cells, shared=True, alignment=ALIGNMENT)
+    starts = (0, shapes[0].element_count)
+    tables = [Table(shared, shape, not a, start) for shape, a, start in zip(shapes, along, starts, strict=True)]
     batch, row_tile, column_tile = tile_of(builder, 0, segment.blocks, tiles_of(space, tile))
     corner = (batch, row_tile, column_tile)
     warp = builder.declare("warp", divide(thread_of(BLOCK), WARP))
@@ -44,9 +46,14 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
             fill(builder, space, tile, corner, side, table, step)
         builder.add(Barrier())
         _multiply(builder, part, tables, warp, lane, sums)
-        if rounds > 1:
+        if rounds > 1 or part.is_staged:
             builder.add(Barrier())
-    _write(builder, plan, segment, corner, warp, lane, sums, targets)
+    if part.is_staged:
+        _stage(builder, part, Table(shared, part.staged, False), warp, lane, sums)
+        builder.add(Barrier())
+        _write_staged(builder, plan, segment, corner, shared, targets)
+    else:
+        _write(builder, plan, segment, corner, warp, lane, sums, targets)
 
 
 def _multiply(
@@ -102,3 +109,65 @@ def _write(
                         number = builder.text(add(multiply(high, 2), low))
                         total = code("{}.of[{}]", cell(sums, builder.text(piece)), number)
                         write(builder, plan, segment, space.index(corner[0], row, there), total, targets)
+
+
+def _stage(builder: Builder, part: TensorProducts, table: Table, warp: Variable, lane: Variable, sums: Name) -> None:
+    """Leave the sums in shared memory, as elements of the product, so that neighbours can be written together."""
+    builder.advise("unroll")
+    with builder.loop(part.tile.pieces) as piece:
+        builder.advise("unroll")
+        with builder.loop(2) as high:
+            row, column = part.tile.element(warp, lane, piece, high, constant(0))
+            builder.advise("unroll")
+            with builder.loop(2) as low:
+                total = code("{}.of[{}]", cell(sums, builder.text(piece)), builder.text(add(multiply(high, 2), low)))
+                held = table.shape.type
+                at = builder.address(table.shape, (row, add(column, low)))
+                builder.assign(cell(table.name, at), stored(held, rounded(held, total)))
+
+
+def _write_staged(
+    builder: Builder,
+    plan: Plan,
+    segment: Segment[TensorProducts],
+    corner: Corner,
+    shared: Name,
+    targets: Targets,
+) -> None:
+    """What follows the product, for neighbouring columns of a row at a time."""
+    part, space, tile = segment.part, segment.part.space, segment.part.tile
+    hero, vector = part.hero, part.vector
+    across = tile.width // vector
+    cells = tile.height * across
+    builder.advise("unroll")
+    with builder.loop(-(-cells // BLOCK)) as number:
+        unit = builder.declare("cell", add(multiply(number, BLOCK), thread_of(BLOCK)))
+        with builder.branch(code("{} < {}", unit, cells) if cells % BLOCK else NOTHING):
+            unit = Variable(0, cells - 1, unit.name)
+            line, near = divide(unit, across), modulo(unit, across)
+            row, row_fits = inside(builder, "row", add(multiply(corner[1], tile.height), line), space.sizes[1])
+            start = multiply(corner[2], across)
+            first, first_fits = inside(builder, "first", add(start, near), space.sizes[2] // vector)
+
+            def place(builder: Builder, element: Expression) -> Expression:
+                return builder.declare_index("column", add(multiply(first, vector), element))
+
+            def compute(builder: Builder, column: Expression, element: Expression) -> list[Store]:
+                at = space.index(corner[0], row, column)
+                inner = (line, add(multiply(near, vector), element))
+                held = loaded(hero.shape.type, cell(shared, builder.address(part.staged, inner)))
+                builder.name_after(hero)
+                builder.provide(hero, None, at, builder.bind_exact(hero.shape.type, held))
+                places = following(plan.region, hero, at)
+                found = []
+                for n in segment.roots:
+                    root, (pointer, shape) = plan.region.roots[n], targets[n][0]
+                    found.append(Store(pointer, shape, places[root], builder.value(root, places[root])))
+                return found
+
+            with builder.branch(both(row_fits, first_fits)):
+                if vector > 1:
+                    each_element(builder, vector, place, compute)
+                else:
+                    for store in compute(builder, first, constant(0)):
+                        store.emit(builder)

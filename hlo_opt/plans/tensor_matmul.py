@@ -12,13 +12,14 @@ from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.matmul import fills, tiles_of, widest
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, Space, ends
@@ -91,7 +92,6 @@ class TensorProducts:
     space: Space
     tile: WarpTile
     roots: tuple[int, ...]
-    vector: int
 
     @property
     def hero(self) -> Instruction:
@@ -108,13 +108,35 @@ class TensorProducts:
         """Of the operands, and of the tiles."""
         return self.hero.operands[0].shape.type
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether sums go through shared memory, from where neighbours are written together: where they are as narrow there as what the tiles held."""
+        return self.hero.shape.type.bytes == self.type.bytes
+
+    @property
+    def staged(self) -> Shape:
+        """The tile of the product in shared memory."""
+        return Shape(self.hero.shape.type, (self.tile.height, self.tile.width + PADDING))
+
+    @property
+    def cells(self) -> int:
+        """Elements of the array in shared memory that holds both tiles, and then the sums."""
+        tiles = sum(math.prod(self.tile.sizes(side, self.space.goes_along(side))) for side in (0, 1))
+        return max(tiles, self.staged.element_count if self.is_staged else 0)
+
+    @property
+    def vector(self) -> int:
+        """Neighbouring columns that a thread writes together: 16 bytes, or fewer where the product ends in between, or threads would have none."""
+        return math.gcd(self.space.sizes[2], WIDEST_ACCESS // self.type.bytes, 4 * self.tile.pieces)
+
     def segment(self, block: int) -> Segment[TensorProducts]:
         """The segment, alone in its launch."""
-        return Segment(self, math.prod(tiles_of(self.space, self.tile)), self.vector, rereads=True, resident=2)
+        vector = max(widest(self.space, self.tile), self.vector if self.is_staged else 1)
+        return Segment(self, math.prod(tiles_of(self.space, self.tile)), vector, rereads=True, resident=2)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes of both tiles."""
-        return sum(math.prod(self.tile.sizes(side, self.space.goes_along(side))) for side in (0, 1)) * self.type.bytes
+        """Bytes of both tiles, or of the sums."""
+        return self.cells * self.type.bytes
 
 
 def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts | None:
@@ -127,7 +149,7 @@ def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts 
     if space.sizes[1] < ROWS <= space.sizes[2]:
         space = Space(space.hero, not space.turned)
     tile = tile_of(space, target.core_count)
-    return TensorProducts(space, tile, tuple(range(len(region.roots))), widest(space, tile))
+    return TensorProducts(space, tile, tuple(range(len(region.roots))))
 
 
 def tile_of(space: Space, cores: int) -> WarpTile:
@@ -159,10 +181,14 @@ def walks(region: Region, segment: Segment[TensorProducts], launch: Launch) -> l
     found.append(
         Walk(threads, (), items=tile.pieces * tile.depth // STEP, rounds=rounds, body=Work(cycles), shared=shared)
     )
-    taken = variable(ITEM, 4 * tile.pieces)
+    taken, vector = variable(ITEM, 4 * tile.pieces), part.vector
     row, column = tile.element(
         divide(own, WARP), modulo(own, WARP), divide(taken, 4), modulo(divide(taken, 2), 2), modulo(taken, 2)
     )
+    if part.is_staged:
+        unit = add(multiply(divide(taken, vector), BLOCK), own)
+        row = divide(unit, tile.width // vector)
+        column = add(multiply(modulo(unit, tile.width // vector), vector), modulo(taken, vector))
     places = {
         "batch": corner[0],
         "row": add(multiply(corner[1], tile.height), row),
