@@ -244,4 +244,9 @@ def test_what_presets_run() -> None:
     assert ran["xla-2026"] == [
         "variadic-op-splitter", "sort-iota-fusion", "priority-fusion", "cse", "dce", "multi-output-fusion", "cse", "dce",
     ]  # fmt: skip
-    assert ran["default"][:8] == ["while-loop-unroller", "reduction-simplifier", "cumulative-splitter", *ran["xla-2026"][:5]]
+    assert ran["default"][:8] == [
+        "while-loop-unroller",
+        "reduction-simplifier",
+        "cumulative-splitter",
+        *ran["xla-2026"][:5],
+    ]
