@@ -28,6 +28,7 @@ _TABLE: dict[str, str] = {
     "inline": "hlo_opt.passes.inline:Inline",
     "instruction-fusion": "hlo_opt.passes.instruction_fusion:InstructionFusion",
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
+    "online-softmax": "hlo_opt.passes.online_softmax:OnlineSoftmax",
     "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
     "row-fusion": "hlo_opt.passes.row_fusion:RowFusion",
@@ -114,7 +115,7 @@ _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 
 _HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
 
-_OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,cse,dce"
+_OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,cse,dce"
 
 _PRESETS = {
     "default": (

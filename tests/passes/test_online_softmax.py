@@ -1,0 +1,112 @@
+"""The maximum of a long row and the sum of exponentials below it as one fold: where, and that the values stay, infinities and NaN included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.passes.online_softmax import LONGEST_KEPT
+from hlo_opt.plans import Plan, plan, region_of
+from tests.small_modules import H100
+
+ROWS, COLUMNS = 132, LONGEST_KEPT + 17
+FEW = 7
+
+
+def softmax(rows: int = ROWS, columns: int = COLUMNS, kind: str = "f32", less: str = "max") -> str:
+    whole, row = f"{kind}[{rows},{columns}]", f"{kind}[{rows}]"
+    return f"""HloModule m
+
+max {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT c = {kind}[] maximum(a, b)
+}}
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+body {{
+  x = {whole} parameter(0)
+  low = {kind}[] constant(-inf)
+  zero = f32[] constant(0)
+  m = {row} reduce(x, low), dimensions={{1}}, to_apply=max
+  lows = {row} broadcast(low), dimensions={{}}
+  max = {row} maximum(lows, m)
+  half = {row} multiply(m, m)
+  tall = {kind}[{rows},1] reshape({less})
+  flat = {row} reshape(tall)
+  maxs = {whole} broadcast(flat), dimensions={{0}}
+  d = {whole} subtract(x, maxs)
+  e = {whole} exponential(d)
+  wide = f32[{rows},{columns}] convert(e)
+  s = f32[{rows}] reduce(wide, zero), dimensions={{1}}, to_apply=sum
+  narrow = {row} convert(s)
+  ss = {whole} broadcast(narrow), dimensions={{0}}
+  ROOT r = {whole} divide(e, ss)
+}}
+
+ENTRY e {{
+  x = {whole} parameter(0)
+  ROOT f = {whole} fusion(x), kind=kInput, calls=body
+}}
+"""
+
+
+def folded(text: str) -> hlo_opt.Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="online-softmax,cse,dce", simplify="never")
+    hlo_opt.verify(made)
+    return made
+
+
+def levels(module: hlo_opt.Module) -> list[int]:
+    made = plan(region_of(module, module.entry.root), H100)
+    assert isinstance(made, Plan) and made.kind == "row-reduction"
+    return [len(level) for level in made.segments[0].part.levels]
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_a_long_row_is_folded_once(kind: str) -> None:
+    assert levels(hlo_opt.parse(softmax(kind=kind))) == [1, 1]
+    assert levels(folded(softmax(kind=kind))) == [1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [softmax(columns=LONGEST_KEPT), softmax(less="half")],
+    ids=["a row that registers hold", "something else than the maximum"],
+)
+def test_others_stay(text: str) -> None:
+    assert levels(folded(text)) == [1, 1]
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("f32", 1e-5), ("bf16", 0.02)])
+def test_the_values_stay(kind: str, tolerance: float) -> None:
+    """The kernel of many rows on its first ones: the price of few rows would not ask for it."""
+    module, made = hlo_opt.parse(softmax(kind=kind)), folded(softmax(kind=kind))
+    dtype = module.entry.root.shape.type.dtype
+    x = np.zeros((ROWS, COLUMNS), dtype)
+    x[:FEW] = (np.random.default_rng(3).standard_normal((FEW, COLUMNS)) * 4).astype(dtype)
+    x[1, :9000] = -np.inf  # whole threads that have seen nothing yet
+    x[2] = -np.inf
+    x[3, 5] = np.inf
+    x[4, 40] = np.nan
+    x[5, -1] = 60
+    x[6] = np.linspace(-90, 90, COLUMNS).astype(dtype)
+    (want,) = hlo_opt.evaluate(module, [x])
+    (got,) = hlo_opt.compile(made, backend="host")(x)
+    want, got = want.astype(np.float64), got.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    assert np.isnan(want[2:5]).all() and not np.isnan(want[[0, 1, 5, 6]]).any()
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=1e-30)
+
+
+def test_numpy_folds_it_too() -> None:
+    made = folded(softmax())
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    (want,), (got,) = hlo_opt.evaluate(hlo_opt.parse(softmax()), [x]), hlo_opt.evaluate(made, [x])
+    np.testing.assert_allclose(got, want, rtol=1e-4)
