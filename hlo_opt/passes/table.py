@@ -27,6 +27,7 @@ _TABLE: dict[str, str] = {
     "horizontal-loop-fusion": "hlo_opt.passes.horizontal_loop_fusion:HorizontalLoopFusion",
     "inline": "hlo_opt.passes.inline:Inline",
     "instruction-fusion": "hlo_opt.passes.instruction_fusion:InstructionFusion",
+    "moment-folding": "hlo_opt.passes.moment_folding:MomentFolding",
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "online-softmax": "hlo_opt.passes.online_softmax:OnlineSoftmax",
     "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
@@ -119,7 +120,7 @@ _OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,c
 
 _PRESETS = {
     "default": (
-        f"while-loop-unroller,reduction-simplifier,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
+        f"while-loop-unroller,reduction-simplifier,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS}),"
         f"{_HORIZONTAL}"

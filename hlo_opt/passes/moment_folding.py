@@ -1,0 +1,286 @@
+"""Sums of columns that wait for the columns' means, without the waiting: mean, sum of squared deviations and sums of deviations by something else are folded in one reading.
+
+A batch norm sums its input, then the squares of what deviates from the mean; its gradient has three such levels. Columns are too many for registers, so that each level is another reading.
+Here a fold carries count, mean and sums of deviations from it, and two parts of a column are brought together by formulas that hold whatever their means are: nothing cancels, as it would
+in the mean of squares less the square of the mean. Source: T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+
+What is the same for all elements of a column is taken out of its sums first. An infinite factor beside deviations gives NaN where the sum by itself might be infinite.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.attribute import SliceDimension
+from hlo_opt.ir.element_type import F32, F64, PRED
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
+from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.expansion import Writer
+from hlo_opt.plans import column_reduction
+from hlo_opt.plans.element_reads import depending_on
+
+MOST_BESIDE = 2
+"""What deviations of one array are multiplied by in one fold: each takes two registers more for every column of a thread."""
+_MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
+
+
+@dataclass(frozen=True)
+class MomentFolding(Pass):
+    """Fold sums of deviations from the means of long columns together with the means. The values stay the same up to rounding."""
+
+    name: ClassVar[str] = "moment-folding"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for computation in list(executed_computations(module)):
+            groups: dict[tuple[Shape, tuple[int, ...]], list[Instruction]] = {}
+            for i in computation.instructions:
+                if i.opcode == "reduce" and _is_long_sum(i, context.options.target):
+                    groups.setdefault((i.operands[0].shape, i.ints("dimensions")), []).append(i)
+            here = False
+            for sums in groups.values():
+                for found in _Group(computation, sums).moments():
+                    if not context.step():
+                        break
+                    found.rewrite()
+                    here = True
+            if here:
+                edit.sort(computation)
+            changed |= here
+        if changed:
+            edit.sort_computations(module)
+        return changed
+
+
+def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
+    """Whether an instruction sums columns of an array that the cache does not hold until it is read again."""
+    if not starts_with_identity(reduce) or monoid(reduce.called_by("to_apply")) != "add" or reduce.control_predecessors:
+        return False
+    shape = reduce.operands[0].shape
+    if shape.type not in (F32, F64) or any(shape.dynamic) or not reduce.shape.rank:
+        return False
+    return shape.byte_size > target.l2_cache_size and column_reduction.space_of(reduce) is not None
+
+
+@dataclass
+class _Term:
+    """The operand of a sum as a product: what is the same all along a column (a scalar, or an array of the sum's shape), arrays whose deviation from their mean it has, and the rest."""
+
+    sign: int = 1
+    kept: list[Instruction] = field(default_factory=list)
+    deviations: list[Instruction] = field(default_factory=list)
+    rest: list[Instruction] = field(default_factory=list)
+
+
+@dataclass
+class _Moments:
+    """The sums that one fold gives: of `x`, its means, and sums of deviations by themselves (squared), by other arrays, and of these arrays."""
+
+    x: Instruction
+    total: Instruction
+    means: list[Instruction]
+    squares: list[tuple[Instruction, _Term]] = field(default_factory=list)
+    alone: list[tuple[Instruction, _Term]] = field(default_factory=list)
+    beside: dict[Instruction, list[tuple[Instruction, _Term]]] = field(default_factory=dict)
+    sums: dict[Instruction, list[tuple[Instruction, _Term]]] = field(default_factory=dict)
+
+    def rewrite(self) -> None:
+        """Write the fold, and what it gives in the place of the sums."""
+        first = self.total
+        writer, kind, count = Writer(first.computation), self.x.shape.type, len(self.beside)
+        zero, one = writer.scalar(kind, 0), writer.scalar(kind, 1)
+        zeros, ones = (writer.emit("broadcast", self.x.shape, s, dimensions=()) for s in (zero, one))
+        leaf, kept = first.shape, tuple(d for d in range(self.x.shape.rank) if d not in first.ints("dimensions"))
+        near = _first_of(writer, self.x, leaf, kept)
+        moved = writer.emit("broadcast", self.x.shape, near, dimensions=kept)
+        moved = writer.emit("subtract", self.x.shape, self.x, moved)
+        values = [ones, moved, zeros, *(v for h in self.beside for v in (h, zeros))]
+        attributes: dict[str, Attribute | Called] = {
+            "dimensions": first.attributes["dimensions"],
+            "to_apply": Called(_reducer(first.computation, Shape(kind), count)),
+        }
+        shape = Shape.tuple_of(*[leaf] * len(values))
+        fold = edit.create(first.computation, "moments", "reduce", shape, (*values, *[zero] * len(values)), attributes)
+        element = [writer.element(fold, n) for n in range(len(values))]
+        mean = writer.emit("add", leaf, near, element[1])
+        new: list[tuple[Instruction, Instruction]] = [(m, mean) for m in self.means]
+        size = math.prod(self.x.shape.dimensions[d] for d in first.ints("dimensions"))
+        whole = writer.emit("broadcast", leaf, writer.scalar(kind, size), dimensions=())
+        new.append((first, writer.emit("multiply", leaf, mean, whole)))
+        nothing = writer.emit("subtract", leaf, mean, mean)  # no number where the mean is infinite or none
+        squares = writer.emit("add", leaf, element[2], nothing)
+        new += [(s, self._scaled(writer, squares, t)) for s, t in self.squares]
+        new += [(s, self._scaled(writer, nothing, t)) for s, t in self.alone]
+        for number, (h, sums) in enumerate(self.beside.items()):
+            deviations = writer.emit("add", leaf, element[4 + 2 * number], nothing)
+            new += [(s, self._scaled(writer, deviations, t)) for s, t in sums]
+            new += [(s, self._scaled(writer, element[3 + 2 * number], t)) for s, t in self.sums.get(h, ())]
+        for old, value in new:
+            edit.replace_all_uses(old, value)
+        for old, _ in new:
+            if not old.users and not old.is_root:
+                edit.remove(old)
+
+    def _scaled(self, writer: Writer, value: Instruction, term: _Term) -> Instruction:
+        for factor in term.kept:
+            if not factor.shape.rank:
+                factor = writer.emit("broadcast", value.shape, factor, dimensions=())
+            value = writer.emit("multiply", value.shape, value, factor)
+        return writer.emit("negate", value.shape, value) if term.sign < 0 else value
+
+
+class _Group:
+    """Sums over the same columns of arrays that lie alike."""
+
+    def __init__(self, computation: Computation, sums: Sequence[Instruction]) -> None:
+        self.computation, self.sums = computation, list(sums)
+        self.gone, self.result = set(sums[0].ints("dimensions")), sums[0].shape
+        self.means: dict[Instruction, Instruction] = {}
+        """Means, by what they are the means of."""
+        self.totals: dict[Instruction, Instruction] = {}
+        size = math.prod(sums[0].operands[0].shape.dimensions[d] for d in self.gone)
+        for total in sums:
+            for mean in [u for u in total.users if total.shape == self.result and _divides(u, total, size)]:
+                self.means[mean] = total.operands[0]
+                self.totals.setdefault(total.operands[0], total)
+
+    def moments(self) -> list[_Moments]:
+        """What can be folded together: for one array, the one that most waits for."""
+        if not self.means:
+            return []
+        late = depending_on(self.computation, self.sums)
+        terms = [(s, self._term(s.operands[0])) for s in self.sums if s.shape == self.result]
+        found = []
+        for x, total in self.totals.items():
+            means = [m for m, of in self.means.items() if of is x]
+            made = _Moments(x, total, means)
+            for s, t in terms:
+                if s is total or not late.isdisjoint(t.rest):
+                    continue
+                if t.deviations == [x, x] and not t.rest:
+                    made.squares.append((s, t))
+                elif t.deviations == [x] and not t.rest:
+                    made.alone.append((s, t))
+                elif t.deviations == [x] and len(t.rest) == 1 and (t.rest[0] in made.beside or len(made.beside) < MOST_BESIDE):  # fmt: skip
+                    made.beside.setdefault(t.rest[0], []).append((s, t))
+                elif not t.deviations and len(t.rest) == 1 and t.rest[0] is not x:
+                    made.sums.setdefault(t.rest[0], []).append((s, t))
+            if (made.squares or made.beside) and x not in late:
+                found.append(made)
+        return found[:1]
+
+    def _term(self, value: Instruction) -> _Term:
+        """The product that a value is. No recursion, however long it is."""
+        term, stack = _Term(), [value]
+        while stack:
+            value = stack.pop()
+            if value.opcode == "multiply" and len(value.operands) == 2:
+                stack += reversed(value.operands)
+            elif value.opcode == "negate":
+                term.sign = -term.sign
+                stack.append(value.operands[0])
+            elif (kept := self._kept(value)) is not None:
+                term.kept.append(kept)
+            elif value.opcode == "subtract" and self._is_mean_of(value.operands[1], value.operands[0]):
+                term.deviations.append(value.operands[0])
+            else:
+                term.rest.append(value)
+        return term
+
+    def _is_mean_of(self, value: Instruction, x: Instruction) -> bool:
+        if value.opcode != "broadcast" or not self.gone.isdisjoint(value.ints("dimensions")):
+            return False
+        return self.means.get(_stripped(value.operands[0])) is x and self._spreads(value)
+
+    def _spreads(self, value: Instruction) -> bool:
+        """Whether a broadcast gives each column its own element of an array of the sums' shape."""
+        rest = tuple(d for d in range(value.shape.rank) if d not in self.gone)
+        return tuple(value.ints("dimensions")) == rest
+
+    def _kept(self, value: Instruction) -> Instruction | None:
+        """What is the same for all elements of a column: a scalar, or an array of the sums' shape."""
+        if value.opcode != "broadcast":
+            return None
+        inner = value.operands[0]
+        is_own = self._spreads(value) and inner.shape.dimensions == self.result.dimensions
+        return inner if is_own or not inner.shape.rank else None
+
+
+def _divides(user: Instruction, total: Instruction, size: int) -> bool:
+    """Whether a value is a sum over so many elements, divided by their number."""
+    if user.opcode not in ("divide", "multiply") or len(user.operands) != 2 or user.operands[0] is not total:
+        return False
+    number = user.operands[1]
+    while number.opcode in _MOVES:
+        number = number.operands[0]
+    if number.literal is None or number.literal.is_elided:
+        return False
+    values = np.asarray(number.literal.value).reshape(-1)
+    wanted = size if user.opcode == "divide" else 1 / size
+    return bool(np.all(values == np.asarray(wanted).astype(values.dtype)))
+
+
+def _stripped(value: Instruction) -> Instruction:
+    """The array behind moves that leave every element where it is but for dimensions of size 1."""
+
+    def sizes(i: Instruction) -> list[int]:
+        return [n for n in i.shape.dimensions if n != 1]
+
+    while value.opcode in _MOVES and sizes(value.operands[0]) == sizes(value):
+        if value.opcode == "broadcast" and list(value.ints("dimensions")) != sorted(value.ints("dimensions")):
+            break
+        value = value.operands[0]
+    return value
+
+
+def _first_of(writer: Writer, x: Instruction, leaf: Shape, kept: tuple[int, ...]) -> Instruction:
+    """The first element of each column, 0 where it is not finite. Less it, a column far from 0 has small numbers, and its mean all the digits that it can have."""
+    sizes = tuple(size if d in kept else 1 for d, size in enumerate(x.shape.dimensions))
+    whole = tuple(SliceDimension(0, size) for size in sizes)
+    first = writer.emit("slice", replace(x.shape, dimensions=sizes), x, slice=whole)
+    flat = writer.reshape(first, leaf)
+    finite = writer.emit("is-finite", leaf.with_type(PRED), flat)
+    zeros = writer.emit("broadcast", leaf, writer.scalar(leaf.type, 0), dimensions=())
+    return writer.emit("select", leaf, finite, flat, zeros)
+
+
+def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
+    """Of two parts of a column, each its count, mean, sum of squared deviations, and for each array beside its sum and its sum by deviations; those of both together."""
+    module = beside.module
+    assert module is not None
+    made = edit.new_computation(module, "moments")
+    writer, size = Writer(made), 3 + 2 * count
+    parameters = [edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2 * size)]
+    one, other = parameters[:size], parameters[size:]
+    emit = functools.partial(_operation, writer, scalar)
+    zero = writer.scalar(scalar.type, 0)
+    whole = emit("add", one[0], other[0])
+    share = writer.select(writer.compare("EQ", whole, zero), zero, emit("divide", other[0], whole))
+    apart = emit("subtract", other[1], one[1])
+    shift = emit("multiply", apart, share)
+    left = emit("subtract", writer.scalar(scalar.type, 1), share)
+    mean = emit("add", emit("multiply", one[1], left), emit("multiply", other[1], share))  # infinite where one is
+    results = [whole, mean]
+    spread = emit("multiply", emit("multiply", apart, one[0]), shift)
+    results.append(emit("add", emit("add", one[2], other[2]), spread))
+    for number in range(count):
+        a, b = 3 + 2 * number, 4 + 2 * number
+        results.append(emit("add", one[a], other[a]))
+        moved = emit("subtract", emit("multiply", apart, other[a]), emit("multiply", shift, results[-1]))
+        results.append(emit("add", emit("add", one[b], other[b]), moved))
+    edit.create_tuple(made, results, root=True)
+    return made
+
+
+def _operation(writer: Writer, shape: Shape, opcode: str, left: Instruction, right: Instruction) -> Instruction:
+    return writer.emit(opcode, shape, left, right)

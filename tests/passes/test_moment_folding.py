@@ -1,0 +1,142 @@
+"""Means, squared deviations and deviations by something else in one fold: which sums become one, and that the values stay, whatever the mean is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from tests.small_modules import H100
+
+SMALL = replace(H100, l2_cache_size=1 << 16)
+"""A device whose cache holds none of the arrays here."""
+ROWS, COLUMNS = 600, 64
+SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+
+
+def norm(after: str, result: str, shapes: str, count: str = f"divide(total, many) {ROWS}", rows: int = ROWS) -> str:
+    """Columns' means, what deviates from them, and sums of that."""
+    whole, row = f"f32[{rows},{COLUMNS}]", f"f32[{COLUMNS}]"
+    mean, number = count.rsplit(" ", 1)
+
+    def filled(text: str) -> str:
+        return text.replace("WHOLE", whole).replace("ROW", row)
+
+    return f"""HloModule m
+
+{SUM}
+ENTRY e {{
+  x = {whole} parameter(0)
+  g = {whole} parameter(1)
+  w = {row} parameter(2)
+  zero = f32[] constant(0)
+  n = f32[] constant({number})
+  many = {row} broadcast(n), dimensions={{}}
+  total = {row} reduce(x, zero), dimensions={{0}}, to_apply=sum
+  mean = {row} {mean}
+  flat = f32[1,{COLUMNS}] reshape(mean)
+  back = {row} reshape(flat)
+  means = {whole} broadcast(back), dimensions={{1}}
+  d = {whole} subtract(x, means)
+  ws = {whole} broadcast(w), dimensions={{1}}
+{filled(after)}  ROOT t = ({filled(shapes)}) tuple({result})
+}}
+"""
+
+
+SQUARES = "  dd = WHOLE multiply(d, d)\n  squares = ROW reduce(dd, zero), dimensions={0}, to_apply=sum\n"
+PRODUCTS = """  gw = WHOLE multiply(g, ws)
+  dg = WHOLE multiply(d, gw)
+  products = ROW reduce(dg, zero), dimensions={0}, to_apply=sum
+  less = WHOLE negate(gw)
+  others = ROW reduce(less, zero), dimensions={0}, to_apply=sum
+  twice = f32[] constant(2)
+  twos = WHOLE broadcast(twice), dimensions={}
+  d2 = WHOLE multiply(d, twos)
+  none = ROW reduce(d2, zero), dimensions={0}, to_apply=sum
+"""
+
+
+def folded(text: str, passes: str | None = "moment-folding,cse,dce") -> hlo_opt.Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, target=SMALL, simplify="never")
+    hlo_opt.verify(made)
+    return made
+
+
+def reduces(module: hlo_opt.Module) -> list[int]:
+    """How many arrays each reduce of the entry folds."""
+    return [len(i.operands) // 2 for i in module.entry.instructions if i.opcode == "reduce"]
+
+
+def inputs(mean: float, rows: int = ROWS) -> list[Any]:
+    random = np.random.default_rng(7)
+    x = random.standard_normal((rows, COLUMNS)) * 2 + mean
+    return [np.asarray(a, np.float32) for a in (x, random.standard_normal((rows, COLUMNS)), random.standard_normal(COLUMNS))]  # fmt: skip
+
+
+BOTH = (SQUARES + PRODUCTS, "mean, squares, products, others, none", ", ".join(["ROW"] * 5))
+
+
+def test_sums_that_wait_for_means_are_one_fold() -> None:
+    assert reduces(hlo_opt.parse(norm(*BOTH))) == [1] * 5
+    assert reduces(folded(norm(*BOTH))) == [5]
+    assert reduces(folded(norm(SQUARES, "mean, squares", "ROW, ROW"))) == [3]
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0, 1000.0, -1e5])
+def test_nothing_cancels(mean: float) -> None:
+    """Against sums in f64: the mean of squares less the square of the mean would have no digit left of the last ones."""
+    text = norm(*BOTH)
+    made, given = folded(text, None), inputs(mean)
+    x, g, w = (a.astype(np.float64) for a in given)
+    d = x - x.mean(0)
+    want = [x.mean(0), (d * d).sum(0), (d * g).sum(0) * w, -(g.sum(0) * w), 0 * w]
+    scales = [np.abs(x).max(), (d * d).sum(), np.abs(d * g).sum() / 8, np.abs(g).sum() / 8, 10 * np.abs(x).max()]
+    for run in (hlo_opt.evaluate(made, given), hlo_opt.compile(made, backend="host")(*given)):
+        for got, wanted, scale in zip(run, want, scales, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=1e-6 * scale)
+
+
+def test_infinities_and_nan_come_out_where_they_did() -> None:
+    text = norm(*BOTH)
+    x, g, w = inputs(1.0)
+    x[5, 0], x[-1, 1], x[0, 2], x[7, 3], g[3, 4] = np.inf, np.inf, -np.inf, np.nan, np.inf
+    module = hlo_opt.parse(text)
+    for got, want in zip(hlo_opt.compile(folded(text, None), backend="host")(x, g, w), hlo_opt.evaluate(module, [x, g, w]), strict=True):  # fmt: skip
+        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+        np.testing.assert_array_equal(np.isnan(got[:4]), np.isnan(want[:4]))  # what is beside may be none for infinite
+
+
+def test_a_mean_by_a_product_is_one_too() -> None:
+    text = norm(SQUARES, "mean, squares", "ROW, ROW", f"multiply(total, many) {1 / 512}", rows=512)
+    assert reduces(folded(text)) == [3]
+
+
+OTHER = "  m = WHOLE multiply(d, g)\n  mm = WHOLE multiply(m, d)\n  odd = ROW reduce(mm, zero), dimensions={0}, to_apply=sum\n"
+AFTER = "  r = WHOLE broadcast(total), dimensions={1}\n  rd = WHOLE multiply(r, g)\n  rr = WHOLE exponential(rd)\n  p = WHOLE multiply(rr, d)\n  late = ROW reduce(p, zero), dimensions={0}, to_apply=sum\n"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (norm(SQUARES, "mean, squares", "ROW, ROW", "divide(total, many) 599"), 2),
+        (norm(OTHER, "mean, odd", "ROW, ROW"), 2),
+        (norm(AFTER, "mean, late", "ROW, ROW"), 2),
+        (norm(SQUARES, "mean, squares", "ROW, ROW", rows=16, count="divide(total, many) 16"), 2),
+        (norm("", "mean, d", "ROW, WHOLE"), 1),
+    ],
+    ids=["no mean", "deviations twice by something", "by something that waits", "in the cache", "nothing waits"],
+)
+def test_others_stay(text: str, left: int) -> None:
+    assert reduces(folded(text)) == [1] * left
+
+
+def test_a_limit_of_steps_is_kept() -> None:
+    text = norm(*BOTH)
+    made, _ = hlo_opt.fuse(
+        hlo_opt.parse(text), passes="moment-folding", target=SMALL, simplify="never", stop_after_step=0
+    )
+    assert reduces(made) == [1] * 5
