@@ -30,6 +30,7 @@ from hlo_opt.codegen.tree import (
     Walk,
     functions_in,
     kinds_in,
+    names_in,
 )
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Address, Cell, Code, FirstRound, Function, Name, Part, Shuffle, Special, code, printed
@@ -165,6 +166,27 @@ def _no_digit(expression: Expression) -> Code:
     raise AssertionError(f"a walk starts at {expression}, which is no variable")
 
 
+MOST_READ_AT_ONCE = 4
+"""Arrays that one loop reads: NVRTC looks for neighbours among some 64 loads of a block of code at a time."""
+
+
+def _few_at_once(reading: list[Statement]) -> list[list[Statement]]:
+    """What is read ahead, each array in a loop of its own where they are many."""
+    assigned = [statement for statement in reading if isinstance(statement, Assign)]
+    declared = [statement for statement in reading if isinstance(statement, Let)]
+    if len(assigned) <= MOST_READ_AT_ONCE or len(assigned) + len(declared) < len(reading):
+        return [reading]
+    found = []
+    for assign in assigned:
+        needed, lets = names_in([assign]), list[Statement]()
+        for let in reversed(declared):
+            if let.name in needed:
+                needed |= names_in([let])
+                lets.insert(0, let)
+        found.append([*lets, assign])
+    return found
+
+
 def apart(group: Neighbours) -> list[Statement]:
     """Neighbouring elements as loops one after the other."""
 
@@ -173,6 +195,8 @@ def apart(group: Neighbours) -> list[Statement]:
         return [For("int", group.number, code("0"), test, code("++{}", group.number), "unroll", body)] if body else []
 
     made: list[Statement] = [*group.bits, *group.arrays]
-    made += [*loop(group.reading), *loop(group.making)]
+    for reading in _few_at_once(group.reading):
+        made += loop(reading)
+    made += loop(group.making)
     last = [*loop(group.writing), *group.filling]
     return made + ([Block(group.guard, last)] if group.guard and last else last)

@@ -236,7 +236,8 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     sectors = len(np.unique(places * bits // 8 // SECTOR))
     scale = access.share * walk.threads / threads * math.prod(loops.values()) / steps
     scale *= walk.rounds / rounds if ROUND in varies else 1
-    moved = 1 if access.may_miss or address.shape[2] == 1 else _together(address, bits)
+    apart = access.may_miss and _misses_apart(access, env)
+    moved = 1 if apart or address.shape[2] == 1 else _together(address, bits)
     shared = walk.items if address.shape[2] > 1 and bool((address == address[:, :, :1]).all()) else 1
     lanes = address[:32, 0, 0, 0] * bits // 8 // LINE
     return Lay(
@@ -249,6 +250,17 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
         lines=max(len(np.unique(lanes)), 32 * moved * bits // 8 // LINE if len(lanes) > 1 else 1),
         advance=_advance(address, bits),
     )
+
+
+def _misses_apart(access: Access, env: Mapping[str, Numbers]) -> bool:
+    """Whether some of the items that neighbours are may lie outside an array and others not."""
+    for expression, size in zip(access.index, access.shape.dimensions, strict=True):
+        if expression.low < 0 or expression.high >= size:
+            at = value_of(expression, env)
+            at = at.reshape((1,) * (4 - at.ndim) + at.shape)
+            if bool((at != at[:, :, :1]).any()):
+                return True
+    return False
 
 
 def _together(address: Numbers, bits: int) -> int:

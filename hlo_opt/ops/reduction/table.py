@@ -6,6 +6,7 @@ elements in row-major order; a window position outside of the operand is skipped
 
 from __future__ import annotations
 
+import itertools
 import math
 from contextlib import ExitStack
 
@@ -155,10 +156,26 @@ def index_reduce_window(instruction: Instruction, number: int) -> IndexMap:
     return IndexMap(tuple(found), tuple(w.size for w in parts), tuple(c for c in conditions if not c.always))
 
 
+MOST_UNROLLED = 16
+"""Elements of a window that a kernel takes one after another without a loop."""
+
+
 def lower_reduce_window(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code | list[Code]:
     half = len(instruction.operands) // 2
     found = index_reduce_window(instruction, 0)
     accumulators = _start(builder, instruction)
+    if math.prod(found.symbols) <= MOST_UNROLLED:  # so that what neighbours read can be read together
+        for numbers in itertools.product(*map(range, found.symbols)):
+            at_once = [constant(number) for number in numbers]
+            conditions = found.conditions_at(index, at_once)
+            if never(conditions):
+                continue
+            with builder.likely(guard(builder, conditions)) as still:
+                at = found.apply(index, at_once)
+                values = [builder.value(o, at) for o in instruction.operands[:half]]
+                with builder.branch(still):
+                    _fold(builder, instruction, accumulators, values)
+        return _finish(builder, instruction, accumulators)
     with ExitStack() as scopes:
         position = [scopes.enter_context(builder.loop(size)) for size in found.symbols]
         conditions = found.conditions_at(index, position)
