@@ -148,7 +148,10 @@ class _Writer(ThreadText):
         lines = [f"{signature} {{", *([chosen] if chosen else [])]
         lines += [f"{array.kind} {array.name.text}[{array.size}];" for array in self.shared]
         lines += self.handed
-        lines += [f"{kind} {name}_of[{self.block}];" for name, kind in self.arrays_of.items()]
+        beyond = set(self.shown.values())
+        lines += [
+            f"{kind} {name}_of[{self.block + (WARP if name in beyond else 0)}];" for name, kind in self.arrays_of.items()
+        ]
         lines += [f"{b.kind} {name}_of[{b.size}][{self.block}];" for name, b in self.banks.items()]
         if self.keeps_leaves:
             lines.append(f"unsigned char hlo_left[{self.block}] = {{}};")
@@ -574,9 +577,16 @@ class _Writer(ThreadText):
         return super().first_round(step, stride)
 
     def shuffle(self, shuffle: Shuffle) -> str:
-        """What another thread's register holds."""
-        other = f"hlo::lane_{'down' if shuffle.kind == 'down' else 'at'}((int)hlo_lane, (int)({self.text(shuffle.lane)}), {WARP})"
-        return f"{self.shuffled}_of[hlo_first + {other}]"
+        """What another thread's register holds. Where all lanes look equally far, or at one lane, that is neighbours' or one value: no gather."""
+        shown, lane = f"{self.shuffled}_of", self.text(shuffle.lane)
+        if self.is_same(shuffle.lane):
+            if shuffle.kind == "down":
+                beside = f"{shown}[hlo_thread + ({lane})]"  # the array is longer by a warp
+                return f"({_LANE} + ({lane}) < {WARP} ? {beside} : {shown}[hlo_thread])"
+            if shuffle.kind == "sync":
+                return f"{shown}[hlo_first + ({lane}) % {WARP}]"
+        other = f"hlo::lane_{'down' if shuffle.kind == 'down' else 'at'}((int)hlo_lane, (int)({lane}), {WARP})"
+        return f"{shown}[hlo_first + {other}]"
 
 
 def _as_wide(place: Let) -> Variable:
