@@ -84,31 +84,44 @@ __forceinline__ double log1p_wide(double x) {
   return log_wide(u) + (x > 1e15 ? 0.0 : lost / u);
 }
 
+// n log(2) + log(1 + f), for 1 + f between sqrt(1/2) and sqrt(2)
+__forceinline__ float log_near_one(float f, float n) {
+  const float z = f * f;
+  const float p = polynomial(f, 3.3333331174e-1f, -2.4999993993e-1f, 2.0000714765e-1f, -1.6668057665e-1f, 1.4249322787e-1f, -1.2420140846e-1f,
+                             1.1676998740e-1f, -1.1514610310e-1f, 7.0376836292e-2f);
+  const float tail = fused(n, -2.12194440e-4f, f * z * p);
+  return fused(n, 0.693359375f, f + fused(-0.5f, z, tail));
+}
 __forceinline__ float log_f32(float x) {
   const bool usual = x >= 1.17549435e-38f && x < __builtin_inff();
   const float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x;
   const float shift = x < 1.17549435e-38f ? -23.0f : 0.0f;
   const float held = scaled > 0.0f && x < __builtin_inff() ? scaled : 1.0f;
   const int bits = bits_as<int>(held), exponent = (bits - 0x3f3504f3) & ~0x7fffff;
-  const float f = bits_as<float>(bits - exponent) - 1.0f;
-  const float n = (float)(exponent >> 23) + shift, z = f * f;
-  const float p = polynomial(f, 3.3333331174e-1f, -2.4999993993e-1f, 2.0000714765e-1f, -1.6668057665e-1f, 1.4249322787e-1f, -1.2420140846e-1f,
-                             1.1676998740e-1f, -1.1514610310e-1f, 7.0376836292e-2f);
-  const float tail = fused(n, -2.12194440e-4f, f * z * p);
-  const float y = fused(n, 0.693359375f, f + fused(-0.5f, z, tail));
+  const float y = log_near_one(bits_as<float>(bits - exponent) - 1.0f, (float)(exponent >> 23) + shift);
   const float special = x == 0.0f ? -__builtin_inff() : (x < 0.0f ? __builtin_nanf("") : x);
   return usual || (x > 0.0f && x < __builtin_inff()) ? y : special;
 }
 
 __forceinline__ float expm1_f32(float x) {
-  double held = x > 89.0f ? 89.0 : (double)x;
-  held = held < -40.0 ? -40.0 : held;
-  const float y = (float)expm1_wide(x == x ? held : 0.0);
+  float held = x > 89.0f ? 89.0f : x;
+  held = held < -20.0f ? -20.0f : held;
+  const float n = nearest(held * 1.44269504f);
+  const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, held));
+  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
+  // 2^n (1 + exp(r) - 1) - 1, scaled in two steps, since 2^128 is no float
+  const int whole = (int)n, half = whole >> 1;
+  const float y = fused(fused(r * r, p, r), two_to(half), two_to(half) - two_to(half - whole)) * two_to(whole - half);
   return x == x && x != 0.0f ? y : x;
 }
+// 1 + x = 2^e (1 + f), and f is found from x, not from the sum, in which bits are lost
 __forceinline__ float log1p_f32(float x) {
   const bool inside = x > -1.0f && x < __builtin_inff();
-  const float y = (float)log1p_wide(inside ? (double)x : 0.0);
+  const float held = inside ? x : 0.0f;
+  const int sum = bits_as<int>(1.0f + held), exponent = (sum - 0x3f3504f3) & ~0x7fffff;
+  const float scale = bits_as<float>(0x3f800000 - exponent);  // a float where x is small enough to need it
+  const float f = held > 1e9f ? bits_as<float>(sum - exponent) - 1.0f : fused(held, scale, scale - 1.0f);
+  const float y = log_near_one(f, (float)(exponent >> 23));
   const float special = x == -1.0f ? -__builtin_inff() : (x < -1.0f ? __builtin_nanf("") : x);
   return inside && x != 0.0f ? y : special;
 }
@@ -260,14 +273,18 @@ __forceinline__ float pow_f32(float x, float y) {
   return x == 1.0f || y == 0.0f ? 1.0f : made;
 }
 
+// near zero a polynomial, elsewhere 1 - exp of one, as N. Juffa's erff: within 1.01 ULP
 __forceinline__ float erf_f32(float x) {
-  const float a = magnitude_of(x);
-  const double w = a < 3.95f ? (double)a : 0.0, z = w * w;
-  const float y = (float)(w * polynomial(z, 1.1283791670917491, -0.37612638881573485, 0.11283791464171039, -0.026866162764330816, 0.005223961670893543, -0.0008548128574662914,
-                                       0.00012053678221014624, -1.4915853351976812e-05, 1.6419244115633608e-06, -1.6223088621698073e-07, 1.4437460848737614e-08, -1.1533190968104638e-09,
-                                       8.179352294682739e-11, -5.056913303760336e-12, 2.660449129339942e-13, -1.1566049117509698e-14, 4.0096394539958023e-16, -1.0582464322020296e-17,
-                                       1.986259268692508e-19, -2.35198619502467e-21, 1.3167681092255888e-23));
-  return x == x ? signed_as(a < 3.95f ? y : 1.0f, sign_of(x)) : x;
+  const float a = magnitude_of(x), z = a * a, held = a < 4.0f ? a : 4.0f;
+  const float high = fused(-3.88396438e-3f, held, 2.42546219e-2f), highest = fused(-1.72853470e-5f, held, 3.83197126e-4f);
+  const float most = fused(fused(fused(highest, held * held, high), held, -1.06777877e-1f), held, -6.34846687e-1f);
+  const float e = fused(fused(most, held, -1.28717512e-1f), held, -held);
+  const float n = nearest(e * 1.44269504f);
+  const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, e));
+  const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
+  const float far = 1.0f - (1.0f + fused(r * r, p, r)) * two_to((int)n);
+  const float near = fused(polynomial(z, 1.28379166e-1f, -3.76125336e-1f, 1.12819925e-1f, -2.67681349e-2f, 4.99119423e-3f, -5.96761703e-4f), a, a);
+  return x == x ? signed_as(a > 0.927734375f ? far : near, sign_of(x)) : x;
 }
 
 // halves away from zero
