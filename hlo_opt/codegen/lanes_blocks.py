@@ -150,7 +150,8 @@ class _Writer(ThreadText):
         lines += self.handed
         beyond = set(self.shown.values())
         lines += [
-            f"{kind} {name}_of[{self.block + (WARP if name in beyond else 0)}];" for name, kind in self.arrays_of.items()
+            f"{kind} {name}_of[{self.block + (WARP if name in beyond else 0)}];"
+            for name, kind in self.arrays_of.items()
         ]
         lines += [f"{b.kind} {name}_of[{b.size}][{self.block}];" for name, b in self.banks.items()]
         if self.keeps_leaves:
