@@ -1,12 +1,13 @@
 """Whether kernels are launched as they are priced: python -m scripts.launches [--targets A,B] [--preset P] FILE|DIR...
 
-Fuses each module for each device and holds against each other, for every kernel: the launch that its price reads, its plan, its row in the manifest, and what is launched; and the
+Fuses each module for each device and holds against each other, for every kernel: the launch of the sketch that its price is of, its plan, its row in the manifest, and what is launched; and the
 bytes of the price and of the manifest. Prints a row for each module and device, and what differs. Exits 1 where anything does.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from hlo_opt.analysis.targets import target as find
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Module
 from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.sketch import Sketch
 from hlo_opt.runtime.driver.emission import kernel_files, manifest_of
 from hlo_opt.runtime.schedule import build_schedule, ops
 
@@ -55,7 +57,9 @@ def rows(module: Module, target: str) -> list[Row]:
     for _, op in schedule.ops():
         if not isinstance(op, ops.Launch) or "further_symbols" in launches[op.instruction.name]:
             continue
-        priced = state.priced(op.instruction)
+        instruction = op.instruction
+        sketch = state.sketch(state.structure(instruction), functools.partial(state.cluster, instruction))
+        assert isinstance(sketch, Sketch)
         made = plan(region_of(schedule.module, op.instruction), find(target))
         assert isinstance(made, Plan)
         row, told = kernels[op.kernel.symbol], launches[op.instruction.name]
@@ -64,11 +68,11 @@ def rows(module: Module, target: str) -> list[Row]:
             Row(
                 op.instruction.name,
                 op.kernel.kind,
-                (priced.form.launch.blocks, priced.form.launch.threads, priced.form.shared_bytes),
+                (sketch.launch.grid, sketch.launch.block, sketch.launch.shared_bytes),
                 (made.launch.grid, made.launch.block, made.launch.shared_bytes),
                 (row["grid"], row["block"], row["shared_bytes"]),
                 (launch.grid, launch.block, launch.shared_bytes),
-                (round(priced.estimate.bytes), told["bytes"]),
+                (round(sketch.price.bytes), told["bytes"]),
             )
         )
     return found

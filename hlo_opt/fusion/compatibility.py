@@ -12,7 +12,7 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node, merge_clusters, side_b
 from hlo_opt.analysis.memory.forms import fast_form, moves_data, tiled_transpose
 from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
-from hlo_opt.analysis.xla.performance import Priced, fused_estimate, joint_estimate
+from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
@@ -134,16 +134,6 @@ def is_one_walk(pair: Kept) -> bool:
     found = _plan(pair)
     both = wanted + pair.state.row_reductions(pair.consumer)
     return isinstance(found, Sketch) and found.one_walk and found.row_reductions == both
-
-
-def walk_pays(pair: Pair) -> Reason | None:
-    """Whether the kernel that reads once what both read takes less time than both."""
-    state = pair.state
-    above, below = state.priced(pair.producer), state.priced(pair.consumer)
-    launch = state.target.kernel_launch_us
-    unfused = 2 * launch + above.estimate.us + below.estimate.us
-    fused = launch + joint_estimate(above, below, [pair.producer]).us
-    return None if fused <= unfused else _slower(pair, fused, unfused)
 
 
 def output_form(pair: Pair) -> Reason | None:
@@ -411,18 +401,38 @@ def code_fits(pair: Pair) -> Reason | None:
 
 
 def pays(pair: Pair) -> Reason | None:
+    """Whether one kernel takes no longer than two; or why there can be none."""
+    prices = pair.state.prices
+    one, other = pair.producer, pair.consumer
+    fused = prices.kept(one, other) if isinstance(pair, Kept) else prices.beside(one, other)
+    if isinstance(fused, Reason):
+        return fused
+    us_unfused = prices.of(one).us + prices.of(other).us
+    return None if fused.us <= us_unfused else _slower(pair, "", fused.us, us_unfused)
+
+
+def pays_by_xla(pair: Pair) -> Reason | None:
     """EstimateRunTimesForMultiOutputFusion; for siblings the same sum over their common cluster."""
-    us_unfused, us_fused = times(pair)
-    return None if us_fused <= us_unfused else _slower(pair, us_fused, us_unfused)
+    us_unfused, us_fused = times_by_xla(pair)
+    return None if us_fused <= us_unfused else _slower(pair, XLAS_MODEL, us_fused, us_unfused)
 
 
-def _slower(pair: Pair, us_fused: float, us_unfused: float) -> Reason:
+XLAS_MODEL = " by XLA's model"
+"""After a price that is not of our kernels."""
+
+
+def _slower(pair: Pair, model: str, us_fused: float, us_unfused: float) -> Reason:
     return Reason.of(
-        "FUS434", first=pair.producer_name, second=pair.consumer_name, us_fused=us_fused, us_unfused=us_unfused
+        "FUS434",
+        first=pair.producer_name,
+        second=pair.consumer_name,
+        model=model,
+        us_fused=us_fused,
+        us_unfused=us_unfused,
     )
 
 
-def times(pair: Pair) -> tuple[float, float]:
+def times_by_xla(pair: Pair) -> tuple[float, float]:
     """Microseconds of both as two kernels and as one, launches included."""
     state = pair.state
     above, below = (state.priced_by_xla(i) for i in (pair.producer, pair.consumer))
@@ -436,8 +446,8 @@ def times(pair: Pair) -> tuple[float, float]:
 
 BUDGETS: tuple[PairCheck, ...] = (library_call, buffers_fit, shared_memory_budget, reductions_fit)
 KEPT: tuple[PairCheck, ...] = (output_form, producer_form, heroes_fit, shapes_fit)
-KEPT_DEAR: tuple[PairCheck, ...] = (scatter_conflict, in_place_conflict, code_fits, keeps_row_reductions, pays)
-ONE_WALK_DEAR: tuple[PairCheck, ...] = (scatter_conflict, in_place_conflict, walk_pays)
+KEPT_DEAR: tuple[PairCheck, ...] = (scatter_conflict, in_place_conflict, code_fits, keeps_row_reductions)
+ONE_WALK_DEAR: tuple[PairCheck, ...] = (scatter_conflict, in_place_conflict)
 BESIDE: tuple[PairCheck, ...] = (output_form, heroes_fit, shapes_fit, slices_overlap, updates_in_place)
 BESIDE_DEAR: tuple[PairCheck, ...] = (code_fits, keeps_row_reductions)
 

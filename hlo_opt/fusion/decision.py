@@ -5,12 +5,14 @@ The latter is shared by the passes, and the pipelines, of one run, for layers re
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hlo_opt.analysis.graph.structure import Structures
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
+from hlo_opt.plans.price import Price
 from hlo_opt.plans.sketch import Sketch
 
 
@@ -34,7 +36,7 @@ class CostEstimate:
         return self.bytes_unfused - self.bytes_fused
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FusionDecision:
     """One edge producer -> consumer, or one pair of siblings.
 
@@ -49,7 +51,7 @@ class FusionDecision:
     consumer_opcode: str
     rule: str
     reasons: tuple[Reason, ...] = ()
-    cost: CostEstimate | None = None
+    pricing: Callable[[], CostEstimate | None] = field(default=lambda: None, repr=False, compare=False)
     producer_source: str = ""
     consumer_source: str = ""
     producer_kernel: str = ""
@@ -60,15 +62,21 @@ class FusionDecision:
     def fused(self) -> bool:
         return not self.reasons
 
+    @cached_property
+    def cost(self) -> CostEstimate | None:
+        """What the edge costs; None where there can be no one kernel. Found out when it is first asked for: the module must be as it was when this was decided."""
+        return self.pricing()
+
 
 @dataclass(eq=False)
 class ByStructure:
     """Tables by the numbers of `structures`.
 
-    plans      of candidates, by all that a kernel holds, in its order
-    made       of fusions that were made, by what they hold
+    plans      what is asked of those of candidates, by all that a kernel holds, in its order
+    made       kinds of the plans of fusions that were made, by what they hold
     traits     what the members of a fusion add up to
     sketches   the same by structure
+    prices     of kernels, as we launch them
     alone      estimates of kernels, as XLA launches and prices them
     estimates  the same of two kernels as one
     costs      of edges between kernels, as we launch them
@@ -78,11 +86,12 @@ class ByStructure:
 
     structures: Structures = field(default_factory=Structures)
     plans: dict[bytes, Sketch] = field(default_factory=dict)
-    made: dict[bytes, Sketch] = field(default_factory=dict)
+    made: dict[bytes, str] = field(default_factory=dict)
     traits: dict[int, object] = field(default_factory=dict)
     sketches: dict[int, Sketch] = field(default_factory=dict)
+    prices: dict[int, Price] = field(default_factory=dict)
     alone: dict[int, KernelEstimate] = field(default_factory=dict)
     estimates: dict[int, KernelEstimate] = field(default_factory=dict)
-    costs: dict[Hashable, CostEstimate | None] = field(default_factory=dict)
+    costs: dict[Hashable, CostEstimate] = field(default_factory=dict)
     verdicts: dict[Hashable, bool] = field(default_factory=dict)
     merges: dict[Hashable, tuple[float, float]] = field(default_factory=dict)

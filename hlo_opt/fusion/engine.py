@@ -13,7 +13,6 @@ from hlo_opt.fusion.outline import absorb, become_like, original_name, remove_un
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.plans.sketch import Sketch
 
 Checked = TypeVar("Checked", bound=Edge)
 
@@ -169,7 +168,7 @@ class Engine:
         """
         remove_uncalled_of(self.module, self.orphans)
         self.orphans.clear()
-        kept: dict[Computation, dict[Instruction, Sketch]] = {}
+        kept: dict[Computation, dict[Instruction, str]] = {}
         again = False
         for fusion in self.made:
             if fusion.parent is None:

@@ -8,8 +8,13 @@ Graphs, 2006; XLA builds its reachability map anew after every fusion, xla/hlo/i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir.walk import post_order
+
+if TYPE_CHECKING:
+    from hlo_opt.fusion.engine import Engine
 
 
 class Order:
@@ -118,3 +123,12 @@ class Group:
 
     def connected(self, other: Instruction) -> bool:
         return other in self._below or other in self._above
+
+
+def order_of(engine: Engine, computation: Computation) -> Order:
+    """The order of a computation that nothing changes any more: where edges are explained."""
+    key = ("order", computation)
+    if key not in engine.notes:
+        engine.notes[key] = Order(computation, post_order(computation))
+    found: Order = engine.notes[key]
+    return found

@@ -16,7 +16,6 @@ from hlo_opt.analysis.properties import inside
 from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ops.sets import fused, held, taken_element
-from hlo_opt.plans.sketch import Sketch
 
 if TYPE_CHECKING:
     from hlo_opt.fusion.engine import Engine
@@ -221,16 +220,16 @@ def undo(fusion: Instruction) -> list[Instruction]:
     return made
 
 
-def tidy(computation: Computation, fusions: Mapping[Instruction, Sketch]) -> None:
-    """Order the computation and give the new fusions their kinds and names, as XLA's RenameFusions does: kInput where a reduction, transpose or
+def tidy(computation: Computation, fusions: Mapping[Instruction, str]) -> None:
+    """Order the computation and give the new fusions, each with the kind of its plan, their kinds and names, as XLA's RenameFusions does: kInput where a reduction, transpose or
     scatter shapes the kernel, else kLoop (ChooseFusionKind in xla/service/gpu/gpu_fusible.cc)."""
     edit.sort(computation)
     module = _module(computation)
-    for fusion, plan in fusions.items():
+    for fusion, kind in fusions.items():
         if fusion.word("kind") == "kCustom":
             continue
         emitter, hero = emitter_of(cluster_of(fusion))
-        is_input = emitter in ("reduction", "transpose", "scatter") or "reduction" in plan.kind
+        is_input = emitter in ("reduction", "transpose", "scatter") or "reduction" in kind
         edit.set_attribute(fusion, "kind", Attribute.of("kInput" if is_input else "kLoop"))
         stem = hero.opcode.replace("-", "_")
         fusion.name = module.unique_name(f"{'input' if is_input else 'loop'}_{stem}_fusion")

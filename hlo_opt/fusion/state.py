@@ -19,7 +19,7 @@ from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
-from hlo_opt.fusion.launches import Launches
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.emission import HEROES, Emitter
@@ -31,7 +31,7 @@ from hlo_opt.plans.sketch import Sketch, sketch_of
 
 T = TypeVar("T")
 
-_GROWING = ("cluster", "priced", "priced_by_xla")
+_GROWING = ("cluster", "priced_by_xla")
 """What is kept up while a fusion grows."""
 _SETTLED = ("traits", "lowering", "waits", "structure")
 """What does not change when a fusion's operands do."""
@@ -52,7 +52,8 @@ class FusionState:
         """Of a producer in the kernel of a consumer, where one of both is tiled."""
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
-        self._launches = Launches(self)
+        self.prices = Prices(self)
+        """As we launch kernels; those of `..._by_xla` are of XLA's model, by which the presets `xla-*` decide."""
         self._waited_for: dict[Computation, frozenset[Instruction]] = {}
 
     def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
@@ -85,15 +86,8 @@ class FusionState:
     def cluster(self, instruction: Instruction) -> Cluster:
         return self.cached("cluster", instruction, cluster_of)
 
-    def priced(self, instruction: Instruction) -> Priced:
-        return self.cached(
-            "priced",
-            instruction,
-            lambda i: Priced(i, self.target, launcher=self._launches, cluster=self.cluster(i), known=self._uses),
-        )
-
     def priced_by_xla(self, instruction: Instruction) -> Priced:
-        """As XLA launches and prices it; `priced` as we do."""
+        """As XLA launches and prices it."""
         return self.cached(
             "priced_by_xla", instruction, lambda i: Priced(i, self.target, cluster=self.cluster(i), known=self._uses)
         )
@@ -227,23 +221,27 @@ class FusionState:
 
     def sketch(self, structure: int, cluster: Callable[[], Cluster]) -> Sketch | Reason:
         """What the plan of a kernel of a structure would be; `cluster` says what the kernel holds."""
-        known = self.known
-        found = known.sketches.get(structure)
+        found = self.known.sketches.get(structure)
         if found is not None:
             return found
-        held = cluster()
+        made = self.sketch_of(cluster())
+        if not isinstance(made, Reason):  # it names instructions
+            self.known.sketches[structure] = made
+        return made
+
+    def sketch_of(self, held: Cluster) -> Sketch | Reason:
+        """What the plan of a kernel that holds just this would be."""
         digest = self._members.of_cluster(held)
-        found = known.plans.get(digest)
+        found = self.known.plans.get(digest)
         if found is None:
             made = sketch_of(self.module, held, self.target)
-            if isinstance(made, Reason):  # it names instructions
+            if isinstance(made, Reason):
                 return made
-            found = known.plans[digest] = made
-        known.sketches[structure] = found
+            found = self.known.plans[digest] = made
         return found
 
-    def made(self, fusion: Instruction) -> Sketch | Reason:
-        """The plan of a fusion as it is, or why it has none."""
+    def made(self, fusion: Instruction) -> str | Reason:
+        """The kinds of the plan of a fusion as it is, or why it has none."""
         body = fusion.called_by("calls")
         digest = self._members.of_body(body)
         found = self.known.made.get(digest)
@@ -252,7 +250,7 @@ class FusionState:
             made = plan(region, self.target, lowered=region.computation is body)
             if isinstance(made, Reason):
                 return made
-            found = self.known.made[digest] = Sketch.of(made)
+            found = self.known.made[digest] = made.kind
         return found
 
     def emissions(self, instruction: Instruction) -> Emissions:

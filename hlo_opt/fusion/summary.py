@@ -67,8 +67,7 @@ def module_summary(module: Module, target: DeviceTarget, known: ByStructure | No
     microseconds = 0.0
     for instruction in launched(module):
         often = times[instruction.computation]
-        estimate = state.priced(instruction).estimate
         kernels += 1
         total += often
-        microseconds += often * (estimate.us + target.kernel_launch_us)
+        microseconds += often * state.prices.of(instruction).us
     return ModuleSummary(kernels, total, module_bytes(module), microseconds, unknown)

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Hashable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator
+from functools import partial
 
 from hlo_opt.analysis.graph.crossings import Crossing, Crossings
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.graph.structure import edge_signature, signature
 from hlo_opt.analysis.properties import inside
-from hlo_opt.analysis.xla.performance import Priced, estimate_fusion, joint_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
+from hlo_opt.fusion.costs import HANDS_ON, Cost, beside_cost, element_cost, joined_cost, member_cost
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
+from hlo_opt.fusion.order import order_of
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import held, is_free, launches, looped, results_of, taken_element
+from hlo_opt.ops.sets import held, launches, looped, results_of, taken_element
 from hlo_opt.passes.base import FusionPass, PassContext
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.text.frames import source_location
-
-HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
-"""Opcodes that hand their first operand's value on, or an element of it, without a kernel."""
 
 
 class MemberCosts:
@@ -39,18 +38,17 @@ class MemberCosts:
     def of(self, producer: Instruction, consumer: Instruction) -> CostEstimate | None:
         key = edge_signature(producer, consumer, self._signature(producer), self._signature(consumer))
         if key not in self._costs:
-            self._costs[key] = _cost(self._state.priced(producer), self._state.priced(consumer))
+            self._costs[key] = member_cost(self._state, producer, consumer)
         return self._costs[key]
 
-    def beside(self, first: Instruction, second: Instruction) -> CostEstimate:
+    def beside(self, first: Instruction, second: Instruction) -> CostEstimate | None:
         """Of two that do not read each other."""
         common = tuple(second.operands.index(o) if o in second.operands else -1 for o in first.operands)
         key = (common, self._signature(first), self._signature(second))
         if key not in self._costs:
-            self._costs[key] = joint_cost(self._state.priced(first), self._state.priced(second))
-        found = self._costs[key]
-        assert found is not None
-        return found
+            found = beside_cost(self._state, first, second)
+            self._costs[key] = None if isinstance(found, Reason) else found
+        return self._costs[key]
 
     def _signature(self, instruction: Instruction) -> Hashable:
         found = self._signatures.get(instruction)
@@ -60,63 +58,15 @@ class MemberCosts:
 
 
 def edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None:
+    """What one kernel of both ends would take, next to what both do now; None where there cannot be one."""
+    found: Cost | None
     if through.producer is not edge.producer or edge.producer.shape.is_tuple:
-        return _element_cost(edge, engine)
-    state = engine.state
-    key = (state.structure_of_both(edge.producer, edge.consumer), edge.duplicates)
-    costs = state.known.costs
-    if key not in costs:
-        costs[key] = _cost_of(state.priced(edge.producer), state.priced(edge.consumer), kept=edge.duplicates)
-    return costs[key]
-
-
-def _cost_of(producer: Priced, consumer: Priced, *, kept: bool) -> CostEstimate | None:
-    """With `kept`, others read the producer, too."""
-    found = _cost(producer, consumer)
-    if found is None or not kept:
-        return found
-    alone = producer.estimate
-    return CostEstimate(
-        found.us_unfused,
-        found.us_fused + producer.target.kernel_launch_us + alone.us,
-        found.bytes_unfused,
-        found.bytes_fused + alone.bytes,
-        kept=True,
-    )
-
-
-def _element_cost(edge: Edge, engine: Engine) -> CostEstimate:
-    """Of an edge through elements of a tuple, or bitcasts: as one kernel that keeps what others read."""
-    handed, unwritten = [], 0
-    for operand in dict.fromkeys(edge.consumer.operands):
-        value, shared = operand, operand.is_root or len(operand.users) > 1
-        while value is not edge.producer and value.operands and value.opcode in HANDS_ON:
-            value = value.operands[0]
-            shared |= value.shape.is_array and len(value.users) > 1
-        if value is edge.producer:
-            handed.append(operand)
-            unwritten += 0 if shared else operand.shape.byte_size
-    above, below = (engine.state.priced(i) for i in (edge.producer, edge.consumer))
-    return joint_cost(above, below, handed, unwritten)
-
-
-def joint_cost(first: Priced, second: Priced, handed: Sequence[Instruction] = (), unwritten: int = 0) -> CostEstimate:
-    """Two kernels apart, and as one that writes what both wrote (`joint_estimate`)."""
-    launch = first.target.kernel_launch_us
-    joint = joint_estimate(first, second, handed, unwritten)
-    return CostEstimate(
-        2 * launch + first.estimate.us + second.estimate.us,
-        launch + joint.us,
-        first.estimate.bytes + second.estimate.bytes,
-        joint.bytes,
-    )
-
-
-def _cost(producer: Priced, consumer: Priced) -> CostEstimate | None:
-    if producer.instruction.shape.is_tuple or is_free(producer.instruction.opcode):
-        return None
-    us_unfused, us_fused, bytes_unfused, bytes_fused = estimate_fusion(producer, [consumer])
-    return CostEstimate(us_unfused, us_fused, bytes_unfused, bytes_fused)
+        found = element_cost(engine.state, edge.producer, edge.consumer)
+    else:
+        order = order_of(engine, edge.producer.computation)
+        may_keep = edge.duplicates and not order.depends_otherwise(edge.consumer, edge.producer)
+        found = joined_cost(engine.state, edge.producer, edge.consumer, shared=edge.duplicates, may_keep=may_keep)
+    return None if isinstance(found, Reason) else found
 
 
 def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) -> Iterator[FusionDecision]:
@@ -237,7 +187,7 @@ def _inside(
             producer_opcode=first.opcode,
             consumer_opcode=second.opcode,
             rule=context.fused_by.get(names[1] if is_sibling else names[0], "input"),
-            cost=costs.beside(first, second) if is_sibling else costs.of(first, second),
+            pricing=partial(costs.beside if is_sibling else costs.of, first, second),
             producer_source=source_location(module, first),
             consumer_source=source_location(module, second),
             producer_kernel=fusion.name,
@@ -275,7 +225,7 @@ def _left(
             consumer_opcode=member.opcode,
             rule=rule,
             reasons=tuple(reasons),
-            cost=edge_cost(edge, through, engine),
+            pricing=partial(edge_cost, edge, through, engine),
             producer_source=source_location(module, written) or source_location(module, producer),
             consumer_source=source_location(module, member) or source_location(module, consumer),
             producer_kernel=producer.name,
@@ -290,6 +240,7 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
         first, second = refusal.first, refusal.second
         if not reasons:  # they could be one: the pass stopped before it came to them
             continue
+        reasons += _connected(first, second, reasons, engine)
         yield FusionDecision(
             producer=original_name(first, engine.origins),
             consumer=original_name(second, engine.origins),
@@ -298,13 +249,29 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
             consumer_opcode=_root(second).opcode,
             rule=fuser.name,
             reasons=tuple(reasons),
-            cost=joint_cost(engine.state.priced(first), engine.state.priced(second)),
+            pricing=partial(_beside, first, second, reasons, engine.state),
             producer_source=source_location(engine.module, first) or source_location(engine.module, _root(first)),
             consumer_source=source_location(engine.module, second) or source_location(engine.module, _root(second)),
             producer_kernel=first.name,
             consumer_kernel=second.name,
             relation="sibling",
         )
+
+
+def _connected(first: Instruction, second: Instruction, reasons: list[Reason], engine: Engine) -> Iterator[Reason]:
+    """That one of two needs the other, where no pass has said so."""
+    order = order_of(engine, first.computation)
+    if any(r.code == "FUS132" for r in reasons) or not order.connected(first, second):
+        return
+    needed, user = (first, second) if order.place(first) < order.place(second) else (second, first)
+    yield Reason.of("FUS132", needed=original_name(needed, engine.origins), user=original_name(user, engine.origins))
+
+
+def _beside(first: Instruction, second: Instruction, reasons: list[Reason], state: FusionState) -> CostEstimate | None:
+    if any(r.code == "FUS132" for r in reasons):  # one needs the other
+        return None
+    found = beside_cost(state, first, second)
+    return None if isinstance(found, Reason) else found
 
 
 def _reasons(

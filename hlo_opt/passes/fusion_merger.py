@@ -12,9 +12,11 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import InstructionFusionChoices, producer_is_fusion
+from hlo_opt.fusion.compatibility import XLAS_MODEL
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Check, Edge
 from hlo_opt.fusion.priority_choices import PriorityChoices
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import launches
@@ -39,7 +41,7 @@ class FusionMerger(FusionPass):
 
     max_emissions   how often a member's code may be emitted inside a kernel
     max_copies      instructions that merging one fusion may add to the module: its size times the users after the first
-    row_kernels     know the kernels that compute several reductions of a row; without, judge and price as XLA did
+    row_kernels     know the kernels that compute several reductions of a row, and go by the prices of our kernels; without, judge and price as XLA did
     """
 
     name: ClassVar[str] = "fusion-merger"
@@ -98,6 +100,7 @@ class FusionMerger(FusionPass):
             "FUS408",
             producer=engine.edge(producer, takers[0]).producer_name,
             users=len(takers),
+            model="" if self.row_kernels else XLAS_MODEL,
             us_fused=us_fused,
             us_unfused=us_unfused,
         )
@@ -108,10 +111,17 @@ class FusionMerger(FusionPass):
         key = (self.row_kernels, tuple([state.structure_of_both(producer, u) for u in takers]))
         found = state.known.merges.get(key)
         if found is None:
-            priced = state.priced if self.row_kernels else state.priced_by_xla
-            us_unfused, us_fused, _, _ = estimate_fusion(priced(producer), [priced(u) for u in takers])
-            found = state.known.merges[key] = us_unfused, us_fused
+            found = state.known.merges[key] = (self._priced if self.row_kernels else _by_xla)(state, producer, takers)
         return found
+
+    def _priced(self, state: FusionState, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
+        """By the prices of our kernels; of what no kernel can hold legality has the last word."""
+        prices = state.prices
+        fused = [prices.joined(producer, u) for u in takers]
+        unfused = prices.of(producer).us + sum(prices.of(u).us for u in takers)
+        if any(isinstance(f, Reason) for f in fused):
+            return unfused, unfused
+        return unfused, sum(f.us for f in fused if not isinstance(f, Reason))
 
     def looks_at(self, edge: Edge) -> bool:
         return edge.producer.opcode == "fusion" and launches(edge.consumer)
@@ -141,3 +151,9 @@ class FusionMerger(FusionPass):
             why = "it is how the value leaves" if user.is_root else f"`{user.opcode}` launches no kernel"
         name = engine.edge(producer, user).producer_name
         return Reason.of("FUS108", producer=name, user=user.name, opcode=user.opcode, why=why)
+
+
+def _by_xla(state: FusionState, producer: Instruction, takers: list[Instruction]) -> tuple[float, float]:
+    users = [state.priced_by_xla(u) for u in takers]
+    us_unfused, us_fused, _, _ = estimate_fusion(state.priced_by_xla(producer), users)
+    return us_unfused, us_fused

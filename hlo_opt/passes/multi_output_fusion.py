@@ -17,7 +17,7 @@ from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.compatibility import Beside, Kept, Pair
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
-from hlo_opt.fusion.order import Group, Order
+from hlo_opt.fusion.order import Group, Order, order_of
 from hlo_opt.fusion.outline import join
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
@@ -33,8 +33,9 @@ class MultiOutputFusion(FusionPass):
     producer_consumer  join a producer with a consumer and keep writing what others read
     plain_siblings     join two siblings even where neither is a fusion yet
     any_form           join kernels whatever loops they walk; each index space then has blocks of its own
-    price_siblings     join siblings only where the cost model says that it pays, as it always does for producers
+    price_siblings     join siblings only where that pays, as producers are always asked
     levels             join a row-reduction kernel with one that goes over the same rows, which are then read once
+    xla_prices         XLA's cost model says what pays, instead of the prices of our kernels
     max_tries          refusals after which a kernel looks at no more siblings
     """
 
@@ -48,6 +49,7 @@ class MultiOutputFusion(FusionPass):
     any_form: bool = False
     price_siblings: bool = False
     levels: bool = False
+    xla_prices: bool = False
     max_tries: int = 100
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
@@ -158,8 +160,11 @@ class MultiOutputFusion(FusionPass):
     def _dear_checks(self, pair: Pair) -> Iterable[compatibility.PairCheck]:
         if isinstance(pair, Kept):
             one_walk = self.levels and compatibility.is_one_walk(pair)
-            return compatibility.ONE_WALK_DEAR if one_walk else compatibility.KEPT_DEAR
-        return (*compatibility.BESIDE_DEAR, *((compatibility.pays,) if self.price_siblings else ()))
+            return (*(compatibility.ONE_WALK_DEAR if one_walk else compatibility.KEPT_DEAR), self._pays)
+        return (*compatibility.BESIDE_DEAR, *((self._pays,) if self.price_siblings else ()))
+
+    def _pays(self, pair: Pair) -> Reason | None:
+        return compatibility.pays_by_xla(pair) if self.xla_prices else compatibility.pays(pair)
 
     def looks_at(self, edge: Edge) -> bool:
         if not (self.producer_consumer and launches(edge.producer) and launches(edge.consumer)):
@@ -168,7 +173,7 @@ class MultiOutputFusion(FusionPass):
 
     def refusals(self, engine: Engine, edge: Edge) -> Iterator[Reason]:
         pair = Kept(edge.producer, edge.consumer, edge.state, edge.origins)
-        yield from self._against(engine, pair, self._order(engine, edge.producer.computation))
+        yield from self._against(engine, pair, order_of(engine, edge.producer.computation))
 
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
         """What keeps neighbours among the kernels that read the same value apart."""
@@ -187,18 +192,11 @@ class MultiOutputFusion(FusionPass):
                     continue
                 seen.add((first, second))
                 pair = Beside(first, second, engine.state, engine.origins, parent=parent)
-                reasons = list(self._against(engine, pair, self._order(engine, computation)))
+                reasons = list(self._against(engine, pair, order_of(engine, computation)))
                 if untried:
                     names = {"first": pair.producer_name, "second": pair.consumer_name}
                     reasons.append(Reason.of("FUS137", parent=parent.name, **names))
                 yield Refusal(first, second, reasons)
-
-    def _order(self, engine: Engine, computation: Computation) -> Order:
-        key = ("order", computation)
-        if key not in engine.notes:
-            engine.notes[key] = Order(computation, post_order(computation))
-        found: Order = engine.notes[key]
-        return found
 
 
 def _join(engine: Engine, order: Order, pair: Pair) -> Instruction:

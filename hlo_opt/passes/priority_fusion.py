@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.compatibility import XLAS_MODEL
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Edge
 from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices, is_fusible, retile
@@ -131,7 +132,9 @@ def _slower(engine: Engine, producer: Instruction, users: list[Instruction]) -> 
     above, below = state.priced_by_xla(producer), [state.priced_by_xla(u) for u in users]
     us_unfused, us_fused, _, _ = estimate_fusion(above, below)
     name = engine.edge(producer, users[0]).producer_name
-    return Reason.of("FUS408", producer=name, users=len(below), us_fused=us_fused, us_unfused=us_unfused)
+    return Reason.of(
+        "FUS408", producer=name, users=len(below), model=XLAS_MODEL, us_fused=us_fused, us_unfused=us_unfused
+    )
 
 
 def _fuse(engine: Engine, producer: Instruction, consumer: Instruction) -> Instruction:

@@ -127,9 +127,9 @@ _PRESETS = {
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
-        f"fusion-merger{{row-kernels=false,max-copies=10000}},multi-output-fusion,cse,dce),{_HORIZONTAL}"
+        f"fusion-merger{{row-kernels=false,max-copies=10000}},multi-output-fusion{{xla-prices=true}},cse,dce),{_HORIZONTAL}"
     ),
-    "xla-2026": f"{_XLA_2026},multi-output-fusion,cse,dce",
+    "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }
 """default: short elementwise loops without the loop, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
 kernels, which keep a softmax in one kernel. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
@@ -58,6 +59,25 @@ def plan(
         products = (k.product(region, product, target) for k in kinds if k.product is not None)
         alone = next((part for part in products if part is not None), None)
     return _arrange(region, target, kinds) if alone is None else _launch(region, [alone])
+
+
+def separate_plans(region: Region, target: DeviceTarget) -> list[Plan] | Reason:
+    """The plans of the outputs of an operation, one launch for each, where no kernel writes them together (`rng-bit-generator`: bits and state); or why there are none."""
+    found: list[Plan] = []
+    for root in region.roots:
+        made = plan(replace(region, roots=(root,)), target)
+        if isinstance(made, Reason):
+            return made
+        found.append(made)
+    return found
+
+
+def is_left_to_library(instruction: Instruction) -> bool:
+    """Whether no kernel is asked for: what a GPU library does well (a `dot`) is left to it, and what has side effects to the runtime. Other library operations get a kernel where
+    a plan covers them."""
+    spec = find(instruction.opcode)
+    is_call = spec is not None and spec.is_library and not spec.own_kernel
+    return spec is not None and (spec.side_effects or (is_call and call_of(instruction) is not None))
 
 
 def _limit_reason(region: Region) -> Reason | None:

@@ -3,6 +3,7 @@ I2F for conversions. As kernels are compiled (`hlo_opt.codegen.options`): divisi
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -80,17 +81,23 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
         return NOTHING
     if spec is None or not isinstance(spec.cuda, Elementwise) or not shape.is_array:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
-    text = (spec.cuda.text_for(instruction) or "").replace("{F}", "f")
+    is_rounded = rounds and not rounds_nothing(instruction)
+    text = spec.cuda.text_for(instruction) or ""
+    return _of_text(text, instruction.operands[0].shape.type, shape.type, is_rounded)
+
+
+@functools.cache
+def _of_text(text: str, given: ElementType, made_of: ElementType, rounds: bool) -> Work:
+    text = text.replace("{F}", "f")
     inverted = text.count(")1 / ")
     made = _RECIPROCAL * inverted + _DIVIDE * (text.count(" / ") - inverted) + Work(len(_OPERATOR.findall(text)))
     made = sum((_FUNCTIONS.get(name, Work(1)) for name in _CALLED.findall(text)), made)
-    given = instruction.operands[0].shape.type
-    if (given.is_float and shape.type.is_integer) or (given.is_integer and shape.type.is_float):
+    if (given.is_float and made_of.is_integer) or (given.is_integer and made_of.is_float):
         made += Work(1, 1)
-    is_new = made != NOTHING or given != shape.type
-    made *= _WIDTH.get(shape.type.bits, 1.0)
-    is_rounded = rounds and is_new and shape.type.is_narrow_float and not rounds_nothing(instruction)
-    return made + _ROUNDING.get(shape.type.name, _ROUNDING_TO_BITS) if is_rounded else made
+    is_new = made != NOTHING or given != made_of
+    made *= _WIDTH.get(made_of.bits, 1.0)
+    is_rounded = rounds and is_new and made_of.is_narrow_float
+    return made + _ROUNDING.get(made_of.name, _ROUNDING_TO_BITS) if is_rounded else made
 
 
 def _is_half_a_turn(instruction: Instruction) -> bool:

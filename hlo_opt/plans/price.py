@@ -11,8 +11,9 @@ price yet: what is shown to users is XLA's (`hlo_opt.analysis.xla`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
@@ -22,15 +23,17 @@ from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.plan import Launch, Part, Plan, Segment
-from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, address_of, lay_of, traced
+from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lay_of, traced
 from hlo_opt.plans.walks import AHEAD
 
 COPY = 0.895
 """Of the peak bandwidth, what a plain copy reaches: 3.0 of 3.35 TB/s on an H100, 4.3 of 4.8 on an H200, both measured."""
 LATENCY = 0.75
-"""Microseconds of a load while memory is busy: 17 KB under way in each multiprocessor of an H100 are the least that reach 3.0 TB/s."""
-HIT = 0.03
-"""Microseconds of a load from L1: some 40 cycles."""
+"""Microseconds of a load while memory is as busy as it can be: 17 KB under way in each multiprocessor of an H100 are the least that reach 3.0 TB/s."""
+IDLE = 0.5
+"""Microseconds of a load while memory has little to do: some 850 cycles of an H100 (measured by chases of pointers)."""
+L2_HIT, HIT = 0.2, 0.03
+"""Microseconds of a load from L2 and from L1: some 270 and 40 cycles."""
 CLOCK = 0.886
 """Of the highest clock rate, under load: 1.755 of 1.98 GHz on an H100."""
 USABLE = 0.78
@@ -55,17 +58,18 @@ MOST_BLOCKS = 32
 """Of a multiprocessor at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Price:
-    """Microseconds of one launch: `us` is all of it, the others overlap.
+    """Microseconds of a launch, or of a library's call: `us` is all of it, the others overlap.
 
     memory        bytes between memory and L2, at the rate of a copy
     cache         bytes between L2 and multiprocessors, and cache lines looked up
-    instructions  at the rate at which they are issued
+    instructions  at the rate at which they are issued; of a library's call, its arithmetic
     slow          functions and conversions
     way           blocks by themselves, one after another
     launch        from the end of the kernel before to the begin of this one
-    bytes, least  that move between memory and L2; that have to: operands that are read and results, each once
+    read, written bytes that move between memory and L2
+    least         bytes that have to: operands that are read and results, each once
     in_flight     bytes that the threads of a multiprocessor wait for at a time
     waves         of blocks over the multiprocessors
     resident      threads of a multiprocessor at a time
@@ -80,31 +84,61 @@ class Price:
     slow: float
     way: float
     launch: float
-    bytes: float
+    read: float
+    written: float
     least: float
-    in_flight: float
-    waves: float
-    resident: int
-    registers: int
-    loads: tuple[int, int]
-    stores: tuple[int, int]
+    in_flight: float = 0.0
+    waves: float = 0.0
+    resident: int = 0
+    registers: int = 0
+    loads: tuple[int, int] = (0, 0)
+    stores: tuple[int, int] = (0, 0)
+
+    @property
+    def bytes(self) -> float:
+        """Read and written."""
+        return self.read + self.written
+
+
+FREE = Price(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Of what launches nothing."""
+
+
+def one_after_another(prices: Iterable[Price]) -> Price:
+    """Of several launches together: everything adds up; what is said of threads and accesses, as of the dearest."""
+    every = list(prices)
+    if len(every) == 1:
+        return every[0]
+    dearest = max(every, key=lambda p: p.us, default=FREE)
+    added: dict[str, Any] = {name: math.fsum(getattr(p, name) for p in every) for name in _ADDED}
+    return replace(dearest, **added)
+
+
+_ADDED = ("us", "memory", "cache", "instructions", "slow", "way", "launch", "read", "written", "least")
+
+
+def together(parts: Iterable[float]) -> float:
+    """Microseconds of what overlaps."""
+    return math.fsum(part**TOGETHER for part in parts) ** (1 / TOGETHER)
 
 
 @dataclass
 class _Sums:
-    """What all threads do together, and `way`: microseconds of a block by itself, on average; `ahead`: bytes that a thread waits for at a time."""
+    """What all threads do together, and `way`: microseconds of a block by itself, on average. `at_a_time` blocks run, and a load from memory takes `latency` then. `turned`: bytes that memory does not bring
+    while it turns to other places."""
 
     plan: Plan
     target: DeviceTarget
     at_a_time: int
+    latency: float
     read: float = 0.0
     written: float = 0.0
+    turned: float = 0.0
     least: float = 0.0
     cached: float = 0.0
     lines: float = 0.0
     work: Work = work_of.NOTHING
     way: float = 0.0
-    ahead: float = 0.0
     first: dict[Instruction, list[Lay]] = field(default_factory=dict)
     loads: list[tuple[float, int]] = field(default_factory=list)
     stores: list[tuple[float, int]] = field(default_factory=list)
@@ -118,31 +152,34 @@ def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> 
         bound = max([1, *(segment.resident for segment in plan.segments)]) * launch.block
         registers = min(REGISTERS + max(map(_kept, traces), default=0), target.registers_per_block_limit // bound)
     blocks = resident_blocks(launch, registers, target)
-    sums = _Sums(plan, target, blocks * target.core_count)
+    ahead = max((_ahead(trace) for of_segment in traces for trace in of_segment), default=0.0)
+    under_way = ahead * launch.block * min(launch.grid, blocks * target.core_count)
+    busy = min(1.0, under_way / (LATENCY * COPY * target.memory_bandwidth / 1e6))
+    sums = _Sums(plan, target, blocks * target.core_count, IDLE + busy * (LATENCY - IDLE))
     for segment, of_segment in zip(plan.segments, traces, strict=True):
         if segment.blocks:
             _add_segment(sums, segment, of_segment)
     for lays in sums.first.values():
-        sums.read += _moved(lays, target)
+        _add_moved(sums, lays)
         sums.least += min(sum(lay.useful for lay in lays), lays[0].access.size)
     cycles = clock(target) * target.core_count
     peak = target.memory_bandwidth / 1e6
     waves = launch.grid / sums.at_a_time
     parts = (
-        (sums.read + sums.written) / (COPY * peak),
+        (sums.read + sums.written + sums.turned) / (COPY * peak),
         max(sums.cached / (L2_RATE * peak), sums.lines / cycles),
         sums.work.slots / (SCHEDULERS * target.threads_per_warp * USABLE * cycles),
         sums.work.slow / (SLOW_LANES * cycles),
         math.ceil(waves) * sums.way,
     )
-    us = math.fsum(part**TOGETHER for part in parts) ** (1 / TOGETHER) + target.kernel_launch_us
     return Price(
-        us,
+        together(parts) + target.kernel_launch_us,
         *parts,
         launch=target.kernel_launch_us,
-        bytes=sums.read + sums.written,
+        read=sums.read,
+        written=sums.written,
         least=sums.least,
-        in_flight=sums.ahead * min(blocks, -(-launch.grid // target.core_count)) * launch.block,
+        in_flight=ahead * min(blocks, -(-launch.grid // target.core_count)) * launch.block,
         waves=waves,
         resident=blocks * launch.block,
         registers=registers,
@@ -186,9 +223,9 @@ def _add_segment(sums: _Sums, segment: Segment[Part], traces: Sequence[Trace]) -
         for lay in lays:
             _add_access(sums, segment, trace, lay)
         sums.work += work * trace.walk.threads
-        sums.ahead = max(sums.ahead, min(4 * MOST_AHEAD, trace.ahead))
         moved = sum(lay.useful for lay in lays) / segment.blocks / target.bytes_per_core_and_clock
-        waiting = _waiting(trace, lays[: len(trace.reads)], cycles)
+        latencies = [_latency(sums, segment, lay) for lay in lays[: len(trace.reads)]]
+        waiting = _waiting(trace, latencies, cycles)
         # the warps of a block hide each other's ways within a walk, but not from one walk to the next
         sums.way += max(waiting, moved / cycles, work.slots * issue / cycles) * segment.blocks / launch.grid
 
@@ -199,13 +236,15 @@ def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> 
     (sums.stores if access.operand is None else sums.loads).append((lay.useful, lay.bits))
     if access.operand is None:
         times = 2 if access.tries else 1  # what is changed is read and written
-        sums.written += times * _moved([lay], target)
+        _add_moved(sums, [lay], times, written=True)
         sums.least += times * min(lay.useful, access.size)
     elif access.again:
         live = lay.useful * min(1.0, sums.at_a_time / segment.blocks)
-        sums.read += _moved([lay], target) * _lost(min(access.size, live), target)
+        _add_moved(sums, [lay], _lost(min(access.size, live), target))
     else:
-        sums.first.setdefault(access.operand, []).append(lay)
+        number, operands = access.operand.parameter_number or 0, sums.plan.region.instruction.operands
+        # an array that is given twice is one array
+        sums.first.setdefault(operands[number], []).append(lay)
     sums.lines += threads / target.threads_per_warp * lay.count * lay.lines
     if access.tries > 1:  # each lane by itself
         sums.cached += SECTOR * access.tries * threads * trace.times(access.index)
@@ -226,16 +265,32 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
         access = lay.access
         total += work_of.ACCESS * lay.count
         total += work_of.of_packing(access.shape.type) * (access.share * trace.times(access.index))
-        for node in work_of.divisions(address_of(access.shape, access.index)):
+        for node in work_of.divisions(trace.address(access)):
             divided[node] = min(divided.get(node, math.inf), lay.count / trace.inner(access.index))
     return total + work_of.DIVISION * sum(divided.values())
 
 
-def _waiting(trace: Trace, lays: Sequence[Lay], cycles: float) -> float:
-    """Microseconds for which a thread waits on its walk: for memory, where what it reads next is not in L1 with what it has read; for other threads; for the steps of a fold."""
+def _ahead(trace: Trace) -> float:
+    return min(4 * MOST_AHEAD, trace.ahead)
+
+
+def _latency(sums: _Sums, segment: Segment[Part], lay: Lay) -> float:
+    """Microseconds until what a thread reads next is there, where it is not in L1 with what it has read. What a block has read before is still near, if it is not too much."""
+    miss = min(1.0, lay.advance * AHEAD / SECTOR) if lay.advance else 1.0
+    found = sums.latency
+    if lay.access.again:
+        live = lay.useful / segment.blocks * sums.at_a_time
+        if live <= L1_HELD * sums.target.shared_memory_per_core * sums.target.core_count:
+            found = HIT
+        elif not _lost(min(live, lay.access.size), sums.target):
+            found = L2_HIT
+    return HIT + miss * (found - HIT)
+
+
+def _waiting(trace: Trace, latencies: Sequence[float], cycles: float) -> float:
+    """Microseconds for which a thread waits on its walk: for what it reads; for other threads; for the steps of a fold."""
     walk = trace.walk
-    misses = [min(1.0, lay.advance * AHEAD / SECTOR) if lay.advance else 1.0 for lay in lays]
-    found = trace.waits * (HIT + max(misses) * (LATENCY - HIT)) if misses else 0.0
+    found = trace.waits * max(latencies, default=0.0)
     answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
     found += LATENCY * (bool(trace.drawn) + answers + 2 * walk.trips)
     steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
@@ -247,14 +302,20 @@ def _lost(size: float, target: DeviceTarget) -> float:
     return min(1.0, max(0.0, size / (L2_HELD * target.l2_cache_size) - 1))
 
 
-def _moved(lays: Sequence[Lay], target: DeviceTarget) -> float:
+def _add_moved(sums: _Sums, lays: Sequence[Lay], times: float = 1.0, *, written: bool = False) -> None:
     """Bytes between memory and L2 for accesses to an array. What is asked for again soon is still in L2. What sectors hold besides is, too, where the whole array fits there, or where a
     block reads whole sectors but for the ends, which its neighbour needs at the same time."""
-    useful, moved = sum(lay.useful for lay in lays), 0.0
+    useful, moved, turned = sum(lay.useful for lay in lays), 0.0, 0.0
     for lay in lays:
-        wasted = (lay.fetched - lay.useful) * _lost(lay.access.size, target) if lay.run < SECTOR else 0.0
-        moved += (lay.useful + wasted) * (1 + JUMP / max(lay.run, SECTOR))
-    return moved * min(1.0, lays[0].access.size / useful) if useful else 0.0
+        wasted = (lay.fetched - lay.useful) * _lost(lay.access.size, sums.target) if lay.run < SECTOR else 0.0
+        moved += lay.useful + wasted
+        turned += (lay.useful + wasted) * JUMP / max(lay.run, SECTOR)
+    share = times * min(1.0, lays[0].access.size / useful) if useful else 0.0
+    if written:
+        sums.written += moved * share
+    else:
+        sums.read += moved * share
+    sums.turned += turned * share
 
 
 def _widths(accesses: Sequence[tuple[float, int]]) -> tuple[int, int]:

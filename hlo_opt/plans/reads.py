@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,9 +73,26 @@ class Trace:
     folds: list[tuple[Instruction, Index, int]] = field(default_factory=list)
     loops: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, tuple[Index, int]] = field(default_factory=dict)
+    _varying: dict[int, tuple[Index, frozenset[str], int, int]] = field(default_factory=dict)
+    """What is known of an index, by its identity: most of what a kernel computes is at the same one."""
+    _addresses: dict[tuple[int, Shape], Expression] = field(default_factory=dict)
 
-    def varies_with(self, index: Sequence[Expression]) -> frozenset[str]:
+    def varies_with(self, index: Index) -> frozenset[str]:
         """The loops of a thread, inner ones included, in which an index changes."""
+        return self._of(index)[1]
+
+    def times(self, index: Index) -> int:
+        """How often a thread has something of an index: once for each value that the index takes on its way."""
+        return self._of(index)[2]
+
+    def inner(self, index: Index) -> int:
+        """Steps of the inner loops in which an index changes."""
+        return self._of(index)[3]
+
+    def _of(self, index: Index) -> tuple[Index, frozenset[str], int, int]:
+        known = self._varying.get(id(index))
+        if known is not None:
+            return known
         found: set[str] = set()
         for name in frozenset[str]().union(*map(variables_of, index)):
             if name in self.walk.places:
@@ -83,16 +101,21 @@ class Trace:
                 found |= self.varies_with(self.drawn[name][0])
             else:
                 found.add(name)
-        return frozenset(found)
-
-    def times(self, index: Sequence[Expression]) -> int:
-        """How often a thread has something of an index: once for each value that the index takes on its way."""
+        inner = math.prod(self.loops[name] for name in found if name in self.loops)
         sizes = {ITEM: self.walk.items, ROUND: self.walk.rounds}
-        return math.prod(sizes.get(name, 1) for name in self.varies_with(index)) * self.inner(index)
+        times = math.prod(sizes.get(name, 1) for name in found) * inner
+        # the index stays alive as long as its identity is a key
+        made = self._varying[id(index)] = index, frozenset(found), times, inner
+        return made
 
-    def inner(self, index: Sequence[Expression]) -> int:
-        """Steps of the inner loops in which an index changes."""
-        return math.prod(self.loops[name] for name in self.varies_with(index) if name in self.loops)
+    def address(self, access: Access) -> Expression:
+        """The place in memory of what is accessed."""
+        key = id(access.index), access.shape
+        found = self._addresses.get(key)
+        if found is None:
+            self._of(access.index)
+            found = self._addresses[key] = address_of(access.shape, access.index)
+        return found
 
     @property
     def waits(self) -> int:
@@ -213,54 +236,104 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     """How the elements of an access lie, seen on the threads of one block in the middle of the launch."""
     walk, bits = trace.walk, access.bits
     varies = trace.varies_with(access.index)
-    loops = {name: size for name, size in trace.loops.items() if name in varies}
-    threads = min(walk.threads, max(1, block), _SAMPLED[0])
-    rounds = min(walk.rounds, _SAMPLED[1]) if ROUND in varies else 1
+    loops = tuple((name, size) for name, size in trace.loops.items() if name in varies)
+    address = trace.address(access)
+    sizes = zip(access.index, access.shape.dimensions, strict=True)
+    outside = tuple(e for e, size in sizes if access.may_miss and (e.low < 0 or e.high >= size))
+    used = frozenset().union(*map(variables_of, (address, *outside)))
+    places = tuple(item for item in walk.places.items() if trace.drawn or item[0] in used)
+    drawn = tuple((name, at, size) for name, (at, size) in trace.drawn.items())
+    rounds = walk.rounds if ROUND in varies else 1
+    frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
+    seen = _seen(frame, address, bits, outside)
+    scale = access.share * seen.scale
+    return Lay(
+        access,
+        bits=seen.together * bits,
+        count=access.share * trace.times(access.index) / seen.together / (walk.items if seen.is_shared else 1),
+        useful=seen.places * bits / 8 * scale,
+        fetched=seen.sectors * SECTOR * scale,
+        run=seen.run,
+        lines=seen.lines,
+        advance=seen.advance,
+    )
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """From which threads, rounds and steps an access is looked at: what `_Seen` goes by besides the address."""
+
+    threads: int
+    block: int
+    rounds: int
+    all_rounds: int
+    items: int
+    places: tuple[tuple[str, Expression], ...]
+    loops: tuple[tuple[str, int], ...]
+    drawn: tuple[tuple[str, Index, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the sampled threads ask for: different elements and sectors, by what these have to be multiplied for all threads, and as `Lay` says of one instruction and warp; `together`
+    neighbours are moved by one instruction."""
+
+    places: int
+    sectors: int
+    scale: float
+    together: int
+    is_shared: bool
+    run: float
+    lines: int
+    advance: int
+
+
+@functools.lru_cache(maxsize=4096)
+def _seen(frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expression, ...]) -> _Seen:
+    """Kernels are often alike in how they go over memory, however different in what they compute. `outside`: of an element's index what may lie outside the array."""
+    threads = min(frame.threads, frame.block, _SAMPLED[0])
+    rounds = min(frame.rounds, _SAMPLED[1])
+    loops = dict(frame.loops)
     taken: dict[str, int] = {}
     for name, size in reversed(loops.items()):  # the innermost first
         taken[name] = min(size, max(1, _SAMPLED[2] // math.prod(taken.values())))
     steps = math.prod(taken.values())
     env: dict[str, Numbers] = {
-        THREAD: walk.threads // 2 // threads * threads + np.arange(threads).reshape(-1, 1, 1, 1),
-        ROUND: (walk.rounds - rounds) // 2 + np.arange(rounds).reshape(-1, 1, 1),
-        ITEM: np.arange(walk.items).reshape(-1, 1),
+        THREAD: frame.threads // 2 // threads * threads + np.arange(threads).reshape(-1, 1, 1, 1),
+        ROUND: (frame.all_rounds - rounds) // 2 + np.arange(rounds).reshape(-1, 1, 1),
+        ITEM: np.arange(frame.items).reshape(-1, 1),
     }
     numbers = np.unravel_index(np.arange(steps), [taken[name] for name in loops]) if loops else ()
     env.update({n: (loops[n] - taken[n]) // 2 + number for n, number in zip(loops, numbers, strict=True)})
-    env.update({name: value_of(place, env) for name, place in walk.places.items()})
-    for name, (at, size) in trace.drawn.items():  # scattered, and the same wherever they are read at the same place
+    env.update({name: value_of(place, env) for name, place in frame.places})
+    for name, at, size in frame.drawn:  # scattered, and the same wherever they are read at the same place
         env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
-    address = value_of(address_of(access.shape, access.index), env)
+    address = value_of(address_at, env)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
     places = np.unique(address)
-    sectors = len(np.unique(places * bits // 8 // SECTOR))
-    scale = access.share * walk.threads / threads * math.prod(loops.values()) / steps
-    scale *= walk.rounds / rounds if ROUND in varies else 1
-    apart = access.may_miss and _misses_apart(access, env)
-    moved = 1 if apart or address.shape[2] == 1 else _together(address, bits)
-    shared = walk.items if address.shape[2] > 1 and bool((address == address[:, :, :1]).all()) else 1
+    sectors = 1 + int(np.count_nonzero(np.diff(places * bits // 8 // SECTOR)))
+    scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
+    apart = any(_misses_apart(expression, env) for expression in outside)
+    together = 1 if apart or address.shape[2] == 1 else _together(address, bits)
+    is_shared = address.shape[2] > 1 and bool((address == address[:, :, :1]).all())
     lanes = address[:32, 0, 0, 0] * bits // 8 // LINE
-    return Lay(
-        access,
-        bits=moved * bits,
-        count=access.share * trace.times(access.index) / moved / shared,
-        useful=len(places) * bits / 8 * scale,
-        fetched=sectors * SECTOR * scale,
+    return _Seen(
+        len(places),
+        sectors,
+        scale,
+        together,
+        is_shared,
         run=len(places) * bits / 8 / (1 + int(np.count_nonzero(np.diff(places) > 1))),
-        lines=max(len(np.unique(lanes)), 32 * moved * bits // 8 // LINE if len(lanes) > 1 else 1),
+        lines=max(len(np.unique(lanes)), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
         advance=_advance(address, bits),
     )
 
 
-def _misses_apart(access: Access, env: Mapping[str, Numbers]) -> bool:
+def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
     """Whether some of the items that neighbours are may lie outside an array and others not."""
-    for expression, size in zip(access.index, access.shape.dimensions, strict=True):
-        if expression.low < 0 or expression.high >= size:
-            at = value_of(expression, env)
-            at = at.reshape((1,) * (4 - at.ndim) + at.shape)
-            if bool((at != at[:, :, :1]).any()):
-                return True
-    return False
+    at = value_of(expression, env)
+    at = at.reshape((1,) * (4 - at.ndim) + at.shape)
+    return bool((at != at[:, :, :1]).any())
 
 
 def _together(address: Numbers, bits: int) -> int:

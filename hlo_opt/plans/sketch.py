@@ -1,44 +1,51 @@
-"""How kernels that are not made yet would be launched: what prices, rules and explanations ask. A sketch comes from the plan, never from a rule of its own."""
+"""How kernels that are not made yet would be launched, and what they would take: what rules and explanations ask. A sketch comes from the plan, never from a rule of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.ops.spec import find
-from hlo_opt.plans import loop
 from hlo_opt.plans.choose import plan
-from hlo_opt.plans.kinds import KINDS, kind_of, orders_differ
+from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.plan import Launch, Plan
+from hlo_opt.plans.price import Price, price
 from hlo_opt.plans.region import region_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sketch:
     """What is asked of the plan of a kernel.
 
     kind            the kinds of its segments, joined
     row_reductions  how many reductions the threads of a block share
     launch          blocks, threads and shared memory
-    in_order        what it transposes goes through shared memory, so that reads and writes are in the order of memory
     one_walk        its threads go over the same elements level by level, and near them what they read before
     """
 
     kind: str
     row_reductions: int
     launch: Launch
-    in_order: bool = False
     one_walk: bool = False
+    _planned: tuple[Plan, DeviceTarget] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, made: Plan) -> Sketch:
+    def of(cls, made: Plan, target: DeviceTarget) -> Sketch:
+        """What is asked of a plan. Its region must stay as it is until the price is asked for."""
         kinds = [kind_of(segment.part) for segment in made.segments]
         one_walk = len(kinds) == 1 and kinds[0].rereads_near
-        return cls(made.kind, made.row_reductions, made.launch, any(k.moves_tiles for k in kinds), one_walk)
+        return cls(made.kind, made.row_reductions, made.launch, one_walk, (made, target))
+
+    @cached_property
+    def price(self) -> Price:
+        """Of the launch; made when it is first asked for, and what it was made from is forgotten then."""
+        assert self._planned is not None, "a sketch without a plan has no price"
+        found = price(*self._planned)
+        object.__setattr__(self, "_planned", None)
+        return found
 
 
 def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch | Reason:
@@ -51,7 +58,7 @@ def sketch_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Sketch 
         region = region_of(module, fusion)
         # where operations were expanded, what they became has to be looked at
         made = plan(region, target, lowered=region.computation is fusion.called_by("calls"))
-    return made if isinstance(made, Reason) else Sketch.of(made)
+    return made if isinstance(made, Reason) else Sketch.of(made, target)
 
 
 def _alone(cluster: Cluster) -> Instruction | None:
@@ -59,25 +66,6 @@ def _alone(cluster: Cluster) -> Instruction | None:
     root = cluster.roots[0]
     is_alone = cluster.size == 1 and not root.is_input and all(o in cluster.inputs for o in root.instruction.operands)
     return root.instruction if is_alone else None
-
-
-def loop_launch(opcodes: frozenset[str], root: Shape, inputs: Iterable[Shape], target: DeviceTarget) -> Launch | None:
-    """The launch of a kernel with one result and members of these opcodes, where no other kind than the loop can be in it; None where only the plan can tell."""
-    if not root.is_array or not all(map(_by_element, opcodes)):
-        return None
-    shapes = [root, *inputs]
-    differ = orders_differ(shapes)
-    if any(kind.may_be_in(opcodes, orders_differ=differ) for kind in KINDS[:-1]):
-        return None
-    elements = root.element_count
-    vector = loop.elements_per_thread([root], shapes[1:], elements, target.resident_threads)
-    return loop.launch(elements // vector)
-
-
-def _by_element(opcode: str) -> bool:
-    """Whether kernels compute the operation as it is; else regions hold what it is expanded into."""
-    spec = find(opcode)
-    return spec is not None and (spec.cuda is not None or spec.is_free) and spec.expand is None
 
 
 def as_fusion(cluster: Cluster) -> Instruction:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 import hlo_opt
 from hlo_opt.analysis.graph.cluster import Cluster, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.targets import target
-from hlo_opt.analysis.xla.performance import Priced
 from hlo_opt.analysis.xla.tiled_cluster import (
     RANGE,
     Digit,
@@ -20,7 +19,6 @@ from hlo_opt.analysis.xla.tiled_cluster import (
     tile_cluster,
 )
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling, configured_tiles, structure, tiled_kernel
-from hlo_opt.fusion.state import FusionState
 
 
 def node(body: str) -> Node:
@@ -277,8 +275,3 @@ def test_the_tiles_of_a_configuration():
     assert configured_tiles(fusion(config("__triton", '"1","64"'), "kLoop")) is None
     for wrong in ('"64"', '"0","64"', '"-1","64"', '"1","64","1"', ""):
         assert configured_tiles(fusion(config("__triton", wrong))) is None
-
-
-def test_our_own_kernels_are_not_priced_by_tiles():
-    found = fusion(config("__triton", '"4","64"'))
-    assert Priced(found, H100).estimate.us != FusionState(found.computation.module, H100).priced(found).estimate.us

@@ -158,7 +158,7 @@ def test_a_grown_fusion_is_what_it_would_be_at_once(text: str, random: object) -
             inside.add(fusion)
             same_shape(state.cluster(fusion), cluster_of(fusion))
             same_price(state.priced_by_xla(fusion), Priced(fusion, H100))
-            same_price(state.priced(fusion), fresh.priced(fusion))
+            assert state.prices.of(fusion) == fresh.prices.of(fusion)
             same_facts(state, fresh, fusion)
     assert inside
     verify(module)
@@ -184,7 +184,7 @@ def test_what_is_known_of_a_producer_goes_on_in_a_consumer_of_which_nothing_was_
             if not edges:
                 break
             producer, consumer = edges[random.randrange(len(edges))]  # type: ignore[attr-defined]
-            for ask in (state.priced_by_xla, state.priced, state.emissions, state.below):
+            for ask in (state.priced_by_xla, state.prices.of, state.emissions, state.below):
                 if random.random() < 0.5:  # type: ignore[attr-defined]
                     ask(producer)
             engine.fuse(producer, consumer)
@@ -192,7 +192,7 @@ def test_what_is_known_of_a_producer_goes_on_in_a_consumer_of_which_nothing_was_
     for fusion in [i for i in module.entry.instructions if i.opcode == "fusion"]:
         same_shape(state.cluster(fusion), cluster_of(fusion))
         same_price(state.priced_by_xla(fusion), Priced(fusion, H100))
-        same_price(state.priced(fusion), fresh.priced(fusion))
+        assert state.prices.of(fusion) == fresh.prices.of(fusion)
         same_facts(state, fresh, fusion)
 
 

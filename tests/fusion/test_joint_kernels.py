@@ -189,17 +189,19 @@ def test_what_two_kernels_take_apart_and_as_one():
             joint = fused_estimate(above, below, keep_producer=True).us
         else:
             joint = Priced(as_fusion(pair.cluster()), H100).estimate.us
-        assert rules.times(pair) == pytest.approx((apart, H100.kernel_launch_us + joint))
-        assert rules.times(pair)[1] < rules.times(pair)[0] and rules.pays(pair) is None
+        assert rules.times_by_xla(pair) == pytest.approx((apart, H100.kernel_launch_us + joint))
+        assert rules.times_by_xla(pair)[1] < rules.times_by_xla(pair)[0] and rules.pays_by_xla(pair) is None
 
 
 @pytest.mark.parametrize(("us_unfused", "us_fused", "pays"), [(2.0, 2.0, True), (2.0, 2.5, False)])
 def test_one_kernel_may_take_as_long_as_two(
     us_unfused: float, us_fused: float, pays: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rules, "times", lambda pair: (us_unfused, us_fused))
-    found = rules.pays(both(NEGATED, TANH))
-    assert found == (None if pays else no("FUS434", first="a", second="b", us_fused=2.5, us_unfused=2.0))
+    monkeypatch.setattr(rules, "times_by_xla", lambda pair: (us_unfused, us_fused))
+    found = rules.pays_by_xla(both(NEGATED, TANH))
+    assert found == (
+        None if pays else no("FUS434", first="a", second="b", model=rules.XLAS_MODEL, us_fused=2.5, us_unfused=2.0)
+    )
 
 
 # ---- structures and clusters

@@ -2,13 +2,14 @@ import pytest
 from small_modules import H100, module_of
 
 import hlo_opt
+from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.passes import fusion_merger
 from hlo_opt.passes.fusion_merger import FusionMerger
+from hlo_opt.plans.price import Price
 
 FIRST = "instruction-fusion{may-duplicate=false}"
 
@@ -150,7 +151,7 @@ def test_one_that_takes_as_long_is_merged(
     merger = FusionMerger()
     monkeypatch.setattr(FusionMerger, "_times", lambda self, engine, producer, takers: (us_unfused, us_fused))
     engine, of = read(*THREE)
-    wanted = no("FUS408", producer="y0", users=3, us_fused=3.5, us_unfused=3.0) if slower else None
+    wanted = no("FUS408", producer="y0", users=3, model="", us_fused=3.5, us_unfused=3.0) if slower else None
     takers = [of["a"], of["b"], of["c"]]
     assert merger._slower(engine, of["f"], takers) == wanted
     assert merger._takers(engine, of["f"]) == ([] if slower else takers)
@@ -162,25 +163,22 @@ def test_one_that_takes_as_long_is_merged(
 
 @pytest.mark.parametrize("row_kernels", [True, False])
 def test_times_are_estimated_once_for_kernels_alike(row_kernels: bool, monkeypatch: pytest.MonkeyPatch):
-    asked: list[int] = []
-    given: list[object] = []
-    estimate = fusion_merger.estimate_fusion
-
-    def counted(producer: object, takers: list[object]) -> tuple[float, float, float, float]:
-        asked.append(len(takers))
-        given.append(producer)
-        return estimate(producer, takers)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(fusion_merger, "estimate_fusion", counted)
     engine, of = read(*THREE)
     merger, takers = FusionMerger(row_kernels=row_kernels), [of["a"], of["b"]]
-    priced = engine.state.priced if row_kernels else engine.state.priced_by_xla
-    found = [merger._times(engine, of["f"], takers) for _ in range(2)]
-    assert asked == [2] and found[0] == found[1] == estimate(priced(of["f"]), [priced(u) for u in takers])[:2]
-    assert given == [priced(of["f"])] and engine.state.priced(of["f"]) is not engine.state.priced_by_xla(of["f"])
+    state, prices = engine.state, engine.state.prices
+    found = merger._times(engine, of["f"], takers)
+    if row_kernels:
+        apart = [prices.of(i) for i in (of["f"], *takers)]
+        merged = [prices.joined(of["f"], u) for u in takers]
+        assert found == pytest.approx((sum(p.us for p in apart), sum(p.us for p in merged if isinstance(p, Price))))
+    else:
+        by_xla = estimate_fusion(state.priced_by_xla(of["f"]), [state.priced_by_xla(u) for u in takers])
+        assert found == by_xla[:2]
+    known = dict(state.known.merges)
+    assert merger._times(engine, of["f"], takers) is state.known.merges[next(iter(known))] and len(known) == 1
     FusionMerger(row_kernels=not row_kernels)._times(engine, of["f"], takers)
     merger._times(engine, of["f"], [of["a"]])
-    assert asked == [2, 2, 1]
+    assert len(state.known.merges) == 3
 
 
 def test_which_edges_are_its_business_and_by_which_rules():

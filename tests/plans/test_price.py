@@ -133,7 +133,7 @@ def test_a_column_tile_of_one_sector_is_dearer_than_a_wide_one() -> None:
     narrow, wide = (planned(DIVIDED_BY_COLUMN_SUMS, r, c) for r, c in ((65536, 1000), (1024, 65536)))
     assert [made.kind for made in (narrow, wide)] == ["column-reduction"] * 2
     one, other = price(narrow, H100), price(wide, H100)
-    assert one.bytes / one.least > 1.15 * other.bytes / other.least
+    assert one.memory / one.least > 1.15 * other.memory / other.least
 
 
 def test_updates_of_parts_of_words_are_dearer_than_of_whole_ones() -> None:

@@ -33,7 +33,7 @@ def edge(
         "dot",
         "legality",
         tuple(reasons[c] for c in codes),
-        CostEstimate(saved, 0.0, 0.0, 0.0),
+        lambda: CostEstimate(saved, 0.0, 0.0, 0.0),
         above,
         source,
     )

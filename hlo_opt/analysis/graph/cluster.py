@@ -6,13 +6,13 @@ a producer takes the place of an input (`Cluster.absorb`), and what was computed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.emission import HEROES, NOTABLE, Emitter, emitters_of
-from hlo_opt.ops.sets import fused, is_view, results_of
+from hlo_opt.ops.sets import fused, is_view, results_of, taken_element
 
 
 class Node:
@@ -291,6 +291,50 @@ def merge_clusters(above: Cluster, below: Cluster, producer: Instruction, *, kee
     if keep_producer:
         roots.extend(copies[r] for r in above.roots)
     return Cluster(nodes, roots)
+
+
+def merge_elements(
+    above: Cluster, below: Cluster, ways: Mapping[Instruction, Sequence[Instruction]], written: Iterable[Instruction]
+) -> Cluster:
+    """The cluster of a producer, with one result or several, and a consumer that reads these by `ways`: of each operand of the consumer that is the producer's, what hands the value on
+    to it, from an element of the tuple (where there is one) to the operand itself. Elements of the producer that are `written` are results, too, or all of it where it is itself."""
+    nodes: list[Node] = []
+    inputs: dict[Instruction, Node] = {}
+    copies: dict[Node, Node] = {}
+    handed: dict[Instruction, Node] = {}
+    is_whole = above.roots[0].shape.is_tuple  # one operation with several results, not several
+
+    def take(node: Node) -> Node:
+        if node.is_input:
+            known = inputs.get(node.instruction)
+            if known is None:
+                known = inputs[node.instruction] = Node(node.instruction, (), is_input=True)
+                nodes.append(known)
+            return known
+        made = Node(node.instruction, tuple([copies[o] for o in node.operands]))
+        nodes.append(made)
+        return made
+
+    def hand_on(way: Sequence[Instruction]) -> Node:
+        element = None if is_whole or not way else taken_element(way[0])
+        value = copies[above.roots[element or 0]]
+        for step in way if element is None else way[1:]:
+            if step not in handed:
+                handed[step] = Node(step, (value,))
+                nodes.append(handed[step])
+            value = handed[step]
+        return value
+
+    for node in above.nodes:
+        copies[node] = take(node)
+    for node in below.nodes:
+        way = ways.get(node.instruction) if node.is_input else None
+        copies[node] = take(node) if way is None else hand_on(way)
+    kept = [hand_on([w]) if taken_element(w) is not None else None for w in written]
+    roots = [copies[r] for r in below.roots]
+    for value in kept:
+        roots += [copies[r] for r in above.roots] if value is None else [value]
+    return Cluster(nodes, list(dict.fromkeys(roots)))
 
 
 def side_by_side(*parts: Cluster) -> Cluster:

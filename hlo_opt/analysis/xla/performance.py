@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters
 from hlo_opt.analysis.memory.forms import LaunchDimensions, moves_minor
@@ -37,11 +36,10 @@ MOST_LAUNCHES = 4
 
 @dataclass(frozen=True, slots=True)
 class LaunchForm:
-    """How a kernel is launched, and whether neighbouring threads read neighbouring elements. XLA's model does not look at the shared memory of a block."""
+    """How a kernel is launched, and whether neighbouring threads read neighbouring elements."""
 
     launch: LaunchDimensions
     coalesced: bool
-    shared_bytes: int = 0
 
 
 def launch_form(cluster: Cluster, target: DeviceTarget, *, movers: bool, reductions: int = 1) -> LaunchForm:
@@ -51,31 +49,19 @@ def launch_form(cluster: Cluster, target: DeviceTarget, *, movers: bool, reducti
     return LaunchForm(emitter_launch(emitter, hero, cluster, target), not jumps)
 
 
-class Launcher(Protocol):
-    """Who says how kernels are launched, where these are not XLA's."""
-
-    def form(self, parts: Sequence[Priced], *, keep: bool = False, beside: bool = False) -> LaunchForm | None:
-        """Of a kernel; of a producer, or several, and what takes it in (with `keep` it is a result, too); of two that stand beside each other. None where no kernel of ours
-        computes that: then it is launched as XLA would."""
-
-
 class Priced:
-    """An instruction with everything that its estimate needs, computed once. With a `launcher`, it is priced as our kernels run, which compute a row's result once, and `known` saves
-    work (see `ClusterUsage`)."""
+    """An instruction with everything that its estimate needs, computed once. `known` saves work (see `ClusterUsage`)."""
 
     def __init__(
         self,
         instruction: Instruction,
         target: DeviceTarget,
         *,
-        launcher: Launcher | None = None,
         cluster: Cluster | None = None,
         known: dict[Instruction, Use] | None = None,
     ) -> None:
         self.instruction = instruction
         self.target = target
-        self.launcher = launcher
-        row_local = launcher is not None
         self.cluster = cluster = cluster_of(instruction) if cluster is None else cluster
         self.is_fusion = instruction.opcode == "fusion"
         known = {} if known is None else known
@@ -84,9 +70,7 @@ class Priced:
         """Bytes read of each operand, where it is read once however often it is named."""
         if self.is_fusion:
             capability = target.compute_capability
-            self.usage = cluster.following(
-                ("usage", row_local), lambda c: ClusterUsage(c, capability, row_local=row_local, known=known)
-            )
+            self.usage = cluster.following("usage", lambda c: ClusterUsage(c, capability, known=known))
             self.reads = {o: round(self.usage.read_of(cluster, o)) for o in cluster.inputs}
         else:
             self.usage = plain_usage(cluster, target.compute_capability, known)
@@ -142,20 +126,19 @@ class Priced:
 
     @cached_property
     def form(self) -> LaunchForm:
-        found = None if self.launcher is None else self.launcher.form((self,))
-        return found or launch_form(self.cluster, self.target, movers=self.moves)
+        return launch_form(self.cluster, self.target, movers=self.moves)
 
     @cached_property
     def estimate(self) -> KernelEstimate:
         """The kernel by itself."""
-        if self.tiles is not None and self.launcher is None:
+        if self.tiles is not None:
             found = tiled_kernel(self.cluster, self.target, self.tiles)
             if (
                 found.us < math.inf
             ):  # a kernel that is there runs: one that does not tile as its config says is priced like any other
                 return found
         # XLA's model reads an operand once for each position where a plain instruction names it
-        twice = not self.is_fusion and self.launcher is None
+        twice = not self.is_fusion
         read = self.read_times(self.form).all_of(self.instruction.operands if twice else None)
         return _estimate(self.form, self.usage.flops, read, self.usage.written, self.usage.constant_bytes, self.target)
 
@@ -181,7 +164,7 @@ class Priced:
 
     def evaluations_of(self, producer: Instruction) -> float:
         """How often this kernel would compute the full value of a producer: a plain instruction once for each operand position."""
-        if self.is_fusion or self.launcher is not None:
+        if self.is_fusion:
             return self.utilization_of(producer)
         return self.utilization_of(producer) * self.instruction.operands.count(producer)
 
@@ -262,7 +245,7 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
     Where either is a Triton fusion, XLA's tiled model: the best of all tilings, and infinite microseconds when there is none.
     """
     target = producer.target
-    if consumer.launcher is None and (producer.tiles is not None or consumer.tiles is not None):
+    if producer.tiles is not None or consumer.tiles is not None:
         cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep_producer)
         return best_tiled_kernel(cluster, target)
     form = _form_of_both(producer, consumer, keep_producer)
@@ -275,42 +258,11 @@ def fused_estimate(producer: Priced, consumer: Priced, *, keep_producer: bool = 
 
 
 def _form_of_both(producer: Priced, consumer: Priced, keep: bool) -> LaunchForm:
-    if consumer.launcher is not None:
-        found = consumer.launcher.form((producer, consumer), keep=keep)
-        if found is not None:
-            return found
     if producer.is_plain and not keep and not _depends_on_inputs(consumer):
         return consumer.form
     cluster = merge_clusters(producer.cluster, consumer.cluster, producer.instruction, keep_producer=keep)
     reductions = producer.writes_reduction + consumer.writes_reduction
     return launch_form(cluster, producer.target, movers=producer.moves or consumer.moves, reductions=reductions)
-
-
-def joint_estimate(
-    one: Priced, other: Priced, handed: Iterable[Instruction] = (), unwritten: float = 0.0
-) -> KernelEstimate:
-    """Two kernels as one: it writes what both wrote and reads once what both read. Where no launcher speaks, or one reads elements of the other, in the larger launch of both.
-
-    handed     what one makes and the other reads, which the kernel need not read
-    unwritten  bytes of it that nobody else reads, which it need not write either
-    """
-    handed = list(handed)
-    found = None
-    if one.launcher is not None and not handed:
-        found = one.launcher.form((one, other), beside=True)
-    elif one.launcher is not None and handed == [one.instruction]:
-        found = one.launcher.form((one, other), keep=True)
-    form = found or max((one.form, other.form), key=lambda f: f.launch.blocks * f.launch.threads)
-    reads = dict(one.reads)
-    for operand, size in other.reads.items():
-        reads[operand] = max(size, reads.get(operand, 0))
-    for value in handed:
-        reads.pop(value, None)
-    read = ReadTimes(reads, form.launch.blocks, form.coalesced, one.target).all_of()
-    usages = (one.usage, other.usage)
-    written = max(0.0, sum(u.written for u in usages) - unwritten)
-    flops, constants = sum(u.flops for u in usages), sum(u.constant_bytes for u in usages)
-    return _estimate(form, flops, read, written, constants, one.target)
 
 
 def _depends_on_inputs(consumer: Priced) -> bool:
@@ -322,7 +274,7 @@ def _read_together(producer: Priced, consumer: Priced, form: LaunchForm, share: 
     """What a pair reads as one kernel: only the producer and what it reads itself make a difference to what the consumer reads."""
     times = consumer.read_times(form)
     # XLA's list of what a fused pair reads names an operand as often as the consumer does
-    repeats = consumer.launcher is None and len(consumer.instruction.operands) != len(consumer.reads)
+    repeats = len(consumer.instruction.operands) != len(consumer.reads)
     named = Counter(consumer.instruction.operands) if repeats else None
     total = times.all_of(None if named is None else consumer.instruction.operands)
     quarters, size = total.quarters, total.bytes

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node
-from hlo_opt.analysis.memory.forms import fast_form
 from hlo_opt.analysis.memory.traffic import accesses, written_by_root
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.accesses import Accesses
@@ -19,10 +18,6 @@ from hlo_opt.ops.sets import held, is_elementwise, is_view, taken_element
 
 IMMEDIATE_ELEMENTS = 8
 """Constants of at most so many elements are part of the code and cost no read."""
-
-
-OWN_VECTOR = 4
-"""Neighbouring elements that a thread of our kernels computes, at least, once a kernel is large: what they have in common it computes once."""
 
 
 class ExactSum:
@@ -82,15 +77,12 @@ class Usage:
 class ClusterUsage(Usage):
     """The usage of a cluster of any size, which follows it when it grows.
 
-    Elementwise nodes hand on what they are used for, others start a new use of their operands. With `row_local`, the result of a fast row reduction is
-    computed once however often it is used, as our row-reduction kernels do; XLA's model computes it again for each use. `known` remembers the accesses
-    of instructions.
+    Elementwise nodes hand on what they are used for, others start a new use of their operands. `known` remembers the accesses of instructions.
     """
 
-    def __init__(self, cluster: Cluster, capability: int, *, row_local: bool, known: dict[Instruction, Use]) -> None:
+    def __init__(self, cluster: Cluster, capability: int, *, known: dict[Instruction, Use]) -> None:
         super().__init__()
         self._capability = capability
-        self._row_local = row_local
         self._known = known
         self._results = set(cluster.roots)
         self._flops = ExactSum()
@@ -127,10 +119,6 @@ class ClusterUsage(Usage):
             use = self._known.get(instruction)
             if use is None:
                 use = self._known[instruction] = use_of(instruction, self._capability)
-            if self._row_local and use.is_shared_fold:
-                self.code_size -= emitted - min(emitted, 1)
-                share, emitted = min(share, 1.0), min(emitted, 1)
-                self.utilization[node], self.emitted[node] = share, emitted
             self._flops.add(share * use.accesses.flops)
             if use.constant_bytes:
                 self._constant_bytes.add(share * use.constant_bytes)
@@ -159,8 +147,6 @@ class ClusterUsage(Usage):
                 elements = operand.shape.element_count
                 # an update that ends the kernel is made in place: it does not read what it leaves alone
                 part = 0.0 if in_place and number == 0 else share * use.accesses.utilization[number]
-                if use.repeats and self._row_local and part > 1.0:
-                    part = max(1.0, part / OWN_VECTOR)
                 count = used[operand] = used.get(operand, 0) + (math.ceil(part * elements) if elements else 0)
                 utilizations[operand] = count / elements if elements else 0.0
                 emitted_roots[operand] = emitted_roots.get(operand, 0) + emitted
@@ -234,10 +220,8 @@ class Use:
 
     accesses: Accesses
     passes_on: bool
-    is_shared_fold: bool
     updates: bool
     constant_bytes: int
-    repeats: bool
 
 
 def use_of(instruction: Instruction, capability: int) -> Use:
@@ -245,18 +229,9 @@ def use_of(instruction: Instruction, capability: int) -> Use:
     return Use(
         accesses(instruction, capability),
         _passes_on(instruction),
-        fast_form(instruction) is not None,
         HEROES.get(instruction.opcode) is Emitter.IN_PLACE,
         instruction.shape.byte_size if is_large else 0,
-        instruction.opcode == "broadcast" and _repeats_neighbours(instruction),
     )
-
-
-def _repeats_neighbours(broadcast: Instruction) -> bool:
-    """Whether elements that lie next to each other in memory are the same one of the operand."""
-    shape = broadcast.shape
-    minor = next((d for d in shape.minor_to_major if shape.dimensions[d] > 1), None)
-    return minor is not None and minor not in broadcast.ints("dimensions")
 
 
 def _passes_on(instruction: Instruction) -> bool:

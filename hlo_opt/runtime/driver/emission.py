@@ -116,14 +116,14 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
     launches: dict[Instruction, dict[str, Any]] = {}
     library = []
     lines = lines_of_kernels(schedule)
-    prices = FusionState(schedule.module, schedule.target)
+    prices = FusionState(schedule.module, schedule.target).prices
     for routine, op in schedule.ops():
         name = op.instruction.name
         if isinstance(op, Launch):
             if op.instruction in launches:
                 launches[op.instruction].setdefault("further_symbols", []).append(op.kernel.symbol)
                 continue
-            price = prices.priced(op.instruction).estimate
+            price = prices.of(op.instruction)
             launches[op.instruction] = {
                 "instruction": name,
                 "symbol": op.kernel.symbol,

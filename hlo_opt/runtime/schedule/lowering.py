@@ -33,7 +33,7 @@ from hlo_opt.ops.sets import at_once, goes_on
 from hlo_opt.ops.spec import Device
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.plans import region_of
-from hlo_opt.plans.choose import plan
+from hlo_opt.plans.choose import is_left_to_library, plan, separate_plans
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.schedule.lifetimes import callees_first, with_donations, with_frees
 from hlo_opt.runtime.schedule.ops import (
@@ -81,13 +81,10 @@ class KernelSet:
         """The kernel that computes an instruction; several for one whose outputs one kernel cannot write together (`rng-bit-generator`: bits and state);
         none when a library or the interpreter must compute it.
 
-        What a GPU library does well (a `dot`) is left to it; other library operations get a kernel where a plan covers them.
+        What is left to a library says `is_left_to_library`.
         """
         if instruction not in self._of:
-            spec = find(instruction.opcode)
-            is_call = spec is not None and spec.is_library and not spec.own_kernel
-            left = spec is not None and (spec.side_effects or (is_call and call_of(instruction) is not None))
-            self._of[instruction] = () if left else self._planned(instruction)
+            self._of[instruction] = () if is_left_to_library(instruction) else self._planned(instruction)
         return self._of[instruction]
 
     def _planned(self, instruction: Instruction) -> tuple[Part, ...]:
@@ -102,14 +99,11 @@ class KernelSet:
         if instruction.opcode == "fusion" or len(region.roots) == 1:
             self.reasons[instruction] = made
             return ()
-        parts = []
-        for root, leaves in zip(region.roots, positions, strict=True):
-            made = plan(replace(region, roots=(root,)), self._target)
-            if not isinstance(made, Plan):
-                self.reasons[instruction] = made
-                return ()
-            parts.append(self._part(made, [leaves]))
-        return tuple(parts)
+        separate = separate_plans(region, self._target)
+        if isinstance(separate, Reason):
+            self.reasons[instruction] = separate
+            return ()
+        return tuple(self._part(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
 
     def _part(self, made: Plan, positions: list[tuple[int, ...]]) -> Part:
         kernel = emit_kernel(made)

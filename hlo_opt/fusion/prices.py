@@ -1,0 +1,121 @@
+"""What kernels take as we launch them: those that are there, and those that two of them would become. Read from their plans (`Sketch`), each structure planned once; what has no plan is
+priced as what runs it. Every price that a user sees, and that anything but an `xla-*` preset decides by, comes from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters, merge_elements, side_by_side
+from hlo_opt.diag import Reason
+from hlo_opt.ir import Instruction
+from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.sets import fused, launches
+from hlo_opt.ops.spec import find
+from hlo_opt.plans import lowering_reason, region_of
+from hlo_opt.plans.calls import price_of_call
+from hlo_opt.plans.choose import is_left_to_library, separate_plans
+from hlo_opt.plans.price import FREE, Price, one_after_another, price
+from hlo_opt.plans.sketch import Sketch
+
+if TYPE_CHECKING:
+    from hlo_opt.fusion.state import FusionState
+
+
+class Prices:
+    """The prices of the kernels of a module."""
+
+    def __init__(self, plans: FusionState) -> None:
+        """`plans` plans kernels and knows which differ in names only."""
+        self._plans = plans
+
+    def of(self, instruction: Instruction) -> Price:
+        """Of an instruction as it is launched, or called; nothing for one that launches no work."""
+        if not launches(instruction):
+            return FREE
+        plans = self._plans
+        number = plans.structure(instruction)
+        found = plans.known.prices.get(number)
+        if found is None:
+            found = plans.known.prices[number] = self._alone(instruction, number)
+        return found
+
+    def _alone(self, instruction: Instruction, number: int) -> Price:
+        plans = self._plans
+        if is_left_to_library(instruction):
+            return price_of_call(instruction, plans.target)
+        if plans.lowering(instruction) is None:
+            found = plans.sketch(number, lambda: plans.cluster(instruction))
+            if isinstance(found, Sketch):
+                return found.price
+        body = fused(instruction)
+        if body is not None:
+            if call_of(instruction) is None:  # its operations, one after another
+                return one_after_another([self.of(member) for member in body.instructions if launches(member)])
+        elif lowering_reason(instruction) is None:
+            separate = separate_plans(region_of(plans.module, instruction), plans.target)
+            if not isinstance(separate, Reason):
+                return one_after_another([price(made, plans.target) for made in separate])
+        return price_of_call(instruction, plans.target)
+
+    def joined(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
+        """Of a producer computed in the kernel of a consumer that reads it; or why there is no such kernel."""
+        state = self._plans
+        return self._one_kernel(
+            (producer, consumer),
+            lambda: state.structure_of_both(producer, consumer),
+            lambda: merge_clusters(state.cluster(producer), state.cluster(consumer), producer),
+        )
+
+    def kept(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
+        """As `joined`, of one that writes the producer's value, too."""
+        state = self._plans
+        return self._one_kernel(
+            (producer, consumer),
+            lambda: state.structure_kept(producer, consumer),
+            lambda: merge_clusters(state.cluster(producer), state.cluster(consumer), producer, keep_producer=True),
+        )
+
+    def beside(self, one: Instruction, other: Instruction) -> Price | Reason:
+        """Of two that do not read each other, as one kernel."""
+        state = self._plans
+        return self._one_kernel(
+            (one, other),
+            lambda: state.structure_beside(one, other),
+            lambda: side_by_side(state.cluster(one), state.cluster(other)),
+        )
+
+    def through(
+        self,
+        producer: Instruction,
+        consumer: Instruction,
+        ways: Mapping[Instruction, Sequence[Instruction]],
+        written: Sequence[Instruction],
+    ) -> Price | Reason:
+        """Of a consumer that reads a producer by `ways`: of each such operand what hands the value on, the element of a tuple and bitcasts, from the producer on. `written` are the
+        elements of the producer that others read, or the producer."""
+        state = self._plans
+        refusal = self._refusal(producer) or self._refusal(consumer)
+        if refusal is not None:
+            return refusal
+        held = merge_elements(state.cluster(producer), state.cluster(consumer), ways, written)
+        found = state.sketch_of(held)
+        return found if isinstance(found, Reason) else found.price
+
+    def _refusal(self, instruction: Instruction) -> Reason | None:
+        """Why no kernel can hold an instruction together with another."""
+        if is_left_to_library(instruction):
+            spec = find(instruction.opcode)
+            return Reason.of("FUS302", opcode=instruction.opcode, runs_as="" if spec is None else spec.runs_as)
+        return self._plans.lowering(instruction)
+
+    def _one_kernel(
+        self, parts: tuple[Instruction, Instruction], number: Callable[[], int], cluster: Callable[[], Cluster]
+    ) -> Price | Reason:
+        state = self._plans
+        for part in parts:
+            refusal = self._refusal(part)
+            if refusal is not None:
+                return refusal
+        found = state.sketch(number(), cluster)
+        return found if isinstance(found, Reason) else found.price

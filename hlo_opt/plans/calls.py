@@ -1,0 +1,192 @@
+"""The price of what no kernel of ours computes: a library's call, by the unit that runs it; anything else, such as a collective, by the bytes that it moves on its own device.
+
+A library is taken to be good at what it does: the numbers here are of large calls of cuBLAS, cuDNN, cuFFT, cuSOLVER and CUB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlo_opt.analysis.memory.traffic import bytes_accessed
+from hlo_opt.analysis.properties import is_boundary_fusion
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets.rates import products_per_cycle
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.calls.call import call_of
+from hlo_opt.ops.custom_calls.table import routine
+from hlo_opt.ops.custom_calls.targets import find_custom_call
+from hlo_opt.ops.sets import fused
+from hlo_opt.ops.shapes import flops_of
+from hlo_opt.ops.spec import OpKind, find
+from hlo_opt.plans.price import COPY, LATENCY, Price, clock, together
+
+REACHED = 0.8
+"""Of the products that units could make, what a library's large product reaches: cuBLAS some 620 to 700 of 879 TFLOPS (at the clock under load) of bf16 on an H100."""
+OF_A_BLOCK = 64 * 64 * 256
+"""Products of the least work that is worth a block, or a part of a sum: a smaller call leaves multiprocessors without any."""
+DIGIT = 8
+"""Bits of a key that a pass of a radix sort goes by (CUB's onesweep)."""
+RADIX = 2**12
+"""Elements of a transform that a block does in shared memory, without another pass over all data (cuFFT)."""
+PANEL = 32
+"""Rows of a matrix that are factored, or solved for, between two updates of what is left."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a call does. `products` multiplied and added, of a type, by tensor cores where there are any; `steps` need each other; `launches` follow each other."""
+
+    read: float
+    written: float
+    products: float = 0.0
+    type_name: str = "f32"
+    tensor_cores: bool = False
+    steps: float = 2.0
+    launches: float = 1.0
+
+
+def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
+    """The price of an instruction that is left to a library, or to whatever else runs it."""
+    call = _described(instruction)
+    least = call.read + call.written
+    cycles = clock(target) * target.core_count
+    rate = products_per_cycle(target, call.type_name, tensor_cores=call.tensor_cores) * REACHED * cycles
+    busy = min(1.0, max(call.products / OF_A_BLOCK, 1.0) / target.core_count)
+    parts = (
+        least / (COPY * target.memory_bandwidth / 1e6),
+        0.0,
+        call.products / (rate * busy),
+        0.0,
+        call.steps * LATENCY,
+    )
+    launch = call.launches * target.kernel_launch_us
+    return Price(together(parts) + launch, *parts, launch, call.read, call.written, least)
+
+
+def _described(instruction: Instruction) -> _Call:
+    body = fused(instruction)
+    if body is not None and is_boundary_fusion(instruction):
+        inner = max(body.instructions, key=flops_of)
+        made = _by_opcode(inner)
+        read, written = _operands(instruction), float(instruction.shape.byte_size)
+        return _Call(read, written, made.products, made.type_name, made.tensor_cores, made.steps, made.launches)
+    return _by_opcode(instruction)
+
+
+def _by_opcode(instruction: Instruction) -> _Call:
+    spec, opcode = find(instruction.opcode), instruction.opcode
+    if opcode == "custom-call":
+        return _custom(instruction)
+    if spec is not None and spec.kind is OpKind.CONTRACTION:
+        return _product(instruction)
+    rule = _RULES.get(opcode)
+    return _moved(instruction) if rule is None else rule(instruction)
+
+
+def _custom(instruction: Instruction) -> _Call:
+    target = instruction.word("custom_call_target")
+    spec = find_custom_call(target)
+    factored = routine(target)
+    if factored is not None:
+        return _factored(instruction, *_ROUTINES.get(factored, (2.0, 1.0)))
+    if spec is not None and spec.flops is not None:
+        return _product(instruction)
+    if "sort" in target:
+        return _sort(instruction)
+    return _moved(instruction)
+
+
+def _operands(instruction: Instruction) -> float:
+    """Bytes of the operands, each once."""
+    return float(sum(o.shape.byte_size for o in dict.fromkeys(instruction.operands)))
+
+
+def _moved(instruction: Instruction) -> _Call:
+    moved, written = bytes_accessed(instruction), float(instruction.shape.byte_size)
+    written = min(written, moved)
+    return _Call(moved - written, written)
+
+
+def _product(instruction: Instruction) -> _Call:
+    """Operands are multiplied in their own type where the library has it, else converted first."""
+    read, written = _operands(instruction), float(instruction.shape.byte_size)
+    given = instruction.operands[0].shape.type
+    products = flops_of(instruction) / 2
+    call = call_of(instruction) if instruction.opcode == "dot" else None
+    if call is not None and call.function == "dot_call":  # no library has the types
+        accumulator = str(call.arguments[2])
+        wide = "f64" if accumulator == "float64" else "f32"
+        elements = sum(o.shape.element_count for o in instruction.operands[:2])
+        made = elements * (8 if wide == "f64" else 4)
+        return _Call(read + made, written + made, products, wide, launches=3.0)
+    return _Call(read, written, products, given.name, tensor_cores=True)
+
+
+def _sort(instruction: Instruction) -> _Call:
+    """Keys and values are read and written for each digit of the key, and the keys once before, to be counted."""
+    key = instruction.operands[0].shape
+    passes = math.ceil(key.type.bits / DIGIT)
+    values = _leaves(instruction.shape)
+    moved = float(sum(leaf.byte_size for leaf in values))
+    return _Call(key.byte_size + passes * moved, passes * moved, steps=2.0 * passes, launches=passes + 1.0)
+
+
+def _transform(instruction: Instruction) -> _Call:
+    """All data is read and written once for as many elements as a block holds. Four operations for a complex element and level, as many as two products."""
+    length = math.prod(instruction.ints("fft_length"))
+    passes = max(1, math.ceil(math.log2(max(2, length)) / math.log2(RADIX)))
+    read, written = _operands(instruction), float(instruction.shape.byte_size)
+    between = (passes - 1) * max(read, written)
+    wide = "f64" if instruction.operands[0].shape.type.name in ("f64", "c128") else "f32"
+    products = 4 * flops_of(instruction) / 2
+    return _Call(read + between, written + between, products, wide, steps=2.0 * passes, launches=float(passes))
+
+
+def _factored(instruction: Instruction, share: float, passes: float) -> _Call:
+    """`share` of n^3 multiplications for each matrix, in panels one after another, `passes` times."""
+    matrix = instruction.operands[0].shape
+    rows, columns = ([1, 1, *matrix.dimensions])[-2:]
+    read, written = _operands(instruction), float(sum(leaf.byte_size for leaf in _leaves(instruction.shape)))
+    panels = math.ceil(min(rows, columns) / PANEL) * passes
+    products = share * matrix.element_count * min(rows, columns)
+    return _Call(read, written, products, matrix.type.name, steps=2.0 * panels * math.log2(2 * PANEL), launches=panels)
+
+
+def _solved(instruction: Instruction) -> _Call:
+    matrix = instruction.operands[0].shape
+    panels = math.ceil(matrix.dimensions[-1] / PANEL)
+    read, written = _operands(instruction), float(instruction.shape.byte_size)
+    return _Call(read, written, flops_of(instruction) / 2, matrix.type.name, steps=2.0 * panels, launches=float(panels))
+
+
+def _leaves(shape: Shape) -> list[Shape]:
+    return [leaf for leaf in shape.leaves() if leaf.is_array]
+
+
+_RULES: dict[str, Callable[[Instruction], _Call]] = {
+    "sort": _sort,
+    "topk": _sort,
+    "fft": _transform,
+    "cholesky": lambda i: _factored(i, 1 / 6, 1.0),
+    "triangular-solve": _solved,
+}
+_ROUTINES = {
+    "potrf": (1 / 6, 1.0),
+    "cusolver_cholesky": (1 / 6, 1.0),
+    "getrf": (1 / 3, 1.0),
+    "geqrf": (2 / 3, 1.0),
+    "orgqr": (2 / 3, 1.0),
+    "ormqr": (1.0, 1.0),
+    "trsm": (0.5, 1.0),
+    "syrk": (0.5, 1.0),
+    "sytrd": (2 / 3, float(PANEL)),
+    "syevd": (4.5, float(PANEL)),
+    "syevj": (4.5, float(PANEL)),
+    "gesdd": (11.0, float(PANEL)),
+    "gesvdj": (11.0, float(PANEL)),
+    "geev": (12.5, float(PANEL)),
+    "gehrd": (5 / 3, float(PANEL)),
+}
+"""Multiplications of each routine as a share of n^3, and how often panels are gone through: row by row where each row needs the one before (Golub and Van Loan, "Matrix Computations")."""
