@@ -24,7 +24,6 @@ from hlo_opt.plans import Plan, plan, region_of, row_reduction
 from hlo_opt.plans.folding import Folded, Space
 from hlo_opt.plans.price import price
 from hlo_opt.plans.row_and_column_reduction import stretch_of
-from hlo_opt.plans.sketch import Sketch
 
 WORTH = 0.98
 """What joining must come to at the most, next to both kernels by themselves."""
@@ -44,7 +43,7 @@ class RowFusion(Pass):
             while work.join_one(computation):
                 pass
         for computation, fusions in work.made.items():
-            left = {f: sketch for f, sketch in fusions.items() if f.parent is not None}
+            left = {f: kind for f, kind in fusions.items() if f.parent is not None}
             tidy(computation, left)
         if work.made:
             edit.sort_computations(module)
@@ -59,8 +58,8 @@ class _Work:
     context: PassContext
     prices: dict[Instruction, float] = field(default_factory=dict)
     tried: set[tuple[Instruction, Instruction]] = field(default_factory=set)
-    made: dict[Computation, dict[Instruction, Sketch]] = field(default_factory=dict)
-    """The fusions in each computation, some of which are gone again."""
+    made: dict[Computation, dict[Instruction, str]] = field(default_factory=dict)
+    """The fusions in each computation, with the kinds of their plans; some are gone again."""
 
     @property
     def target(self) -> DeviceTarget:
@@ -91,7 +90,7 @@ class _Work:
                     for fusion in joint.apply(self.context):
                         found = plan(region_of(self.module, fusion), self.target)
                         assert isinstance(found, Plan)
-                        self.made.setdefault(computation, {})[fusion] = Sketch.of(found)
+                        self.made.setdefault(computation, {})[fusion] = found.kind
                     return True
         return False
 
