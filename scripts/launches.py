@@ -1,7 +1,7 @@
 """Whether kernels are launched as they are priced: python -m scripts.launches [--targets A,B] [--preset P] FILE|DIR...
 
 Fuses each module for each device and holds against each other, for every kernel: the launch of the sketch that its price is of, its plan, its row in the manifest, and what is launched; and the
-bytes of the price and of the manifest. Prints a row for each module and device, and what differs. Exits 1 where anything does.
+bytes and microseconds of the price and of the manifest. Prints a row for each module and device, and what differs. Exits 1 where anything does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sizes = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A launch, and what each part of the program says of it; `bytes` of the price and of the manifest."""
+    """A launch, and what each part of the program says of it; `bytes` and `us` of the price and of the manifest."""
 
     instruction: str
     kind: str
@@ -39,10 +39,14 @@ class Row:
     manifest: Sizes
     launch: Sizes
     bytes: tuple[int, int]
+    us: tuple[float, float]
 
     @property
     def agrees(self) -> bool:
-        return len({self.price, self.plan, self.manifest, self.launch}) == 1 and len(set(self.bytes)) == 1
+        return (
+            len({self.price, self.plan, self.manifest, self.launch}) == 1
+            and len(set(self.bytes)) == len(set(self.us)) == 1
+        )
 
 
 def rows(module: Module, target: str) -> list[Row]:
@@ -73,6 +77,7 @@ def rows(module: Module, target: str) -> list[Row]:
                 (row["grid"], row["block"], row["shared_bytes"]),
                 (launch.grid, launch.block, launch.shared_bytes),
                 (round(sketch.price.bytes), told["bytes"]),
+                (round(sketch.price.us, 3), told["est_us"]),
             )
         )
     return found
@@ -102,7 +107,7 @@ def main() -> int:
             print(f"{name[:40]:40} {target:14} {len(found):8} {several:12} {len(found) - len(bad):7}", flush=True)
             for row in bad:
                 print(
-                    f"  {row.instruction} ({row.kind}): price {row.price}, plan {row.plan}, manifest {row.manifest}, launch {row.launch}, bytes {row.bytes}"
+                    f"  {row.instruction} ({row.kind}): price {row.price}, plan {row.plan}, manifest {row.manifest}, launch {row.launch}, bytes {row.bytes}, us {row.us}"
                 )
             different += len(bad)
     print(f"{different} differ")

@@ -19,15 +19,27 @@ from hlo_opt.ops.sets import launches
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """An instruction that launches work, by the names of it and of its computation, and what one launch takes."""
+
+    instruction: str
+    computation: str
+    est_us: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleSummary:
     """`kernels` counts each launched instruction once, `launches` times the known trip counts of the loops around it, `est_us` too; `bytes`
-    counts loop bodies once, and of a conditional the branch that moves most. `unknown_trips` loops run an unknown number of times and are counted as one."""
+    counts loop bodies once, and of a conditional the branch that moves most. `unknown_trips` loops run an unknown number of times and are counted as one. `launched` has what each
+    launch takes."""
 
     kernels: int
     launches: int
     bytes: float
     est_us: float
     unknown_trips: int
+    launched: tuple[Launched, ...] = ()
 
 
 def executions(module: Module) -> tuple[dict[Computation, int], int]:
@@ -63,11 +75,12 @@ def module_summary(module: Module, target: DeviceTarget, known: ByStructure | No
     """Count and price a module, with what is known of the structures in it."""
     times, unknown = executions(module)
     state = FusionState(module, target, known)
-    kernels = total = 0
-    microseconds = 0.0
+    total, microseconds = 0, 0.0
+    kernels: list[Launched] = []
     for instruction in launched(module):
         often = times[instruction.computation]
-        kernels += 1
+        price = state.prices.of(instruction)
+        kernels.append(Launched(instruction.name, instruction.computation.name, price.us, price.bytes))
         total += often
-        microseconds += often * state.prices.of(instruction).us
-    return ModuleSummary(kernels, total, module_bytes(module), microseconds, unknown)
+        microseconds += often * price.us
+    return ModuleSummary(len(kernels), total, module_bytes(module), microseconds, unknown, tuple(kernels))

@@ -22,7 +22,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
-from hlo_opt.report.summary import label, summary_json, summary_page
+from hlo_opt.report.summary import label, prices_json, summary_json, summary_page
 from hlo_opt.text.frames import has_source_lines, source_location
 
 PLACES_SHOWN = 3
@@ -358,6 +358,7 @@ def as_json(
         "target": report.outcome.target.name,
         "before": summary_json(report.before),
         "after": summary_json(report.after),
+        "prices": prices_json(report.after),
         "fused": len(report.fused),
         "refused": report.refusals_by_code,
         "edges": [edge_json(d, report.rounds.get(d.computation, 1)) for d in shown],

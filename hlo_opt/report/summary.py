@@ -85,11 +85,25 @@ def summary_json(summary: ModuleSummary) -> dict[str, int | float]:
     }
 
 
+def prices_json(summary: ModuleSummary) -> list[dict[str, Any]]:
+    """What each launch and library call takes, and the bytes that it moves, for programs."""
+    return [
+        {
+            "instruction": one.instruction,
+            "computation": one.computation,
+            "est_us": round(one.est_us, 3),
+            "bytes": round(one.bytes),
+        }
+        for one in summary.launched
+    ]
+
+
 def stats_json(report: ExplainReport) -> dict[str, Any]:
     """What `fuse --stats FILE.json` writes."""
     return {
         "before": summary_json(report.before),
         "after": summary_json(report.after),
+        "prices": prices_json(report.after),
         "refused": report.refusals_by_code,
         "seconds": {name: round(value, 6) for name, value in report.outcome.seconds.items()},
     }
@@ -353,6 +367,7 @@ def as_json(found: Stats) -> dict[str, Any]:
         "module": found.module,
         "target": found.target,
         **summary_json(found.summary),
+        "prices": prices_json(found.summary),
         "unknown_trips": found.summary.unknown_trips,
         "computations": [asdict(c) for c in found.computations],
         "parameters": found.parameters,

@@ -132,7 +132,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
                 "est_us": round(price.us, 3),
             }
         elif isinstance(op, Call) and does_work(op.instruction):
-            library.append({"instruction": name, "call": op.call})
+            library.append({"instruction": name, "call": op.call, "est_us": round(prices.of(op.instruction).us, 3)})
     kernels = [
         {
             "symbol": k.symbol,

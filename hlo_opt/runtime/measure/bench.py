@@ -15,9 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.targets import target_of
-from hlo_opt.fusion.summary import launched
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.executable import compile
@@ -190,7 +189,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Variant:
-    """A module as it was run. `kernels` are counted as `fuse` and `stats` do, calls of libraries among them; `launches` are those on all devices; `count` is bytes read and written by its kernels and calls there, as `hlo-opt stats` counts them."""
+    """A module as it was run. `kernels` are counted as `fuse` and `stats` do, calls of libraries among them; `launches` are those on all devices; `count` is bytes read and written by its kernels and calls there, as `hlo-opt stats` counts them, and `est_us` what it estimates for one of them."""
 
     name: str
     kernels: int
@@ -199,6 +198,7 @@ class Variant:
     count: float
     cold: Timing
     warm: Timing
+    est_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -310,8 +310,17 @@ def bench(
         report = executables[name].report()
         calls = sum(report["library"].values()) + sum(report["fallbacks"].values())
         times = (Timing.of(cold[name]), Timing.of(warm[name]))
+        summary = module_summary(module, target_of(module, how["target"]))
         variants.append(
-            Variant(name, len(launched(module)), launches[name], calls, one.devices * module_bytes(module), *times)
+            Variant(
+                name,
+                summary.kernels,
+                launches[name],
+                calls,
+                one.devices * summary.bytes,
+                *times,
+                est_us=summary.est_us,
+            )
         )
     return Bench(
         next(iter(modules.values())).name,

@@ -8,6 +8,7 @@ from typing import Any
 
 from hlo_opt.analysis.memory.traffic import bytes_accessed
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.sets import fused, held
@@ -27,7 +28,8 @@ MOST_EVENTS = 200_000
 @dataclass(frozen=True)
 class Event:
     """A launch or call: microseconds from the start of the run, and how many it took. `count` is how many bytes it reads and writes, `source` the Python line
-    of the instruction. Where several instructions share a kernel (`sharing` of them), the first stands for all."""
+    of the instruction, `est_us` what it is estimated to take on the device that the module was fused for. Where several instructions share a kernel (`sharing` of them), the first stands
+    for all."""
 
     name: str
     kind: str
@@ -37,12 +39,13 @@ class Event:
     count: float
     source: str = ""
     sharing: int = 1
+    est_us: float = 0.0
 
 
 @dataclass(frozen=True)
 class Row:
     """All launches of a kernel (or calls of a library operation): times in microseconds, bytes of all of them together; the first of its instructions, how
-    many others there are, and its Python line."""
+    many others there are, and its Python line; `est_us` is of one launch."""
 
     name: str
     kind: str
@@ -52,6 +55,7 @@ class Row:
     launches: int
     microseconds: float
     count: float
+    est_us: float = 0.0
 
     @property
     def bandwidth(self) -> float:
@@ -94,6 +98,7 @@ class Profile:
                 len(events),
                 sum(e.duration for e in events),
                 sum(e.count for e in events),
+                events[0].est_us,
             )
             for (name, kind), events in found.items()
         ]
@@ -136,6 +141,7 @@ class Profile:
                 "source": r.source,
                 "launches": r.launches,
                 "microseconds": round(r.microseconds, 3),
+                "est_us": round(r.est_us, 3),
                 "bytes": r.count,
                 "gb_per_s": round(r.bandwidth / 1e9, 3),
                 "share_of_copy": round(self.share(r), 4),
@@ -153,6 +159,7 @@ class TimedDevice:
         self._device = device
         self._clock = clock
         self._module = schedule.module
+        self._prices = FusionState(schedule.module, schedule.target).prices
         self._launched: dict[str, list[Instruction]] = {}
         self._bytes: dict[Instruction, float] = {}
         self._taken: list[tuple[str, str, Instruction, Any, Any]] = []
@@ -214,7 +221,7 @@ class TimedDevice:
             first = self._clock.between(start, before)
             sharing = len(dict.fromkeys(self._launched[name])) if kind == "kernel" else 1
             took, source = self._clock.between(before, after), line_of(self._module, i)
-            made.append(Event(name, kind, i.name, first, took, self._bytes[i], source, sharing))
+            made.append(Event(name, kind, i.name, first, took, self._bytes[i], source, sharing, self._prices.of(i).us))
         return tuple(made)
 
 
