@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.properties import is_generic_triton
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import (
@@ -36,6 +37,7 @@ class HorizontalLoopFusion(FusionPass):
 
     max_elements          elements of an output of a kernel that is joined; larger ones fill the device alone
     max_mixed_elements    the same where the shapes of neighbours differ
+    any_mixed_alike       join those of different shapes that have as many instructions, however large: they need as many registers
     max_instructions      instructions of a kernel that is joined
     max_outputs           outputs of a joint kernel (max_plain_outputs where it is made of single operations)
     max_argument_bytes    bytes of the pointers that a kernel takes
@@ -53,6 +55,7 @@ class HorizontalLoopFusion(FusionPass):
     max_plain_outputs: int = 64
     max_argument_bytes: int = 4000
     mixed_types: bool = False
+    any_mixed_alike: bool = False
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
@@ -124,9 +127,9 @@ class HorizontalLoopFusion(FusionPass):
     def _apart(self, engine: Engine, span: list[Instruction], candidate: Instruction) -> Iterator[Reason]:
         """Why a candidate begins a new launch."""
         if not any(is_forced(engine, member, candidate) for member in span):
-            yield from engine.switched_on(self._limits(span, candidate))
+            yield from engine.switched_on(self._limits(engine, span, candidate))
 
-    def _limits(self, span: list[Instruction], candidate: Instruction) -> Iterator[Reason]:
+    def _limits(self, engine: Engine, span: list[Instruction], candidate: Instruction) -> Iterator[Reason]:
         last = span[-1]
         one, other = _first_output(last), _first_output(candidate)
         outputs = [sum(1 for _ in k.shape.leaves()) for k in (*span, candidate)]
@@ -140,7 +143,8 @@ class HorizontalLoopFusion(FusionPass):
             )
         largest = max((last, candidate), key=lambda k: _first_output(k).element_count)
         elements = _first_output(largest).element_count
-        if one.dimensions != other.dimensions and elements > self.max_mixed_elements:
+        may_differ = self.any_mixed_alike and size_of(engine, last) == size_of(engine, candidate)
+        if one.dimensions != other.dimensions and elements > self.max_mixed_elements and not may_differ:
             yield Reason.of(
                 "FUS441",
                 instruction=largest.name,
@@ -152,8 +156,9 @@ class HorizontalLoopFusion(FusionPass):
         if sum(outputs) > most:
             yield Reason.of("FUS241", outputs=sum(outputs), limit=most)
         argument_bytes = POINTER_BYTES * sum(buffer_count(k) for k in (*span, candidate))
-        if argument_bytes >= self.max_argument_bytes:
-            yield Reason.of("FUS242", bytes=argument_bytes, limit=self.max_argument_bytes)
+        most_bytes = min(self.max_argument_bytes, argument_room(engine.context.options.target))
+        if argument_bytes >= most_bytes:
+            yield Reason.of("FUS242", bytes=argument_bytes, limit=most_bytes)
 
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
         """Neighbours among the kernels that a consumer reads: what each has against it, then what closed the launch between them."""
@@ -168,6 +173,11 @@ class HorizontalLoopFusion(FusionPass):
                 reasons += self._apart(engine, [first], second)
                 reasons += joiner.connected(first, second)
                 yield Refusal(first, second, [*reasons, *impossible(engine, first, second)])
+
+
+def argument_room(target: DeviceTarget) -> int:
+    """Bytes of a kernel's arguments on a device. CUDA C++ Programming Guide, "__global__ Function Parameters": 32,764 since CUDA 12.1 (which devices before Hopper may lack), else 4 KB."""
+    return 32_764 if target.compute_capability >= 90 else 4096
 
 
 def _is_generated(engine: Engine, kernel: Instruction) -> bool:

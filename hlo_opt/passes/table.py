@@ -116,6 +116,10 @@ _XLA_2026 = "variadic-op-splitter,sort-iota-fusion,priority-fusion,cse,dce"
 
 _HORIZONTAL = "fixpoint(horizontal-loop-fusion,horizontal-input-fusion,cse,dce)"
 
+_MULTI_TENSOR = _HORIZONTAL.replace(
+    "loop-fusion", "loop-fusion{any-mixed-alike=true,max-outputs=2048,max-plain-outputs=2048,max-argument-bytes=32000}"
+)
+
 _OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,cse,dce"
 
 _PRESETS = {
@@ -123,7 +127,7 @@ _PRESETS = {
         f"while-loop-unroller,reduction-simplifier,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS}),"
-        f"{_HORIZONTAL}"
+        f"{_MULTI_TENSOR}"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"

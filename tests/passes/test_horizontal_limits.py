@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from small_modules import H100, module_of, named
 
+import hlo_opt
+from hlo_opt.analysis.targets import target
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes.horizontal_input_fusion import HorizontalInputFusion
-from hlo_opt.passes.horizontal_loop_fusion import HorizontalLoopFusion
+from hlo_opt.passes.horizontal_loop_fusion import HorizontalLoopFusion, argument_room
 
 ROW, WIDE = "f32[64]{0}", "f32[64,96]{1,0}"
 ROWS = "dimensions={1}, to_apply=sum"
@@ -110,9 +112,9 @@ def test_types_and_numbers_of_outputs_are_equal_in_a_launch():
         ("c", "a", ("2 f32", "1 f32")),
     ):
         wanted = no("FUS444", first=first, first_outputs=outputs[0], second=second, second_outputs=outputs[1])
-        assert list(LOOP._limits([of[first]], of[second])) == [wanted]
-        assert not list(mixed._limits([of[first]], of[second]))
-    assert not list(LOOP._limits([of["a"]], of["d"]))
+        assert list(LOOP._limits(engine, [of[first]], of[second])) == [wanted]
+        assert not list(mixed._limits(engine, [of[first]], of[second]))
+    assert not list(LOOP._limits(engine, [of["a"]], of["d"]))
     assert [LOOP._order(engine, of[n]) for n in "ac"] == [("f32", 1, 1, 64, (64,)), ("f32", 2, 3, 64, (64,))]
     assert [mixed._order(engine, of[n]) for n in "bc"] == [("", 0, 1, 64, (64,)), ("", 0, 3, 64, (64,))]
 
@@ -121,32 +123,57 @@ def test_types_and_numbers_of_outputs_are_equal_in_a_launch():
     ("sizes", "limit", "instruction"), [((10, 9), 10, ""), ((10, 9), 9, "a0"), ((9, 10), 9, "a1"), ((10, 10), 9, "")]
 )
 def test_kernels_of_several_sizes_in_a_launch(sizes: tuple[int, int], limit: int, instruction: str):
-    _, (one, other) = kernels(*sizes)
-    found = list(HorizontalLoopFusion(max_mixed_elements=limit)._limits([one], other))
+    engine, (one, other) = kernels(*sizes)
+    found = list(HorizontalLoopFusion(max_mixed_elements=limit)._limits(engine, [one], other))
     wanted = no("FUS441", instruction=instruction, elements=10, limit=limit, option="max-mixed-elements")
     assert found == ([wanted] if instruction else [])
 
 
+def test_kernels_that_are_alike_share_a_launch_at_any_size():
+    engine, (one, other) = kernels(10, 9)
+    assert not list(HorizontalLoopFusion(max_mixed_elements=1, any_mixed_alike=True)._limits(engine, [one], other))
+    engine, of = read(*consumed("a = f32[64]{0} negate(p)", f"b = ({ROW}, {ROW}) fusion(p), kind=kLoop, calls=of_two"))
+    mixed = HorizontalLoopFusion(max_mixed_elements=1, any_mixed_alike=True, mixed_types=True)
+    assert not list(mixed._limits(engine, [of["a"]], of["b"]))  # of one shape
+    h = kernels(10)[1][0]
+    found = list(mixed._limits(engine, [h], of["b"]))
+    assert [r.code for r in found] == ["FUS441"]
+
+
+@pytest.mark.parametrize(("name", "limit"), [("h100_sxm", 32_764), ("a100_sxm_80", 4096)])
+def test_arguments_are_as_many_as_a_device_takes(name: str, limit: int):
+    assert argument_room(target(name)) == limit
+    lines = [f"  p{n} = f32[8]{{0}} parameter({n})\n" for n in range(300)]
+    lines += [f"  a{n} = f32[8]{{0}} negate(p{n})\n" for n in range(300)]
+    shapes, names = ", ".join(["f32[8]{0}"] * 300), ", ".join(f"a{n}" for n in range(300))
+    text = "HloModule m\nENTRY e {\n" + "".join(lines) + f"  ROOT t = ({shapes}) tuple({names})\n}}\n"
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text), target=name)
+    launched = [i for i in fused.entry.instructions if i.opcode == "fusion"]
+    assert len(launched) == (1 if limit > 600 * 8 else 2)
+
+
 def test_outputs_of_a_launch():
-    _, plain = kernels(*[8] * 4)
-    assert not list(HorizontalLoopFusion(max_plain_outputs=4, max_outputs=1)._limits(plain[:3], plain[3]))
-    assert list(HorizontalLoopFusion(max_plain_outputs=3)._limits(plain[:3], plain[3])) == [
+    engine, plain = kernels(*[8] * 4)
+    assert not list(HorizontalLoopFusion(max_plain_outputs=4, max_outputs=1)._limits(engine, plain[:3], plain[3]))
+    assert list(HorizontalLoopFusion(max_plain_outputs=3)._limits(engine, plain[:3], plain[3])) == [
         no("FUS241", outputs=4, limit=3)
     ]
-    _, of = read(
+    engine, of = read(
         *consumed(
             f"a = ({ROW}, {ROW}) fusion(p), kind=kLoop, calls=of_two",
             f"b = ({ROW}, {ROW}) fusion(p), kind=kLoop, calls=of_two",
         )
     )
-    assert not list(HorizontalLoopFusion(max_outputs=4, max_plain_outputs=1)._limits([of["a"]], of["b"]))
-    assert list(HorizontalLoopFusion(max_outputs=3)._limits([of["a"]], of["b"])) == [no("FUS241", outputs=4, limit=3)]
+    assert not list(HorizontalLoopFusion(max_outputs=4, max_plain_outputs=1)._limits(engine, [of["a"]], of["b"]))
+    assert list(HorizontalLoopFusion(max_outputs=3)._limits(engine, [of["a"]], of["b"])) == [
+        no("FUS241", outputs=4, limit=3)
+    ]
 
 
 def test_pointers_of_a_launch():
-    _, plain = kernels(*[8] * 3)
-    assert not list(HorizontalLoopFusion(max_argument_bytes=49)._limits(plain[:2], plain[2]))
-    assert list(HorizontalLoopFusion(max_argument_bytes=48)._limits(plain[:2], plain[2])) == [
+    engine, plain = kernels(*[8] * 3)
+    assert not list(HorizontalLoopFusion(max_argument_bytes=49)._limits(engine, plain[:2], plain[2]))
+    assert list(HorizontalLoopFusion(max_argument_bytes=48)._limits(engine, plain[:2], plain[2])) == [
         no("FUS242", bytes=48, limit=48)
     ]
 

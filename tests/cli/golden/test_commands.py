@@ -14,7 +14,18 @@ from hlo_opt.cli.group import group
 from hlo_opt.diag import Source, UsageError
 
 WRITES_OR_RUNS = {
-    "fuse": {"output", "folder", "stats_file", "checks", "backend", "inputs", "seed", "memory_limit", "elided"},
+    "fuse": {
+        "output",
+        "folder",
+        "stats_file",
+        "checks",
+        "backend",
+        "precise",
+        "inputs",
+        "seed",
+        "memory_limit",
+        "elided",
+    },
     "print": {"output"},
 }
 """Arguments of the safe verbs that are refused. An argument that is in neither list has not been thought about."""
