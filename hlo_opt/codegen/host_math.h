@@ -1,4 +1,4 @@
-// Functions of f32 that a compiler can turn into vector code: no branches, no tables, no calls. Each is within 2 ULP of the exact value, below what the op
+// Functions of f32 that a compiler can turn into vector code: no branches (so no && and ||, whose results compilers select by one), no tables, no calls. Each is within 2 ULP of the exact value, below what the op
 // table allows, and keeps the NaNs, infinities and signed zeros of the C library. Polynomials are Chebyshev fits; most work in double, where cancellation is harmless.
 #pragma once
 
@@ -93,14 +93,14 @@ __forceinline__ float log_near_one(float f, float n) {
   return fused(n, 0.693359375f, f + fused(-0.5f, z, tail));
 }
 __forceinline__ float log_f32(float x) {
-  const bool usual = x >= 1.17549435e-38f && x < __builtin_inff();
+  const bool usual = x >= 1.17549435e-38f & x < __builtin_inff();
   const float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x;
   const float shift = x < 1.17549435e-38f ? -23.0f : 0.0f;
-  const float held = scaled > 0.0f && x < __builtin_inff() ? scaled : 1.0f;
+  const float held = scaled > 0.0f & x < __builtin_inff() ? scaled : 1.0f;
   const int bits = bits_as<int>(held), exponent = (bits - 0x3f3504f3) & ~0x7fffff;
   const float y = log_near_one(bits_as<float>(bits - exponent) - 1.0f, (float)(exponent >> 23) + shift);
   const float special = x == 0.0f ? -__builtin_inff() : (x < 0.0f ? __builtin_nanf("") : x);
-  return usual || (x > 0.0f && x < __builtin_inff()) ? y : special;
+  return usual | (x > 0.0f & x < __builtin_inff()) ? y : special;
 }
 
 __forceinline__ float expm1_f32(float x) {
@@ -112,18 +112,18 @@ __forceinline__ float expm1_f32(float x) {
   // 2^n (1 + exp(r) - 1) - 1, scaled in two steps, since 2^128 is no float
   const int whole = (int)n, half = whole >> 1;
   const float y = fused(fused(r * r, p, r), two_to(half), two_to(half) - two_to(half - whole)) * two_to(whole - half);
-  return x == x && x != 0.0f ? y : x;
+  return x == x & x != 0.0f ? y : x;
 }
 // 1 + x = 2^e (1 + f), and f is found from x, not from the sum, in which bits are lost
 __forceinline__ float log1p_f32(float x) {
-  const bool inside = x > -1.0f && x < __builtin_inff();
+  const bool inside = x > -1.0f & x < __builtin_inff();
   const float held = inside ? x : 0.0f;
   const int sum = bits_as<int>(1.0f + held), exponent = (sum - 0x3f3504f3) & ~0x7fffff;
   const float scale = bits_as<float>(0x3f800000 - exponent);  // a float where x is small enough to need it
   const float f = held > 1e9f ? bits_as<float>(sum - exponent) - 1.0f : fused(held, scale, scale - 1.0f);
   const float y = log_near_one(f, (float)(exponent >> 23));
   const float special = x == -1.0f ? -__builtin_inff() : (x < -1.0f ? __builtin_nanf("") : x);
-  return inside && x != 0.0f ? y : special;
+  return inside & x != 0.0f ? y : special;
 }
 // near zero a polynomial, elsewhere 1 - 2 / (exp(2 |x|) + 1), where the part that is taken from 1 is small; as in Cephes (tanhf.c)
 __forceinline__ float tanh_f32(float x) {
@@ -154,7 +154,7 @@ __forceinline__ float asinh_f32(float x) {
   return a < __builtin_inff() ? signed_as(y, sign_of(x)) : x;
 }
 __forceinline__ float acosh_f32(float x) {
-  const bool inside = x >= 1.0f && x < __builtin_inff();
+  const bool inside = x >= 1.0f & x < __builtin_inff();
   const double t = inside ? (double)x - 1.0 : 0.0;
   const float y = (float)log1p_wide(t + __builtin_sqrt(t * (t + 2.0)));
   return inside ? y : (x < 1.0f ? __builtin_nanf("") : x);
@@ -168,7 +168,7 @@ __forceinline__ float atanh_f32(float x) {
 
 __forceinline__ float cbrt_f32(float x) {
   const float a = magnitude_of(x);
-  const bool inside = a > 0.0f && a < __builtin_inff();
+  const bool inside = a > 0.0f & a < __builtin_inff();
   const float y = (float)exp_wide(log_wide(inside ? (double)a : 1.0) * (1.0 / 3.0));
   return inside ? signed_as(y, sign_of(x)) : x;
 }
@@ -186,7 +186,7 @@ __forceinline__ float atan2_f32(float y, float x) {
   const double q = low == high ? (high == 0.0 ? 0.0 : 1.0) : (high < __builtin_inf() ? low / high : 0.0);
   const double first = atan_wide(q), turned = a > b ? 1.5707963267948966 - first : first;
   const double angle = sign_of(x) ? 3.141592653589793 - turned : turned;
-  return x == x && y == y ? signed_as((float)angle, sign_of(y)) : x + y;
+  return x == x & y == y ? signed_as((float)angle, sign_of(y)) : x + y;
 }
 __forceinline__ float atan_f32(float x) { return atan2_f32(x, 1.0f); }
 // asin of a number between 0 and 1/2
@@ -255,22 +255,22 @@ __forceinline__ float tan_f32(float x) {
 
 __forceinline__ float pow_f32(float x, float y) {
   const float a = magnitude_of(x), b = magnitude_of(y);
-  const bool inside = a > 0.0f && a < __builtin_inff() && b < __builtin_inff();
+  const bool inside = a > 0.0f & a < __builtin_inff() & b < __builtin_inff();
   double power = (inside ? (double)y : 0.0) * log_wide(inside ? (double)a : 1.0);
   power = power > 200.0 ? 200.0 : (power < -200.0 ? -200.0 : power);
   // exp_wide rounds to a double first; the float's own rounding then sees 29 bits more
   float made = (float)exp_wide(power);
   const bool grows = (a > 1.0f) == (y > 0.0f);
-  const float edge = a == 0.0f || a == __builtin_inff() ? (grows ? __builtin_inff() : 0.0f) : (a == 1.0f ? 1.0f : (grows ? __builtin_inff() : 0.0f));
+  const float edge = a == 0.0f | a == __builtin_inff() ? (grows ? __builtin_inff() : 0.0f) : (a == 1.0f ? 1.0f : (grows ? __builtin_inff() : 0.0f));
   made = inside ? made : edge;
   // an even y forgets the sign of x, an odd one keeps it, any other has no real power of a negative number; floats from 2^24 on are even
   const float held = b < 16777216.0f ? b : 0.0f;
   const int whole = (int)held;
-  const bool integral = (float)whole == held, odd = integral && (whole & 1);
+  const bool integral = (float)whole == held, odd = integral & (whole & 1);
   made = odd ? signed_as(made, sign_of(x)) : made;
-  made = x < 0.0f && x > -__builtin_inff() && !integral ? __builtin_nanf("") : made;
-  made = x == x && y == y ? made : x + y;
-  return x == 1.0f || y == 0.0f ? 1.0f : made;
+  made = x < 0.0f & x > -__builtin_inff() & !integral ? __builtin_nanf("") : made;
+  made = x == x & y == y ? made : x + y;
+  return x == 1.0f | y == 0.0f ? 1.0f : made;
 }
 
 // near zero a polynomial, elsewhere 1 - exp of one, as N. Juffa's erff: within 1.01 ULP

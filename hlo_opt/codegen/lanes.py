@@ -15,22 +15,18 @@ from importlib import resources
 from hlo_opt.codegen.cuda import helpers, table_text
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_blocks import block_function
-from hlo_opt.codegen.lanes_text import ThreadText, index_names, inlined, places_of, variables_in
+from hlo_opt.codegen.lanes_chunks import Chunks, chunks_of
+from hlo_opt.codegen.lanes_text import ThreadText
 from hlo_opt.codegen.threads import is_ordered, leaves, only_counts, threads_meet
 from hlo_opt.codegen.tree import (
     Aligned,
     Kept,
-    Leave,
-    Let,
-    Neighbours,
     Network,
     Note,
     Segment,
     Statement,
-    codes_of,
     walk,
 )
-from hlo_opt.ir.index_map import Variable, add, multiply
 
 
 def launcher_name(kernel: Kernel) -> str:
@@ -140,25 +136,23 @@ def _block_launcher(kernel: Kernel) -> str:
 
 @dataclass(frozen=True)
 class _Part:
-    """Blocks of a launch from `first` up to `last`, the function that a thread of them runs, and how many neighbouring elements each of its so many threads takes, where not
-    one."""
+    """Blocks of a launch from `first` up to `last`, and the function that a thread of them runs, or that a chunk of their elements does."""
 
     first: int
     last: int
     function: str
     leaves: bool
-    vector: int = 1
-    threads: int = 0
+    chunks: Chunks | None = None
 
 
 def _of_threads(kernel: Kernel) -> str:
-    """A function of a thread for each segment, and the launcher: vector code for all segments at once would compute each for every thread."""
+    """A function for each segment, and the launcher: vector code for all segments at once would compute each for every thread."""
     texts, parts = [], []
     for number, segment in enumerate(_segments(kernel)):
         name = f"{_inner(kernel)}_{number}"
-        made, part = _function(kernel, segment, name)
-        texts.append(made)
-        parts.append(part)
+        chunks = None if is_ordered(kernel) else chunks_of(kernel, segment, name, _parameters(kernel))
+        texts.append(_function(kernel, segment, name) if chunks is None else chunks.text)
+        parts.append(_Part(segment.first, segment.last, name, leaves(segment.body), chunks))
     return "".join(texts) + _launcher(kernel, parts)
 
 
@@ -172,72 +166,18 @@ def _segments(kernel: Kernel) -> list[Segment]:
     return [Segment(segment.first, segment.last, [*before, *segment.body]) for segment in found]
 
 
-def _function(kernel: Kernel, segment: Segment, name: str) -> tuple[str, _Part]:
+def _function(kernel: Kernel, segment: Segment, name: str) -> str:
+    """The function of a thread."""
     body: list[Statement] = [s for s in segment.body if not isinstance(s, Aligned | Note)]
-    part = _Part(segment.first, segment.last, name, leaves(body))
-    text, lines = ThreadText(), list[str]()
-    spread = _spread(body)
-    if spread is not None:
-        thread, group, count = spread
-        part = _Part(segment.first, segment.last, name, leaves(body), group.size, count)
-        text, lines = _taken_apart(kernel, segment, thread, group)
-        places = places_of(group, thread.name)
-        inside = [s for s in text.merged(group) if not any(s is place for place in places)]
-        lines = [*text.lines(body[:-1]), *lines]
-        body = inside
-    parameters = f"{_indices_of('threadIdx', 'blockIdx')}, const long long hlo_part, const long long hlo_live"
-    printed = "\n".join([*lines, *text.lines(body)])
-    return f"__global__ void {name}({parameters}, {_parameters(kernel)}) {{\n{printed}\n}}\n", part
-
-
-def _spread(body: Sequence[Statement]) -> tuple[Let, Neighbours, int] | None:
-    """Where all that a thread does is to take neighbouring elements: the declaration of its number, what it does, and how many threads do. Each may then take elements that lie as
-    far apart as there are threads, so that neighbouring threads have neighbouring elements."""
-    *before, group = body or [Note("")]
-    declared = [statement for statement in before if isinstance(statement, Let)]
-    others = [statement for statement in before if not isinstance(statement, Let | Leave)]
-    if not isinstance(group, Neighbours) or group.bits or len(declared) != 1 or others:
-        return None
-    thread = declared[0]
-    places = places_of(group, thread.name)
-    inside = [statement for statement in walk([group]) if not any(statement is place for place in places)]
-    if not places or any(
-        thread.name.text in _mentioned(statement, [p.name.text for p in places]) for statement in inside
-    ):
-        return None
-    number = next(v for v in variables_in(places[0]) if v.name == thread.name.text)
-    return thread, group, number.high + 1
-
-
-def _mentioned(statement: Statement, replaced: Sequence[str]) -> set[str]:
-    if isinstance(statement, Let):
-        return index_names(statement, replaced)
-    return {name.text for expression in codes_of(statement) for name in expression.names()}
-
-
-def _taken_apart(kernel: Kernel, segment: Segment, thread: Let, group: Neighbours) -> tuple[ThreadText, list[str]]:
-    """What prints a thread that takes the element `hlo_part` of a vector, of `hlo_live` threads of its block that have some: a block's first position, and what the thread adds to
-    it, are apart, so that the compiler sees that digits of positions are neighbours or the same."""
-    span = kernel.launch.block * group.size
-    block = Variable(0, segment.last - segment.first - 1, "hlo_block")
-    position = add(multiply(block, span), Variable(0, span - 1, "hlo_inside"))
-    places = places_of(group, thread.name)
-    text = ThreadText({place.name.text: position for place in places})
-    lines = [
-        f"const long long hlo_block = blockIdx.x - {segment.first};",
-        "const long long hlo_inside = hlo_part * hlo_live + threadIdx.x;",
-        f"const int {group.number.text} = (int)hlo_part;",
-        *(f"const {place.kind} {place.name.text} = {text.text(inlined(position))};" for place in places),
-    ]
-    return text, lines
+    parameters = f"{_indices_of('threadIdx', 'blockIdx')}, {_parameters(kernel)}"
+    printed = "\n".join(ThreadText().lines(body))
+    return f"__global__ void {name}({parameters}) {{\n{printed}\n}}\n"
 
 
 def _launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
-    """The launcher of functions of a thread: loops over blocks and threads."""
+    """The launcher of functions: loops over blocks, and in these over chunks or threads."""
     signature, pointers, names = _head(kernel)
-    simd = "" if is_ordered(kernel) else "#pragma omp simd\n"
     loops = []
-    block = kernel.launch.block
     for part in parts:
         # blocks before the last one are whole: the compiler sees that none of their threads leaves early
         whole = part.last - 1 if part.last - part.first > 1 and part.leaves else part.last
@@ -246,15 +186,26 @@ def _launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
                 continue
             begin = "first" if low == 0 else f"(first < {low} ? {low} : first)"
             known = f"if (b < {low} || b >= {high}) __builtin_unreachable();"
-            live = str(block)
-            if part.vector > 1 and high == part.last:
-                rest = f"{part.threads} - (b - {part.first}) * {block}"
-                live = f"({rest} < {block} ? {rest} : {block})"
-            indices = "hlo::Index{t, 0, 0}, hlo::Index{(int)b, 0, 0}"
+            inside = _threads(kernel, part, names) if part.chunks is None else _chunks(part, part.chunks, names, high)
             loops.append(
-                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); ++b) {{\n    {known}\n"
-                f"  for (long long part = 0; part < {part.vector}; ++part) {{\n"
-                f"{simd}    for (int t = 0; t < {block}; ++t)\n"
-                f"      {part.function}({indices}, part, {live}, {names});\n  }}}}\n"
+                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); ++b) {{\n    {known}\n{inside}  }}\n"
             )
     return f"{signature} {{\n{pointers}{''.join(loops)}  return 0;\n}}\n"
+
+
+def _threads(kernel: Kernel, part: _Part, names: str) -> str:
+    simd = "" if is_ordered(kernel) else "#pragma omp simd\n"
+    call = f"{part.function}(hlo::Index{{t, 0, 0}}, hlo::Index{{(int)b, 0, 0}}, {names});"
+    return f"{simd}    for (int t = 0; t < {kernel.launch.block}; ++t)\n      {call}\n"
+
+
+def _chunks(part: _Part, chunks: Chunks, names: str, high: int) -> str:
+    lanes, elements, live = chunks.lanes, str(chunks.span), str(chunks.lanes)
+    if chunks.count and high == part.last:
+        rest = f"{chunks.count} - (b - {part.first}) * {chunks.span}ll"
+        elements = f"({rest} < {chunks.span} ? {rest} : {chunks.span})"
+    if elements != str(chunks.span) or chunks.span % lanes:
+        left = f"{elements} - chunk * {lanes}"
+        live = f"({left} < {lanes} ? {left} : {lanes})"
+    call = f"{part.function}(hlo::Index{{(int)b, 0, 0}}, chunk, {live}, {names});"
+    return f"    for (long long chunk = 0; chunk * {lanes} < {elements}; ++chunk)\n      {call}\n"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.lanes import _spread, lanes_unit, may_spread
+from hlo_opt.codegen.lanes import lanes_unit, may_spread
 from hlo_opt.codegen.statements import BLOCK, THREAD
-from hlo_opt.codegen.tree import Aligned, Array, Assign, Do, Leave, Let, Neighbours, Segment, Statement
+from hlo_opt.codegen.tree import Array, Assign, Do, Leave, Let, Neighbours, Segment, Statement
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Variable, add, modulo, multiply
 from hlo_opt.ops.code import Name, address, call, cell, code
@@ -83,7 +83,8 @@ def test_atomic_updates_of_one_place_are_all_done() -> None:
 def vectors(*, digits: int = 0, inner: str = "") -> tuple[list[Statement], Neighbours]:
     """Each thread takes `SIZE` neighbours; digits of the place are used where asked for, and `inner` is a name that is mentioned besides."""
     thread = Name("thread")
-    here = Let("int", thread, code("{} * 64 + {}", BLOCK, THREAD))
+    own = add(multiply(Variable(0, 2, BLOCK.text), 64), Variable(0, 63, THREAD.text))
+    here = Let("int", thread, code("{} * 64 + {}", BLOCK, THREAD), is_index=True, expression=own)
     place = add(multiply(THREAD_NUMBER, SIZE), Variable(0, SIZE - 1, "s0"))
 
     def at(name: str) -> Let:
@@ -107,12 +108,11 @@ def vectors(*, digits: int = 0, inner: str = "") -> tuple[list[Statement], Neigh
 @pytest.mark.parametrize("digits", [0, 7, 4, 256, 64])
 def test_vectors_are_spread(digits: int) -> None:
     """Neighbouring threads take neighbouring elements, and a digit stays what it is."""
-    body, group = vectors(digits=digits)
-    spread = _spread(body)
-    assert spread is not None and spread == (body[0], group, COUNT)
+    body, _ = vectors(digits=digits)
     made = kernel(f"vectors_{digits}", body, 3, COUNT * SIZE)
     text = lanes_unit([made])
-    assert "const long long hlo_inside = hlo_part * hlo_live + threadIdx.x;" in text and "read0[" not in text
+    assert digits != 64 or "chunk * 64 < " in text
+    assert "for (int s0" not in text and "read0[" not in text
     at = np.arange(COUNT * SIZE, dtype=np.float32)
     np.testing.assert_array_equal(run(made), at + 1 + (at % digits if digits else 0))
 
@@ -130,29 +130,29 @@ def let(name: str, value: str) -> Let:
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param([], id="nothing"),
-        pytest.param(vectors(inner="thread")[0], id="the thread's number is used besides"),
-        pytest.param(changed(lambda b, g: b.insert(1, let("other", "3"))), id="another declaration"),
         pytest.param(changed(lambda b, g: b.append(Do(code("f()")))), id="something behind"),
-        pytest.param(changed(lambda b, g: b.insert(1, Do(code("f()")))), id="something in front"),
+        pytest.param(changed(lambda b, g: b.insert(2, Do(code("f()")))), id="something in front"),
         pytest.param(changed(lambda b, g: g.bits.append(Array("unsigned", Name("bits"), 1))), id="bytes are filled"),
-        pytest.param(changed(lambda b, g: g.reading.pop(0)), id="a place that is not declared"),
-        pytest.param(changed(lambda b, g: setattr(g, "size", 8)), id="a place that is no vector's"),
-        pytest.param(changed(lambda b, g: setattr(g.writing[0], "expression", None)), id="a place that nobody knows"),
     ],
 )
 def test_what_is_not_spread(body: list[Statement]) -> None:
-    assert _spread(body) is None
+    assert "for (int s0 = 0; s0 < 4; ++s0) {" in lanes_unit([kernel("loop_of_vector", body, 3, COUNT * SIZE)])
 
 
 @needs_compiler
-def test_a_vector_that_is_not_spread_is_a_loop() -> None:
-    body, _ = vectors(inner="thread")
-    made = kernel("loop_of_vector", [Aligned(IN, "const float*", 16), *body], 3, COUNT * SIZE)
-    text = lanes_unit([made])
-    assert "for (int s0 = 0; s0 < 4; ++s0) {" in text and "hlo_inside" not in text
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(vectors(inner="thread")[0], id="the thread's number is used besides"),
+        pytest.param(changed(lambda b, g: setattr(b[0], "expression", None)), id="a thread's number that nobody knows"),
+        pytest.param(changed(lambda b, g: setattr(g.writing[0], "expression", None)), id="a place that nobody knows"),
+    ],
+)
+def test_elements_of_a_vector_know_their_thread(body: list[Statement]) -> None:
     at = np.arange(COUNT * SIZE)
-    np.testing.assert_array_equal(run(made), (at + at // SIZE).astype(np.float32))
+    uses_thread = any(n.text == "thread" for n in body[2].writing[-1].value.names())  # type: ignore[union-attr]
+    made = run(kernel("elements_of_vector", body, 3, COUNT * SIZE))
+    np.testing.assert_array_equal(made, at + (at // SIZE if uses_thread else 1.0))
 
 
 # ---- digits of positions

@@ -47,6 +47,9 @@ FLAGS = (
     "-w",
 )
 
+GCC_FLAGS = ("-fno-thread-jumps", "-fno-tree-pre")
+"""Keep what is selected between a selection: paths that jump over a second test of the same condition meet again in selections of conditions, of which GCC makes no vector code."""
+
 CALLS = "-fsanitize=thread"
 """Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take those of the compiler's library."""
 
@@ -94,7 +97,8 @@ def processor(command: tuple[str, ...]) -> Processor:
         if done.returncode == 0:
             width = 512 if "__AVX512VBMI2__" in done.stdout else 256
             wish = (f"-mprefer-vector-width={width}",) if "__AVX512F__" in done.stdout else ()
-            return Processor((*flags, *wish), done.stdout)
+            more = () if "__clang__" in done.stdout else GCC_FLAGS
+            return Processor((*flags, *wish, *more), done.stdout)
     return Processor((), "")
 
 
