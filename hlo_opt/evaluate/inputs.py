@@ -288,12 +288,12 @@ def _build(shape: Shape, rest: Iterator[Array]) -> Value:
     return at_bound(shape, next(rest)) if any(shape.dynamic) else next(rest)
 
 
-def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
-    """The inputs as arrays of the parameters' types. Raises EvaluationError where number, type or dimensions do not fit.
+def checked(module: Module, inputs: Sequence[Any], shapes: Sequence[Shape] | None = None) -> list[Array]:
+    """The inputs as arrays of the parameters' types, whose `shapes` may be given where they are known. Raises EvaluationError where number, type or dimensions do not fit.
 
     Python numbers and lists are converted; an array must have the type already, or be the raw bits of a type that NumPy lacks. Arrays of CuPy are copied.
     """
-    shapes = input_shapes(module)
+    shapes = input_shapes(module) if shapes is None else shapes
     if len(inputs) != len(shapes):
         raise EvaluationError(
             f"the module takes {len(shapes)} inputs, {len(inputs)} are given",
@@ -308,6 +308,8 @@ def checked(module: Module, inputs: Sequence[Any]) -> list[Array]:
 def checked_array(number: int, shape: Shape, given: Any) -> Array:
     """One input as `checked` gives it."""
     dtype = shape.type.dtype
+    if type(given) is np.ndarray and given.dtype == dtype and given.shape == shape.dimensions:
+        return given
     if _is_of_cupy(given):
         given = as_numpy(given)
     if isinstance(given, np.ndarray | np.generic):

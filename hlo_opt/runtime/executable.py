@@ -59,6 +59,7 @@ class Executable:
         self.backend = backend
         self.why = why
         self.devices = math.prod(counts(module))
+        self._shapes = entry_shapes(module)
         self.schedule = schedule
         self._executor = executor
         self._max_steps = max_steps
@@ -69,7 +70,7 @@ class Executable:
         """The inputs of a device. Raises EvaluationError where they do not fit, and for constants without values."""
         if self.lacks is not None:
             raise self.lacks
-        return entry_inputs(self.module, inputs)
+        return entry_inputs(self.module, inputs, self._shapes)
 
     def __call__(self, *inputs: Any, donate: bool = False) -> list[Array]:
         """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters.
@@ -82,7 +83,8 @@ class Executable:
         arrays = self._arrays(inputs)
         if self._executor is None:
             return Reference(self.module).run(arrays, self._max_steps)
-        warn_of_one_device(self.module)
+        if self.devices > 1:
+            warn_of_one_device(self.module)
         return (
             self._executor.run(arrays, donate=donate)
             if isinstance(self._executor, HostProgram)

@@ -173,6 +173,14 @@ class _Run:
             owner._most_steps,
             processors(),
         )
+        self.table = (ctypes.c_uint64 * len(self.slots)).from_buffer(self.slots)
+        """`slots` once more: NumPy takes long for an element."""
+        pointers = (self.slots.ctypes.data, self.base, self.frames.ctypes.data, self.scratch.ctypes.data)
+        self.arguments = (ctypes.byref(self.program), *map(ctypes.c_void_p, pointers))
+        routine = owner.schedule.entry
+        shapes = routine.shapes
+        self.inputs = [(b, shapes[b], shapes[b].is_array, _is_plain(shapes[b])) for b in routine.inputs]
+        self.outputs = [(shapes[b], shapes[b].is_array, _is_plain(shapes[b])) for b in routine.results]
         self.wrapped: dict[tuple[int, Shape], Array] = {}
         self.reference = owner._reference
         self.numbers: list[Array] = []
@@ -195,21 +203,22 @@ class _Run:
                 self.constants[k] = self.numbers[-1].ctypes.data
 
     def __call__(self, inputs: Sequence[Array], donate: bool = False) -> list[Array]:
-        routine = self.owner.schedule.entry
+        donated = self.owner.schedule.entry.donated
+        table = self.table
         given = iter(inputs)
-        held = [_held(next(given), routine.shapes[b]) if routine.shapes[b].is_array else None for b in routine.inputs]
-        for k, _ in routine.donated:
-            held[k] = _given_away(held, k, () if donate else inputs, routine.shapes[routine.inputs[k]])
-        there = {result: held[k] for k, result in routine.donated}
+        held = [_held(next(given), shape, plain) if is_array else None for _, shape, is_array, plain in self.inputs]
+        for k, _ in donated:
+            held[k] = _given_away(held, k, () if donate else inputs, self.inputs[k][1])
+        there = {result: held[k] for k, result in donated}
         outputs = [
-            there[k] if k in there else empty_memory(routine.shapes[b]) if routine.shapes[b].is_array else None
-            for k, b in enumerate(routine.results)
+            there[k] if k in there else _made(shape, plain) if is_array else None
+            for k, (shape, is_array, plain) in enumerate(self.outputs)
         ]
-        for b, array in zip(routine.inputs, held, strict=True):
-            self.slots[b] = 0 if array is None else array.ctypes.data
+        for (b, *_), array in zip(self.inputs, held, strict=True):
+            table[b] = 0 if array is None else array.ctypes.data
         first = self.owner._program.routines[0].buffers
         for k, array in enumerate(outputs):
-            self.slots[first + k] = 0 if array is None else array.ctypes.data
+            table[first + k] = 0 if array is None else array.ctypes.data
         status = self._go(_NEW)
         while status in (_CALL, _PAUSE):
             if status == _CALL:
@@ -219,9 +228,12 @@ class _Run:
             status = self._go(_GO_ON)
         self.wrapped.clear()
         self._check(status)
-        shapes = [routine.shapes[b] for b in routine.results]
         # views in the order of the layout: a copy into NumPy's own order may take longer than the run
-        return [from_memory(a, s) for a, s in zip(outputs, shapes, strict=True) if a is not None]
+        return [
+            a if plain and k not in there else from_memory(a, s)
+            for k, (a, (s, _, plain)) in enumerate(zip(outputs, self.outputs, strict=True))
+            if a is not None
+        ]
 
     def _check(self, status: int) -> None:
         if status == _FIBRES:
@@ -234,14 +246,8 @@ class _Run:
             raise endless(loop, self.program.at_iterations, self.program.steps, self.owner._most_steps)
 
     def _go(self, entry: int) -> int:
-        status: int = _runner()(
-            ctypes.byref(self.program),
-            entry,
-            self.slots.ctypes.data,
-            self.base,
-            self.frames.ctypes.data,
-            self.scratch.ctypes.data,
-        )
+        program, *pointers = self.arguments
+        status: int = _runner()(program, entry, *pointers)
         return status
 
     def _call(self, call: HostCall, slots: int) -> None:
@@ -284,11 +290,23 @@ def _given_away(held: Sequence[Array | None], number: int, kept: Sequence[Array]
     if own.flags.writeable and own.nbytes % WORD == 0 and not any(np.may_share_memory(own, a) for a in others):
         return own
     made = empty_memory(shape)
-    np.copyto(made, own)
+    np.copyto(made, own.reshape(-1))
     return made
 
 
-def _held(array: Array, shape: Shape) -> Array:
-    """The array as a buffer: flat, at a multiple of its element's size."""
+def _is_plain(shape: Shape) -> bool:
+    """Whether an array that NumPy makes of itself is a buffer of that shape."""
+    return shape.is_array and shape.is_row_major and shape.type.per_byte == 1 and shape.stored_bytes % WORD == 0
+
+
+def _made(shape: Shape, plain: bool) -> Array:
+    """A new buffer; in the array's own dimensions where it is `plain`."""
+    return np.empty(shape.dimensions, shape.type.dtype) if plain else empty_memory(shape)
+
+
+def _held(array: Array, shape: Shape, plain: bool = False) -> Array:
+    """The array as a buffer: in one piece, at a multiple of its element's size; flat unless it is `plain`."""
+    if plain and array.flags.c_contiguous and array.flags.aligned:
+        return array
     found = to_memory(array, shape)
     return found if found.flags.aligned else found.copy()
