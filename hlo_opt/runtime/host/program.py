@@ -173,7 +173,7 @@ class _Run:
             owner._most_steps,
             processors(),
         )
-        self.table = (ctypes.c_uint64 * len(self.slots)).from_buffer(memoryview(self.slots))
+        self.table = (ctypes.c_uint64 * len(self.slots)).from_buffer(self.slots.data)
         """`slots` once more: NumPy takes long for an element."""
         pointers = (self.slots.ctypes.data, self.base, self.frames.ctypes.data, self.scratch.ctypes.data)
         self.arguments = (ctypes.byref(self.program), *map(ctypes.c_void_p, pointers))
