@@ -20,11 +20,11 @@ import numpy as np
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.attribute import SliceDimension
-from hlo_opt.ir.element_type import F32, F64, PRED
+from hlo_opt.ir.element_type import PRED
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.sum_factoring import Term, is_plain_sum, spreads, term_of
 from hlo_opt.plans import column_reduction
 from hlo_opt.plans.element_reads import depending_on
 
@@ -64,22 +64,9 @@ class MomentFolding(Pass):
 
 def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
     """Whether an instruction sums columns of an array that the cache does not hold until it is read again."""
-    if not starts_with_identity(reduce) or monoid(reduce.called_by("to_apply")) != "add" or reduce.control_predecessors:
+    if not is_plain_sum(reduce) or not reduce.shape.rank:
         return False
-    shape = reduce.operands[0].shape
-    if shape.type not in (F32, F64) or any(shape.dynamic) or not reduce.shape.rank:
-        return False
-    return shape.byte_size > target.l2_cache_size and column_reduction.space_of(reduce) is not None
-
-
-@dataclass
-class _Term:
-    """The operand of a sum as a product: what is the same all along a column (a scalar, or an array of the sum's shape), arrays whose deviation from their mean it has, and the rest."""
-
-    sign: int = 1
-    kept: list[Instruction] = field(default_factory=list)
-    deviations: list[Instruction] = field(default_factory=list)
-    rest: list[Instruction] = field(default_factory=list)
+    return reduce.operands[0].shape.byte_size > target.l2_cache_size and column_reduction.space_of(reduce) is not None
 
 
 @dataclass
@@ -89,10 +76,10 @@ class _Moments:
     x: Instruction
     total: Instruction
     means: list[Instruction]
-    squares: list[tuple[Instruction, _Term]] = field(default_factory=list)
-    alone: list[tuple[Instruction, _Term]] = field(default_factory=list)
-    beside: dict[Instruction, list[tuple[Instruction, _Term]]] = field(default_factory=dict)
-    sums: dict[Instruction, list[tuple[Instruction, _Term]]] = field(default_factory=dict)
+    squares: list[tuple[Instruction, Term]] = field(default_factory=list)
+    alone: list[tuple[Instruction, Term]] = field(default_factory=list)
+    beside: dict[Instruction, list[tuple[Instruction, Term]]] = field(default_factory=dict)
+    sums: dict[Instruction, list[tuple[Instruction, Term]]] = field(default_factory=dict)
 
     def rewrite(self) -> None:
         """Write the fold, and what it gives in the place of the sums."""
@@ -119,24 +106,17 @@ class _Moments:
         new.append((first, writer.emit("multiply", leaf, mean, whole)))
         nothing = writer.emit("subtract", leaf, mean, mean)  # no number where the mean is infinite or none
         squares = writer.emit("add", leaf, element[2], nothing)
-        new += [(s, self._scaled(writer, squares, t)) for s, t in self.squares]
-        new += [(s, self._scaled(writer, nothing, t)) for s, t in self.alone]
+        new += [(s, t.times(writer, squares)) for s, t in self.squares]
+        new += [(s, t.times(writer, nothing)) for s, t in self.alone]
         for number, (h, sums) in enumerate(self.beside.items()):
             deviations = writer.emit("add", leaf, element[4 + 2 * number], nothing)
-            new += [(s, self._scaled(writer, deviations, t)) for s, t in sums]
-            new += [(s, self._scaled(writer, element[3 + 2 * number], t)) for s, t in self.sums.get(h, ())]
+            new += [(s, t.times(writer, deviations)) for s, t in sums]
+            new += [(s, t.times(writer, element[3 + 2 * number])) for s, t in self.sums.get(h, ())]
         for old, value in new:
             edit.replace_all_uses(old, value)
         for old, _ in new:
             if not old.users and not old.is_root:
                 edit.remove(old)
-
-    def _scaled(self, writer: Writer, value: Instruction, term: _Term) -> Instruction:
-        for factor in term.kept:
-            if not factor.shape.rank:
-                factor = writer.emit("broadcast", value.shape, factor, dimensions=())
-            value = writer.emit("multiply", value.shape, value, factor)
-        return writer.emit("negate", value.shape, value) if term.sign < 0 else value
 
 
 class _Group:
@@ -144,11 +124,11 @@ class _Group:
 
     def __init__(self, computation: Computation, sums: Sequence[Instruction]) -> None:
         self.computation, self.sums = computation, list(sums)
-        self.gone, self.result = set(sums[0].ints("dimensions")), sums[0].shape
+        self.result = sums[0].shape
         self.means: dict[Instruction, Instruction] = {}
         """Means, by what they are the means of."""
         self.totals: dict[Instruction, Instruction] = {}
-        size = math.prod(sums[0].operands[0].shape.dimensions[d] for d in self.gone)
+        size = math.prod(sums[0].operands[0].shape.dimensions[d] for d in sums[0].ints("dimensions"))
         for total in sums:
             for mean in [u for u in total.users if total.shape == self.result and _divides(u, total, size)]:
                 self.means[mean] = total.operands[0]
@@ -159,7 +139,7 @@ class _Group:
         if not self.means:
             return []
         late = depending_on(self.computation, self.sums)
-        terms = [(s, self._term(s.operands[0])) for s in self.sums if s.shape == self.result]
+        terms = [(s, term_of(s, self._deviates)) for s in self.sums if s.shape == self.result]
         found = []
         for x, total in self.totals.items():
             means = [m for m, of in self.means.items() if of is x]
@@ -179,41 +159,12 @@ class _Group:
                 found.append(made)
         return found[:1]
 
-    def _term(self, value: Instruction) -> _Term:
-        """The product that a value is. No recursion, however long it is."""
-        term, stack = _Term(), [value]
-        while stack:
-            value = stack.pop()
-            if value.opcode == "multiply" and len(value.operands) == 2:
-                stack += reversed(value.operands)
-            elif value.opcode == "negate":
-                term.sign = -term.sign
-                stack.append(value.operands[0])
-            elif (kept := self._kept(value)) is not None:
-                term.kept.append(kept)
-            elif value.opcode == "subtract" and self._is_mean_of(value.operands[1], value.operands[0]):
-                term.deviations.append(value.operands[0])
-            else:
-                term.rest.append(value)
-        return term
-
-    def _is_mean_of(self, value: Instruction, x: Instruction) -> bool:
-        if value.opcode != "broadcast" or not self.gone.isdisjoint(value.ints("dimensions")):
+    def _deviates(self, value: Instruction) -> bool:
+        """Whether a difference is of an array and its means."""
+        x, means = value.operands
+        if means.opcode != "broadcast" or not spreads(means, self.sums[0]):
             return False
-        return self.means.get(_stripped(value.operands[0])) is x and self._spreads(value)
-
-    def _spreads(self, value: Instruction) -> bool:
-        """Whether a broadcast gives each column its own element of an array of the sums' shape."""
-        rest = tuple(d for d in range(value.shape.rank) if d not in self.gone)
-        return tuple(value.ints("dimensions")) == rest
-
-    def _kept(self, value: Instruction) -> Instruction | None:
-        """What is the same for all elements of a column: a scalar, or an array of the sums' shape."""
-        if value.opcode != "broadcast":
-            return None
-        inner = value.operands[0]
-        is_own = self._spreads(value) and inner.shape.dimensions == self.result.dimensions
-        return inner if is_own or not inner.shape.rank else None
+        return self.means.get(_stripped(means.operands[0])) is x
 
 
 def _divides(user: Instruction, total: Instruction, size: int) -> bool:

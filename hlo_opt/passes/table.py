@@ -34,6 +34,7 @@ _TABLE: dict[str, str] = {
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
     "row-fusion": "hlo_opt.passes.row_fusion:RowFusion",
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
+    "sum-factoring": "hlo_opt.passes.sum_factoring:SumFactoring",
     "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
     "while-loop-unroller": "hlo_opt.passes.while_loop_unroller:WhileLoopUnroller",
 }
@@ -124,7 +125,7 @@ _OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,c
 
 _PRESETS = {
     "default": (
-        f"while-loop-unroller,reduction-simplifier,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
+        f"while-loop-unroller,reduction-simplifier,sum-factoring,cse,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS}),"
         f"{_MULTI_TENSOR}"

@@ -1,0 +1,122 @@
+"""What is the same for all terms of a sum is taken out of it, where the sum then has to wait for fewer others.
+
+The gradient of a layer norm sums a row's deviations times the inverse of their spread, which is a sum itself. Taken out, both sums are made in the same reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from hlo_opt.ir import Instruction, Module, Shape, edit
+from hlo_opt.ir.element_type import F32, F64
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
+from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.expansion import Writer
+
+
+@dataclass
+class Term:
+    """The operand of a sum as a product: what is the same all along what is summed (a scalar, or an array of the sum's shape), arrays whose deviation from their mean it has, and the
+    rest."""
+
+    sign: int = 1
+    kept: list[Instruction] = field(default_factory=list)
+    deviations: list[Instruction] = field(default_factory=list)
+    rest: list[Instruction] = field(default_factory=list)
+
+    def times(self, writer: Writer, value: Instruction) -> Instruction:
+        """A sum of the rest, by what was taken out."""
+        for factor in self.kept:
+            if not factor.shape.rank:
+                factor = writer.emit("broadcast", value.shape, factor, dimensions=())
+            value = writer.emit("multiply", value.shape, value, factor)
+        return writer.emit("negate", value.shape, value) if self.sign < 0 else value
+
+
+def is_plain_sum(reduce: Instruction) -> bool:
+    """Whether an instruction adds up floats that no step rounds to less than f32, from 0."""
+    if reduce.opcode != "reduce" or not starts_with_identity(reduce) or reduce.control_predecessors:
+        return False
+    shape = reduce.operands[0].shape
+    return monoid(reduce.called_by("to_apply")) == "add" and shape.type in (F32, F64) and not any(shape.dynamic)
+
+
+def term_of(reduce: Instruction, deviates: Callable[[Instruction], bool] = lambda value: False) -> Term:
+    """The product that a sum's operand is; `deviates` says whether a difference is a deviation. No recursion, however long it is."""
+    term, stack = Term(), [reduce.operands[0]]
+    while stack:
+        value = stack.pop()
+        if value.opcode == "multiply" and len(value.operands) == 2:
+            stack += reversed(value.operands)
+        elif value.opcode == "negate":
+            term.sign = -term.sign
+            stack.append(value.operands[0])
+        elif value.opcode == "broadcast" and _is_kept(value, reduce):
+            term.kept.append(value.operands[0])
+        elif value.opcode == "subtract" and deviates(value):
+            term.deviations.append(value.operands[0])
+        else:
+            term.rest.append(value)
+    return term
+
+
+def spreads(value: Instruction, reduce: Instruction) -> bool:
+    """Whether a broadcast gives each result of a reduce its own element."""
+    gone = set(reduce.ints("dimensions"))
+    rest = tuple(d for d in range(value.shape.rank) if d not in gone)
+    return tuple(value.ints("dimensions")) == rest
+
+
+def _is_kept(value: Instruction, reduce: Instruction) -> bool:
+    inner: Shape = value.operands[0].shape
+    return not inner.rank or (spreads(value, reduce) and inner.dimensions == reduce.shape.dimensions)
+
+
+@dataclass(frozen=True)
+class SumFactoring(Pass):
+    """Take factors that wait for other reductions out of sums. The values stay the same up to rounding; infinite factors may give NaN elsewhere."""
+
+    name: ClassVar[str] = "sum-factoring"
+    preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for computation in list(executed_computations(module)):
+            levels: dict[Instruction, int] = {}
+            here = False
+            for i in list(computation.instructions):
+                above = max((levels[o] for o in i.operands), default=0)
+                levels[i] = above + (i.opcode == "reduce")
+                if not above or not is_plain_sum(i):
+                    continue
+                term = term_of(i)
+                if not term.kept or not term.rest or max(levels.get(r, 0) for r in term.rest) >= above:
+                    continue
+                if not context.step():
+                    break
+                levels[_take_out(i, term)] = levels[i]
+                here = True
+            if here:
+                edit.sort(computation)
+            changed |= here
+        if changed:
+            edit.sort_computations(module)
+        return changed
+
+
+def _take_out(reduce: Instruction, term: Term) -> Instruction:
+    """Returns the value that takes the place of the sum."""
+    writer = Writer(reduce.computation)
+    value, *others = term.rest
+    for other in others:
+        value = writer.emit("multiply", value.shape, value, other)
+    total = edit.create(
+        reduce.computation, reduce.name, "reduce", reduce.shape, (value, reduce.operands[1]), dict(reduce.attributes)
+    )
+    made = term.times(writer, total)
+    edit.replace_all_uses(reduce, made)
+    edit.remove(reduce)
+    return made

@@ -1,0 +1,95 @@
+"""Factors that wait for other sums are taken out of sums: which, and that the values stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+
+SUM = "sum {{\n  a = {t}[] parameter(0)\n  b = {t}[] parameter(1)\n  ROOT c = {t}[] add(a, b)\n}}\n"
+
+
+def two(term: str, kind: str = "f32", dimensions: str = "1", kept: str = "8") -> str:
+    """A sum of x, and a second sum, of `term`, which may have the first (many), x, g, a scalar's spread (twos) and a row's (wide)."""
+    whole, row = f"{kind}[8,64]", f"{kind}[{kept}]"
+    along = {"1": "0", "0": "1"}[dimensions]
+    other = {"8": "64", "64": "8"}[kept]
+    return f"""HloModule m
+
+{SUM.format(t=kind)}
+ENTRY e {{
+  x = {whole} parameter(0)
+  g = {whole} parameter(1)
+  w = {kind}[{other}] parameter(2)
+  zero = {kind}[] constant(0)
+  two = {kind}[] constant(2)
+  first = {row} reduce(x, zero), dimensions={{{dimensions}}}, to_apply=sum
+  many = {whole} broadcast(first), dimensions={{{along}}}
+  twos = {whole} broadcast(two), dimensions={{}}
+  wide = {whole} broadcast(w), dimensions={{{dimensions}}}
+{term.replace("WHOLE", whole)}
+  ROOT second = {row} reduce(last, zero), dimensions={{{dimensions}}}, to_apply=sum
+}}
+"""
+
+
+def factored(text: str) -> hlo_opt.Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="sum-factoring,cse,dce", simplify="never")
+    hlo_opt.verify(made)
+    return made
+
+
+def needs_a_sum(module: hlo_opt.Module) -> bool:
+    """Whether a sum waits for another one."""
+    late = set()
+    for i in module.entry.instructions:
+        if any(o in late for o in i.operands):
+            if i.opcode == "reduce":
+                return True
+            late.add(i)
+        elif i.opcode == "reduce":
+            late.add(i)
+    return False
+
+
+PRODUCT = "  a = WHOLE multiply(g, many)\n  b = WHOLE multiply(a, wide)\n  c = WHOLE negate(b)\n  last = WHOLE multiply(twos, c)"
+
+
+@pytest.mark.parametrize(("dimensions", "kept"), [("1", "8"), ("0", "64")])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_products_are_taken_apart(kind: str, dimensions: str, kept: str) -> None:
+    text = two(PRODUCT, kind, dimensions, kept)
+    made = factored(text)
+    assert needs_a_sum(hlo_opt.parse(text)) and not needs_a_sum(made)
+    random = np.random.default_rng(2)
+    given = [random.integers(-3, 4, p.shape.dimensions).astype(p.shape.type.dtype) for p in made.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(hlo_opt.parse(text), given), hlo_opt.evaluate(made, given)
+    np.testing.assert_array_equal(got, want)  # whole numbers
+    (ran,) = hlo_opt.compile(made, backend="host")(*given)
+    np.testing.assert_array_equal(ran, want)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        two("  last = WHOLE add(g, many)"),
+        two("  last = WHOLE multiply(many, many)"),
+        two("  a = WHOLE subtract(g, many)\n  last = WHOLE multiply(a, many)"),
+        two(PRODUCT, "bf16"),
+        two(PRODUCT, "s32"),
+    ],
+    ids=["no product", "nothing left to sum", "the rest waits too", "rounded on the way", "whole numbers"],
+)
+def test_others_stay(text: str) -> None:
+    assert needs_a_sum(factored(text))
+
+
+def test_what_waits_for_nothing_stays() -> None:
+    text = two("  last = WHOLE multiply(twos, g)")
+    assert str(factored(text)) == str(hlo_opt.fuse(hlo_opt.parse(text), passes="cse,dce", simplify="never")[0])
+
+
+def test_a_limit_of_steps_is_kept() -> None:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(two(PRODUCT)), passes="sum-factoring", simplify="never", stop_after_step=0)
+    assert needs_a_sum(made)
