@@ -200,12 +200,22 @@ def _threads(kernel: Kernel, part: _Part, names: str) -> str:
 
 
 def _chunks(part: _Part, chunks: Chunks, names: str, high: int) -> str:
+    """The loop over the chunks of a block."""
     lanes, elements, live = chunks.lanes, str(chunks.span), str(chunks.lanes)
     if chunks.count and high == part.last:
         rest = f"{chunks.count} - (b - {part.first}) * {chunks.span}ll"
         elements = f"({rest} < {chunks.span} ? {rest} : {chunks.span})"
+    block = f"{part.function}(hlo::Index{{(int)b, 0, 0}}"
+    if chunks.row:
+        return (
+            f"    const long long end = (b - {part.first}) * {chunks.span}ll + {elements};\n"
+            f"    for (long long at = (b - {part.first}) * {chunks.span}ll, live; at < end; at += live) {{\n"
+            f"      const long long row = at / {chunks.row}, from = at % {chunks.row};\n"
+            f"      live = {chunks.row} - from < {lanes} ? {chunks.row} - from : {lanes};\n"
+            f"      live = end - at < live ? end - at : live;\n"
+            f"      {block}, row, from, live, {names});\n    }}\n"
+        )
     if elements != str(chunks.span) or chunks.span % lanes:
         left = f"{elements} - chunk * {lanes}"
         live = f"({left} < {lanes} ? {left} : {lanes})"
-    call = f"{part.function}(hlo::Index{{(int)b, 0, 0}}, chunk, {live}, {names});"
-    return f"    for (long long chunk = 0; chunk * {lanes} < {elements}; ++chunk)\n      {call}\n"
+    return f"    for (long long chunk = 0; chunk * {lanes} < {elements}; ++chunk)\n      {block}, chunk, {live}, {names});\n"

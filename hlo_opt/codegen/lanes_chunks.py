@@ -29,16 +29,35 @@ from hlo_opt.codegen.tree import (
     Segment,
     Statement,
     Walk,
+    codes_of,
     names_in,
     walk,
 )
-from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply, substitute, variables_of
+from hlo_opt.ir.index_map import (
+    Expression,
+    Quotient,
+    Remainder,
+    Variable,
+    add,
+    constant,
+    divide,
+    modulo,
+    multiply,
+    substitute,
+    variables_of,
+)
 from hlo_opt.ops.code import Cell, Code, Function, Name, code
 
 _WIDE = "long long"
 _CHUNK, _LANE = "hlo_chunk", "hlo_lane"
+_ROW, _FROM, _INSIDE = "hlo_row", "hlo_from", "hlo_inside"
+"""Of a chunk that is a part of a row: the row, the chunk's first place in it, and a lane's."""
+_LANES = frozenset({_LANE, _INSIDE})
+"""What differs from lane to lane."""
 _LEAST = 8
 """Lanes of the shortest chunk that is worth what is done once in it."""
+_MOST = 1024
+"""Lanes of the longest chunk that is a part of a row."""
 _NARROW = 1 << 31
 
 
@@ -48,13 +67,15 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True)
 class Chunks:
-    """A function of a chunk: its text and name, lanes of a chunk, elements of a block, and of all blocks where the last one may have fewer, else 0."""
+    """A function of a chunk: its text and name, lanes of a chunk, elements of a block, and of all blocks where the last one may have fewer, else 0. Where `row` is not 0, chunks end where
+    rows of so many elements do, and the function is given the row and the first place in it."""
 
     text: str
     name: str
     lanes: int
     span: int
     count: int
+    row: int
 
 
 def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> Chunks | None:
@@ -63,29 +84,34 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
     found = _elements(kernel, segment, body)
     if found is None:
         return None
-    span, count, start, items = found
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
-    lanes = _lanes(span, start, items)
+    cut = _cut(kernel, segment, found)
     try:
-        lines = _Writer(_split(start, span, lanes), lanes, constants).lines_of(items)
+        lines = _Writer(cut.values, cut.lanes, constants).lines_of(found.items)
     except UnknownError:
         return None
-    head = f"const hlo::Index blockIdx, const long long {_CHUNK}, const long long hlo_live, {parameters}"
-    first = f"const long long hlo_block = blockIdx.x - {segment.first};"
-    text = "\n".join([f"__global__ void {name}({head}) {{", first, *lines, "}"]) + "\n"
-    return Chunks(text, name, lanes, span, count)
+    places = f"const long long {_ROW}, const long long {_FROM}" if cut.row else f"const long long {_CHUNK}"
+    head = f"const hlo::Index blockIdx, {places}, const long long hlo_live, {parameters}"
+    text = "\n".join([f"__global__ void {name}({head}) {{", *lines, "}"]) + "\n"
+    return Chunks(text, name, cut.lanes, found.span, found.count, cut.row)
 
 
 _POSITION = "hlo_position"
-_Start = dict[str, Expression]
-"""What variables stand for, in terms of the position in a block."""
+_Values = dict[str, Expression]
 
 
-def _elements(
-    kernel: Kernel, segment: Segment, body: Sequence[Statement]
-) -> tuple[int, int, _Start, list[Statement]] | None:
-    """Elements of a block and of all blocks (0 where each is whole), what index variables stand for, and what is done for each element. Neighbours that a thread takes are elements by
-    themselves where nothing else is done but declarations."""
+@dataclass(frozen=True)
+class _Elements:
+    """Elements of a block and of all blocks (0 where each is whole), what index variables stand for in terms of the position in a block, and what is done for each element."""
+
+    span: int
+    count: int
+    values: _Values
+    items: list[Statement]
+
+
+def _elements(kernel: Kernel, segment: Segment, body: Sequence[Statement]) -> _Elements | None:
+    """The elements of a segment. Neighbours that a thread takes are elements by themselves where nothing else is done but declarations."""
     leaving = [s for s in body if isinstance(s, Leave)]
     items: list[Statement] = [s for s in body if not isinstance(s, Leave)]
     if len(leaving) > 1 or not items or any(isinstance(s, Leave) for i in items for s in walk([i])):
@@ -101,42 +127,103 @@ def _elements(
         if len(highs) != 1 or ThreadText().text(leaving[0].condition) != f"{first.name.text} >= {max(highs) + 1}":
             return None
         count = max(highs) + 1
-    position = Variable(0, block - 1, _POSITION)
     *before, group = items
     alone = isinstance(group, Neighbours) and not group.bits and not filled(group)
     if alone and isinstance(group, Neighbours) and all(isinstance(s, Let) and s.constant for s in before):
         own = Variable(0, block * group.size - 1, _POSITION)
-        start = {THREAD.text: divide(own, group.size), group.number.text: modulo(own, group.size)}
-        return block * group.size, count * group.size, start, items
-    return block, count, {THREAD.text: position}, items
+        values = {THREAD.text: divide(own, group.size), group.number.text: modulo(own, group.size)}
+        return _Elements(block * group.size, count * group.size, values, items)
+    return _Elements(block, count, {THREAD.text: Variable(0, block - 1, _POSITION)}, items)
 
 
-def _split(start: _Start, span: int, lanes: int) -> _Start:
-    lane = Variable(0, lanes - 1, _LANE)
-    position: Expression = lane
-    if span > lanes:
-        position = add(multiply(Variable(0, span // lanes - 1, _CHUNK), lanes), lane)
-    return {name: substitute(value, {_POSITION: position}) for name, value in start.items()}
+@dataclass(frozen=True)
+class _Cut:
+    """How elements are cut into chunks: the most lanes, the elements of a row where chunks end with rows (else 0), and what index variables stand for."""
+
+    lanes: int
+    row: int
+    values: _Values
 
 
-def _lanes(span: int, start: _Start, items: Sequence[Statement]) -> int:
-    """Lanes of a chunk: as many as leave the fewest digits that differ from lane to lane."""
-    lets = [s for s in walk(items) if isinstance(s, Let) and s.is_index and s.expression is not None]
-    best, fewest = span, -1
-    lanes = span
-    while lanes >= _LEAST:
-        full = _split(start, span, lanes)
-        differing = 0
-        for let in lets:
+def _cut(kernel: Kernel, segment: Segment, found: _Elements) -> _Cut:
+    """The cut that leaves the fewest digits that differ from lane to lane."""
+    lets = _used(found.items)
+
+    def differing(values: _Values) -> list[Quotient | Remainder]:
+        full, digits = dict(values), list[Quotient | Remainder]()
+        for let, is_used in lets:
             assert let.expression is not None
             full[let.name.text] = value = substitute(let.expression, full)
-            differing += sum(_LANE in variables_of(digit) for digit in digits_in(value))
-        if fewest < 0 or differing < fewest:
-            best, fewest = lanes, differing
-        if not fewest or lanes % 2:
-            break
+            digits += [d for d in digits_in(value) if is_used and not _LANES.isdisjoint(variables_of(d))]
+        return digits
+
+    first = best = _Cut(found.span, 0, _even(found, found.span))
+    least = differing(first.values)
+    lanes = found.span
+    while least and lanes % 2 == 0 and lanes // 2 >= _LEAST:
         lanes //= 2
+        values = _even(found, lanes)
+        left = differing(values)
+        if len(left) < len(least):
+            best, least = _Cut(lanes, 0, values), left
+    rows = {d.divisor for d in least if d.divisor >= 2 * _LEAST}
+    if rows and _is_flat(kernel, segment, found.items):
+        row = min(rows)
+        values = _by_rows(found, segment, row)
+        if len(differing(values)) < len(least):
+            return _Cut(min(row, _MOST), row, values)
     return best
+
+
+def _used(items: Sequence[Statement]) -> list[tuple[Let, bool]]:
+    """The index variables whose expressions are known, and whether anything else mentions them."""
+    lets, others, arrays = list[Let](), set[str](), set[Name]()
+    for statement in walk(items):
+        if isinstance(statement, Neighbours):
+            arrays |= {array.name for array in statement.arrays}
+        if isinstance(statement, Let) and statement.is_index and statement.expression is not None:
+            lets.append(statement)
+        else:
+            others |= {name.text for expression in codes_of(statement) for name in expression.names()}
+    return [(let, let.name.text in others) for let in lets]
+
+
+def _even(found: _Elements, lanes: int) -> _Values:
+    """Values where a block has chunks of so many lanes."""
+    position: Expression = Variable(0, lanes - 1, _LANE)
+    if found.span > lanes:
+        position = add(multiply(Variable(0, found.span // lanes - 1, _CHUNK), lanes), position)
+    return {name: substitute(value, {_POSITION: position}) for name, value in found.values.items()}
+
+
+def _by_rows(found: _Elements, segment: Segment, row: int) -> _Values:
+    """Values where a chunk is a part of a row: the position is that among the elements of all blocks, as if there were only the first."""
+    total = found.count or (segment.last - segment.first) * found.span
+    rows = -(-total // row)
+    position: Expression = Variable(0, row - 1, _INSIDE)
+    if rows > 1:
+        position = add(multiply(Variable(0, rows - 1, _ROW), row), position)
+    stretched = {_POSITION: position}
+    values = {name: substitute(value, stretched) for name, value in found.values.items()}
+    return {**values, BLOCK.text: constant(segment.first)}
+
+
+def _is_flat(kernel: Kernel, segment: Segment, items: Sequence[Statement]) -> bool:
+    """Whether blocks and threads are mentioned only as the number of a thread among those of all blocks."""
+    first, block = segment.first, kernel.launch.block
+    own = add(
+        multiply(add(Variable(first, segment.last - 1, BLOCK.text), constant(-first)), block),
+        Variable(0, block - 1, THREAD.text),
+    )
+    for statement in walk(items):
+        is_number = isinstance(statement, Let) and statement.is_index and statement.expression is not None
+        if is_number and isinstance(statement, Let) and statement.expression is not None:
+            mentioned = variables_of(statement.expression)
+            if not mentioned.isdisjoint({BLOCK.text, THREAD.text}) and statement.expression != own:
+                return False
+        elif any(name.text in (BLOCK.text, THREAD.text) for e in codes_of(statement) for name in e.names()):
+            return False
+    return True
 
 
 @dataclass(eq=False)
@@ -155,14 +242,15 @@ _Node = _Stretch | _Around | str
 
 
 class _Writer(ThreadText):
-    def __init__(self, values: _Start, lanes: int, constants: set[str]) -> None:
+    def __init__(self, values: _Values, lanes: int, constants: set[str]) -> None:
         super().__init__()
         self.lanes, self.constants = lanes, constants
+        self.by_rows = any(_INSIDE in variables_of(value) for value in values.values())
         self.full = values
         """Index variables as expressions of the block, the chunk, the lane and loop counters."""
-        self.wide: set[str] = set(values)
+        self.wide: set[str] = set(values) - {BLOCK.text}
         """Index variables that differ from lane to lane."""
-        self.uniform: set[str] = {BLOCK.text, _CHUNK, "hlo_block"}
+        self.uniform: set[str] = {BLOCK.text, _CHUNK, _ROW}
         self.types: dict[str, str] = {}
         self.homes: dict[str, _Stretch] = {}
         self.kept: dict[str, str] = {}
@@ -232,7 +320,7 @@ class _Writer(ThreadText):
         name = item.name.text
         if self.is_place(item):
             self.full[name] = full = self.full_of(item)
-            if _LANE in variables_of(full):
+            if not _LANES.isdisjoint(variables_of(full)):
                 self.wide.add(name)
             else:
                 self.same(nodes, f"const {_WIDE} {name} = {self.index_text(full)};")
@@ -317,6 +405,8 @@ class _Writer(ThreadText):
             elif node.items:
                 yield "#pragma omp simd"
                 yield f"for (int {_LANE} = 0; {_LANE} < hlo_live; ++{_LANE}) {{"
+                if self.by_rows:
+                    yield f"const {_WIDE} {_INSIDE} = {_FROM} + {_LANE};"
                 for name in sorted({n.text for n in names_in(node.items)} & self.wide):
                     yield from self.declared(name, self.full[name])
                 yield from self.lines(node.items)
@@ -335,7 +425,7 @@ class _Writer(ThreadText):
         def digit(found: Expression) -> Code:
             left: Expression = found.left  # type: ignore[attr-defined]  # a quotient or a remainder
             inner = render(left, digit)
-            narrow = _LANE in variables_of(left) and left.low >= 0 and left.high < _NARROW
+            narrow = not _LANES.isdisjoint(variables_of(left)) and left.low >= 0 and left.high < _NARROW
             return code("({})", digit_text(found, code("((unsigned int)({}))" if narrow else "({})", inner)))
 
         return self.text_plain(render(full, digit))
