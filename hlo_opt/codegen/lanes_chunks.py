@@ -416,17 +416,20 @@ class _Writer(ThreadText):
         """An index, as wide as addresses are, and where it is a value as narrow as may be."""
         clean = _clean(name)
         yield f"const {_WIDE} {clean} = {self.index_text(full)};"
-        narrow = full.low >= -_NARROW and full.high < _NARROW
+        narrow = _is_narrow(full)
         yield f"const {'int' if narrow else _WIDE} {clean}_value = {'(int)' if narrow else ''}({clean});"
 
     def index_text(self, full: Expression) -> str:
         """An index. Digits that differ from lane to lane are found in 32 bits, which vector units divide."""
+        whole = "int" if _is_narrow(full) else _WIDE
 
         def digit(found: Expression) -> Code:
             left: Expression = found.left  # type: ignore[attr-defined]  # a quotient or a remainder
             inner = render(left, digit)
             narrow = not _LANES.isdisjoint(variables_of(left)) and left.low >= 0 and left.high < _NARROW
-            return code("({})", digit_text(found, code("((unsigned int)({}))" if narrow else "({})", inner)))
+            if narrow:
+                return code(f"({whole})({{}})", digit_text(found, code("(unsigned int)({})", inner)))
+            return code("({})", digit_text(found, code("({})", inner)))
 
         return self.text_plain(render(full, digit))
 
@@ -469,6 +472,10 @@ class _Writer(ThreadText):
         if let.is_index and let.kind == "int":
             return f"const {_WIDE} {name} = {self.text_plain(let.value)};" if let.constant else super().let(let)
         return f"{'const ' * let.constant}{let.kind} {self.name(name)} = {self.text(let.value)};"
+
+
+def _is_narrow(value: Expression) -> bool:
+    return value.low >= -_NARROW and value.high < _NARROW
 
 
 def _clean(name: str) -> str:
