@@ -261,14 +261,15 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
 def _connected(first: Instruction, second: Instruction, reasons: list[Reason], engine: Engine) -> Iterator[Reason]:
     """That one of two needs the other, where no pass has said so."""
     order = order_of(engine, first.computation)
-    if any(r.code == "FUS132" for r in reasons) or not order.connected(first, second):
+    if any(r.code in ("FUS132", "FUS110") for r in reasons) or not order.connected(first, second):
         return
     needed, user = (first, second) if order.place(first) < order.place(second) else (second, first)
-    yield Reason.of("FUS132", needed=original_name(needed, engine.origins), user=original_name(user, engine.origins))
+    names = {"needed": original_name(needed, engine.origins), "user": original_name(user, engine.origins)}
+    yield from engine.legal([Reason.of("FUS132", **names)])
 
 
 def _beside(first: Instruction, second: Instruction, reasons: list[Reason], state: FusionState) -> CostEstimate | None:
-    if any(r.code == "FUS132" for r in reasons):  # one needs the other
+    if any(r.code in ("FUS132", "FUS110") for r in reasons):  # one needs the other, or what nothing can switch off
         return None
     found = beside_cost(state, first, second)
     return None if isinstance(found, Reason) else found

@@ -57,7 +57,7 @@ def test_fuse_writes_what_it_is_asked_for(file, tmp_path, capfd):
     )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d", "m.hlo", "o.hlo", "s.json"]
     stats = json.loads((tmp_path / "s.json").read_text())
-    assert set(stats) == {"before", "after", "refused", "seconds"}
+    assert set(stats) == {"before", "after", "prices", "refused", "seconds"}
     assert set(stats["before"]) == set(stats["after"]) == {"kernels", "launches", "bytes", "est_us"}
     assert stats["after"]["kernels"] < stats["before"]["kernels"]
     manifest = json.loads((tmp_path / "d" / "manifest.json").read_text())
@@ -285,15 +285,15 @@ def test_annotations_of_the_python_lines(tmp_path, monkeypatch, capfd):
     out = capfd.readouterr().out
     assert re.findall(r"^::(\w+) (\S*?)::", out, re.MULTILINE) == [
         ("error", "file=m.hlo,title=HLO710"),
+        ("warning", "file=src/a%2Cb.py,line=8,title=FUS403"),
         ("warning", "file=src/a%2Cb.py,line=9,title=FUS302"),
         ("warning", "file=src/a%2Cb.py,line=9,title=FUS403"),
-        ("warning", "file=src/a%2Cb.py,line=8,title=FUS403"),
     ]
     assert run(["explain", *options, "--format", "sarif", "--source-root", "src"]) == 1
     (log,) = json.loads(capfd.readouterr().out)["runs"]
     places = [r["locations"][0]["physicalLocation"] for r in log["results"]]
     assert [p["artifactLocation"].get("uriBaseId") for p in places] == [None, *["SRCROOT"] * 3]
-    assert places[3] == {"artifactLocation": {"uri": "a%2Cb.py", "uriBaseId": "SRCROOT"}, "region": {"startLine": 8}}
+    assert places[1] == {"artifactLocation": {"uri": "a%2Cb.py", "uriBaseId": "SRCROOT"}, "region": {"startLine": 8}}
     assert run(["explain", "FUS201", "--format", "sarif"]) == 2
 
 

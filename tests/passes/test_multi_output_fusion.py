@@ -210,7 +210,7 @@ def levels(body: str, options: str) -> tuple[Module, list[FusionDecision]]:
 
 def test_a_row_that_several_levels_fold_is_read_once() -> None:
     """Mean and variance: the second reduction needs the first, which the caller wants, too."""
-    apart, _ = levels(LEVELS, "")
+    apart, _ = levels(LEVELS, "{xla-prices=true}")
     assert launched(apart) == ["reduce", "fusion"]
     fused, _ = levels(LEVELS, "{levels=true}")
     assert outputs(fused) == [2] and launched(fused) == ["fusion"]
@@ -227,8 +227,10 @@ def test_columns_of_several_levels_would_be_read_twice() -> None:
         .replace("dimensions={1}", "dimensions={0}")
         .replace("(s), dimensions={0}", "(s), dimensions={1}")
     )
-    fused, decisions = levels(columns, "{levels=true}")
+    fused, decisions = levels(columns, "{levels=true,xla-prices=true}")
     assert len(launched(fused)) == 2 and "FUS434" in codes(decisions, "s", "b")
+    fused, _ = levels(columns, "{levels=true}")  # of the second reading L2 holds all: it costs less than a launch
+    assert len(launched(fused)) == 1
 
 
 def test_the_default_preset_reads_rows_once() -> None:

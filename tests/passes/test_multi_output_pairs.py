@@ -163,7 +163,8 @@ class Choice:
 
 
 def test_prices_and_choices_count_last(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compatibility, "times", lambda pair: (1.0, 2.0))
+    slower = Reason.of("FUS434", first="x", second="y", model="", us_fused=2.0, us_unfused=1.0)
+    monkeypatch.setattr(compatibility, "pays", lambda pair: slower)
     engine, of = read(*CHAIN, f"r = ({ROW}, {ROW}) tuple(b, c)", choices=(Choice(),))
     kept, beside = (
         kind(of[x], of[y], engine.state, engine.origins) for kind, x, y in ((Kept, "a", "c"), (Beside, "c", "b"))

@@ -385,7 +385,7 @@ def test_wrong_modes_of_simplification():
 
 
 def test_presets_by_name():
-    assert preset("xla-2026").endswith("multi-output-fusion,cse,dce")
+    assert preset("xla-2026").endswith("multi-output-fusion{xla-prices=true},cse,dce")
     with pytest.raises(UsageError) as caught:
         preset("qqqqqqqq")
     assert caught.value.hint == "known: default, xla-2023, xla-2026"

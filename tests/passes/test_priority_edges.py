@@ -7,6 +7,7 @@ from small_modules import H100, module_of
 
 from hlo_opt.analysis.xla.performance import estimate_fusion
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.compatibility import XLAS_MODEL
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction
@@ -83,7 +84,7 @@ def test_the_price_of_all_users_keeps_a_producer_out(monkeypatch: pytest.MonkeyP
         us_unfused, us_fused, _, _ = estimate_fusion(
             state.priced_by_xla(of["a"]), [state.priced_by_xla(u) for u in users]
         )
-        reason = no("FUS408", producer="a", users=2, us_fused=us_fused, us_unfused=us_unfused)
+        reason = no("FUS408", producer="a", users=2, model=XLAS_MODEL, us_fused=us_fused, us_unfused=us_unfused)
         assert found == [(None, reason)] and list(PASS.refusals(engine, engine.edge(of["a"], of["b"]))) == [reason]
         engine, of = read(A, B, C, BOTH, disabled=frozenset({"FUS408"}))
         assert list(PASS.against_producer(engine, of["a"])) == []
@@ -102,7 +103,7 @@ def test_of_what_is_no_producer_nothing_is_said(producer: str):
 
 
 def test_what_was_slower_before_is_told_where_nothing_else_is():
-    left = no("FUS408", producer="a", users=1, us_fused=2.0, us_unfused=1.0)
+    left = no("FUS408", producer="a", users=1, model=XLAS_MODEL, us_fused=2.0, us_unfused=1.0)
     for disabled, told in (((), [left]), (("FUS408",), [])):
         engine, of = read(A, B, f"r = {ROW} abs(b)", disabled=frozenset(disabled))
         engine.context.left["priority-fusion", "a"] = left
