@@ -25,7 +25,13 @@ HELD = (
     "update of a cache of 134 MB bf16",
 )
 """Kernels that are as the review saw them."""
-BETTER = ("bias gradient bf16 16384x4096", "argmax bf16 8192x8192", "cumsum f32 8192x4096", "x.T + y f32 8192x8192", "scatter-add bf16 131072x1024")
+BETTER = (
+    "bias gradient bf16 16384x4096",
+    "argmax bf16 8192x8192",
+    "cumsum f32 8192x4096",
+    "x.T + y f32 8192x8192",
+    "scatter-add bf16 131072x1024",
+)
 """Kernels that it found far from the limit, and that have changed."""
 
 
