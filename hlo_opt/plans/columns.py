@@ -98,7 +98,9 @@ def _tile(
 ) -> ColumnTile | None:
     """The tile with so many columns per thread and lanes, and as many ways as threads have so many elements each; None where shared memory has no room."""
     (major, reduced, minor), (vector, lanes) = sizes, across
-    most = MOST_THREADS if accumulator_bytes <= _ACCUMULATOR_BYTES else MOST_THREADS // 2
+    # from three results of a column on, and two columns of a thread, ptxas spills to keep two blocks of 1,024 (seen for sm_100)
+    is_heavy = accumulator_bytes > _ACCUMULATOR_BYTES or (accumulator_bytes > 8 and vector * accumulator_bytes > 16)
+    most = MOST_THREADS // 2 if is_heavy else MOST_THREADS
     wanted = max(reduced // per_thread, SMALL_BLOCK // lanes, 1)
     ways = _power_below(min(wanted, most // lanes, reduced))
     while ways > 1 and ways * lanes * vector * accumulator_bytes > shared_bytes:
