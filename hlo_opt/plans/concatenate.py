@@ -17,7 +17,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.loop import BLOCK, physical_index
+from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS, elements_per_thread, physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.tiled_transpose import read_along
 from hlo_opt.plans.walks import Walk, leaves_at, neighbours
@@ -123,11 +123,20 @@ def _taken_apart(
     if not 1 < len(pieces) <= MOST_PIECES or len(above(roots)) * len(pieces) > _MOST_VALUES:
         return []
     hero, numbers = chosen[0], tuple(positions)
-    vector = _vector(hero, pieces, max(root.shape.type.per_byte for root in roots), target)
+    vector = _vector(region, roots, hero, pieces, target)
+    if vector == 1 and _is_quicker_in_rows(roots, hero.shape.element_count, target):
+        return []
     is_even = len({size for _, size in pieces}) == 1
     if is_even and (len(pieces) <= MOST_SHARED or pieces[0][1] == 1):
         return [Pieces(hero, numbers, pieces, vector)]
     return [Pieces(hero, numbers, (piece,), vector) for piece in pieces]
+
+
+def _is_quicker_in_rows(roots: Sequence[Instruction], elements: int, target: DeviceTarget) -> bool:
+    """Whether threads of a loop write 16 bytes at a time of narrow outputs, of which pieces would come one by one: loads are as narrow there, but a quarter or less of all threads make them."""
+    outputs = [root.shape for root in roots]
+    vector = elements_per_thread(outputs, (), elements, target.resident_threads)
+    return all(vector * shape.type.bytes >= WIDEST_ACCESS and shape.type.bytes < 4 for shape in outputs)
 
 
 def _is_alike(one: Instruction, other: Instruction) -> bool:
@@ -147,9 +156,18 @@ def _pieces(heroes: Sequence[Instruction]) -> tuple[Piece, ...]:
     return tuple((a, b - a) for a, b in itertools.pairwise(ordered))
 
 
-def _vector(hero: Instruction, pieces: Sequence[Piece], per_byte: int, target: DeviceTarget) -> int:
-    """Neighbouring elements per thread, once the device is full: as many as divide what lies together in each piece. Before that as many as share a byte of an output."""
-    most = 4 if hero.shape.element_count // len(pieces) >= target.resident_threads else per_byte
+def _vector(
+    region: Region, roots: Sequence[Instruction], hero: Instruction, pieces: Sequence[Piece], target: DeviceTarget
+) -> int:
+    """Neighbouring elements per thread, once the device is full: as many as in a loop, and as divide what lies together in each piece. Before that as many as share a byte of an output."""
+    elements, resident = hero.shape.element_count, target.resident_threads
+    inputs = [shape for shape in region.inputs if shape.is_array and len(pieces) * shape.element_count >= elements]
+    widest = min(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in (*(root.shape for root in roots), *inputs))
+    most = min(8, max(4, widest))
+    if elements // len(pieces) < most * resident // 4:
+        most = 4
+    if elements // len(pieces) < resident:
+        most = max(root.shape.type.per_byte for root in roots)
     minor = hero.shape.minor_to_major[0]
     if minor != along(hero):
         return math.gcd(hero.shape.dimensions[minor], most)

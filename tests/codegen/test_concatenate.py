@@ -153,3 +153,13 @@ TEXT = """ {
   out0[linear + 2] = add_4_2;
 }
 """
+
+
+@pytest.mark.parametrize("kind", ["bf16", "s8"])
+@pytest.mark.parametrize("sizes", [(97, 33, 3), (64, 32), (16, 5)])
+def test_narrow_pieces_of_all_sizes(kind: str, sizes: tuple[int, ...], tool: Any) -> None:
+    rows = 8192  # enough for vectors
+    lines = [f"  p{n} = {kind}[{rows},{size}]{{1,0}} parameter({n})\n" for n, size in enumerate(sizes)]
+    names = ", ".join(f"p{n}" for n in range(len(sizes)))
+    root = f"  ROOT c = {kind}[{rows},{sum(sizes)}]{{1,0}} concatenate({names}), dimensions={{1}}\n"
+    tool.agrees(f"HloModule m\n\nENTRY e {{\n{''.join(lines)}{root}}}\n")

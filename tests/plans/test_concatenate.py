@@ -56,3 +56,30 @@ def test_as_many_neighbours_are_moved_together_as_leave_the_device_full() -> Non
     wide = "a = f32[4096,1024] broadcast(p), dimensions={0} b = f32[4096,1024] broadcast(q), dimensions={0}"
     large = pieces(f"{wide} ROOT c = f32[4096,2048] concatenate(a, b), dimensions={{1}}", "f32[4096,2048]")
     assert [made.segments[0].vector for made in (small, large)] == [1, 4]
+
+
+def test_narrow_pieces_move_16_bytes_at_a_time() -> None:
+    wide = "a = bf16[8192,1024] broadcast(s), dimensions={0} b = bf16[8192,1024] broadcast(t), dimensions={0}"
+    made = narrow(f"{wide} ROOT c = bf16[8192,2048] concatenate(a, b), dimensions={{1}}", "bf16[8192,2048]")
+    assert [(s.kind, s.vector) for s in made.segments] == [("concatenate", 8)]
+
+
+def test_narrow_pieces_of_odd_sizes_are_a_loop_that_writes_16_bytes_at_a_time() -> None:
+    wide = "a = bf16[8192,1023] broadcast(s), dimensions={0} b = bf16[8192,1026] broadcast(t), dimensions={0}"
+    made = narrow(f"{wide} ROOT c = bf16[8192,2049] concatenate(a, b), dimensions={{1}}", "bf16[8192,2049]")
+    assert [(s.kind, s.vector) for s in made.segments] == [("loop", 8)]
+    floats = wide.replace("bf16", "f32").replace("(s)", "(p2)").replace("(t)", "(q2)")
+    kept = "p2 = f32[8192] convert(s) q2 = f32[8192] convert(t)"
+    made = narrow(f"{kept} {floats} ROOT c = f32[8192,2049] concatenate(a, b), dimensions={{1}}", "f32[8192,2049]")
+    assert [(s.kind, s.vector) for s in made.segments] == [("concatenate", 1), ("concatenate", 1)]
+
+
+def narrow(body: str, shape: str) -> Plan:
+    """As `pieces`, of two rows of bf16."""
+    module = hlo_opt.parse(
+        f"HloModule m\n\nf {{\n  s = bf16[8192] parameter(0)\n  t = bf16[8192] parameter(1)\n  {body}\n}}\n\nENTRY e {{\n"
+        f"  s = bf16[8192] parameter(0)\n  t = bf16[8192] parameter(1)\n  ROOT r = {shape} fusion(s, t), kind=kLoop, calls=f\n}}\n"
+    )
+    found = plan(region_of(module, module.entry.root), H100)
+    assert isinstance(found, Plan)
+    return found
