@@ -581,9 +581,8 @@ class _Writer(ThreadText):
         """What another thread's register holds. Where all lanes look equally far, or at one lane, that is neighbours' or one value: no gather."""
         shown, lane = f"{self.shuffled}_of", self.text(shuffle.lane)
         if self.is_same(shuffle.lane):
-            if shuffle.kind == "down":
-                beside = f"{shown}[hlo_thread + ({lane})]"  # the array is longer by a warp
-                return f"({_LANE} + ({lane}) < {WARP} ? {beside} : {shown}[hlo_thread])"
+            if shuffle.kind == "down":  # the array is longer by a warp
+                return f"({_LANE} + ({lane}) < {WARP} ? {shown}[hlo_thread + ({lane})] : {shown}[hlo_thread])"
             if shuffle.kind == "sync":
                 return f"{shown}[hlo_first + ({lane}) % {WARP}]"
         other = f"hlo::lane_{'down' if shuffle.kind == 'down' else 'at'}((int)hlo_lane, (int)({lane}), {WARP})"

@@ -12,7 +12,7 @@
 typedef long long Word;
 typedef int (*Launcher)(void**, Word, Word);
 
-enum Operation : Word { op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product };
+enum Operation : Word { op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_product, op_convolution };
 enum Mode : Word { mode_swap, mode_same, mode_in_place };
 // after `call` and `pause` the caller goes on by calling again
 enum Status : int { status_fine, status_call, status_fibres, status_steps, status_memory, status_pause };
@@ -148,6 +148,7 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
 }
 
 HLO_PRODUCT
+HLO_CONVOLUTION
 
 // ---- the schedule
 
@@ -314,6 +315,15 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
                            w[6], w[7], w[8], w[9], w[10], w[11], 0, 0, 0, 0};
         if (!multiply_all({p, w[12], w[13], w[14], w[15]}, program->processors)) return status_memory;
         top->at = w + 16;
+        break;
+      }
+      case op_convolution: {
+        // slots of image, weights and result, then what Convolution has from `batch` on: numbers, and for each spatial dimension its own
+        Convolution c = {(const float*)top->slots[w[0]], (const float*)top->slots[w[1]], (float*)top->slots[w[2]], 0,
+                         w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12]};
+        memcpy(c.spatial, w + 13, (size_t)c.count * sizeof(Spatial));
+        if (!convolve(&c, program->processors)) return status_memory;
+        top->at = w + 13 + c.count * (Word)(sizeof(Spatial) / sizeof(Word));
         break;
       }
       case op_while: {

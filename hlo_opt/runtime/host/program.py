@@ -59,8 +59,10 @@ class _Program(ctypes.Structure):
 @cache
 def _runner() -> Any:
     folder = resources.files("hlo_opt.runtime.host")
-    product = folder.joinpath("host_product.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
-    text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8").replace("HLO_PRODUCT\n", product)
+    text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
+    for name in ("product", "convolution"):
+        part = folder.joinpath(f"host_{name}.h").read_text(encoding="utf-8").replace("#pragma once\n", "")
+        text = text.replace(f"HLO_{name.upper()}\n", part)
     run = load([text], ("-pthread", "-ffp-contract=fast")).hlo_run
     run.restype = ctypes.c_int
     pointer = ctypes.c_void_p
@@ -240,7 +242,7 @@ class _Run:
             kernel = self.owner.schedule.kernels[self.program.at_instruction]
             raise self.owner._library.fault(kernel)
         if status == _MEMORY:
-            raise BackendError("no memory for a matrix product", code="HLO512")
+            raise BackendError("no memory for a matrix product or a convolution", code="HLO512")
         if status == _STEPS:
             loop = self.owner._program.loops[self.program.at_instruction].instruction
             raise endless(loop, self.program.at_iterations, self.program.steps, self.owner._most_steps)

@@ -19,7 +19,7 @@ from typing import Any
 from hlo_opt.codegen.lanes import may_spread
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.ops import find
-from hlo_opt.ops.contraction.table import MATMUL
+from hlo_opt.ops.contraction.table import MATMUL, convolution_dimensions
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.lifetimes import Arena, buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
@@ -51,6 +51,7 @@ class Operation(IntEnum):
     BRANCH = 5
     RETURN = 6
     PRODUCT = 7
+    CONVOLUTION = 8
 
 
 class Mode(IntEnum):
@@ -136,6 +137,34 @@ def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
         return None
     across = (of_rows[1], terms[1], terms[2], of_columns[1], of_rows[2], of_columns[2])
     return (of_rows[0], of_columns[0], terms[0], *across, *batches)
+
+
+MOST_SPATIAL = 3
+"""Spatial dimensions of a convolution of the host's own; `host_convolution.h` has the same."""
+
+
+def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+    """Of a convolution of f32 arrays without groups: batch, features, output features, strides in elements (image by batch and feature, weights by feature and output feature, result by
+    batch and output feature), the number of spatial dimensions, and for each what `host_convolution.h` says. None for other steps."""
+    i = op.instruction
+    if i.opcode != "convolution" or op.call != "convolution" or len(op.inputs) != 2 or len(op.outputs) != 1:
+        return None
+    image, weights, result = found = [shapes[b] for b in (*op.inputs, *op.outputs)]
+    if any(not s.is_array or s.type.name != "f32" or not s.element_count or any(s.dynamic) for s in found):
+        return None
+    positions, window, groups = convolution_dimensions(i).described
+    (batch, feature, spatial), (column, inner, window_at), (result_batch, result_column, places) = positions
+    if max(groups) > 1 or len(spatial) > MOST_SPATIAL:
+        return None
+    words = [image.dimensions[batch], image.dimensions[feature], weights.dimensions[column]]
+    words += [image.strides[batch], image.strides[feature], weights.strides[inner], weights.strides[column]]
+    words += [result.strides[result_batch], result.strides[result_column], len(spatial)]
+    for at, weight, to, (size, stride, low, _, spread, apart, turned) in zip(
+        spatial, window_at, places, window, strict=True
+    ):
+        words += [result.dimensions[to], size, stride, low, spread, apart, int(turned), image.dimensions[at]]
+        words += [image.strides[at], weights.strides[weight], result.strides[to]]
+    return tuple(words)
 
 
 def _as_one(*sides: tuple[Shape, Sequence[int]]) -> tuple[int, ...] | None:
@@ -250,6 +279,8 @@ class _Writer:
                 product = product_of(op, self.shapes)
                 if product is not None:
                     self.words += [Operation.PRODUCT, *op.inputs, *op.outputs, *product]
+                elif (convolution := convolution_of(op, self.shapes)) is not None:
+                    self.words += [Operation.CONVOLUTION, *op.inputs, *op.outputs, *convolution]
                 elif op.kind != "empty":
                     self.call(op)
             case Loop():
@@ -328,6 +359,8 @@ def host_routines(schedule: Schedule) -> dict[str, list[str]]:
 def _routine(op: Call, shapes: Any) -> str:
     if product_of(op, shapes) is not None:
         return "a product of the host's own (host_product.h)"
+    if convolution_of(op, shapes) is not None:
+        return "a convolution of the host's own (host_convolution.h)"
     spec = find(op.call)
     routine = "" if spec is None else spec.routine
     result = shapes[op.outputs[0]].type if op.outputs else None

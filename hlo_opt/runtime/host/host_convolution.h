@@ -1,0 +1,160 @@
+// Convolutions of f32 arrays that lie anyhow, for `host_runtime.cpp`: products whose left rows are windows of the image, copied for a tile of rows at a time. Every element is a sum of
+// products in the order of the window's places and, in each, of the features, in pieces of `depth`.
+#pragma once
+
+// of a dimension of the image: how many places the result has, window, stride, padding before the first element, dilation of the image and of the window, whether the window is turned
+// around, elements of the image, and how far apart neighbours are in image, weights and result
+struct Spatial {
+  Word places, window, stride, low, spread, apart, turned, size, image, weights, result;
+};
+
+static const int most_spatial = 3;
+
+struct Convolution {
+  const float *image, *weights;
+  float *result, *panels;
+  Word batch, features, columns;
+  Word image_batch, image_feature, weights_feature, weights_column, result_batch, result_column;
+  Word count;  // of spatial dimensions
+  Spatial spatial[most_spatial];
+  Word rows, terms, first_term, last_term;  // the piece at hand
+};
+
+static inline Word panel_columns(const Convolution* c) { return (c->columns + tile_columns - 1) / tile_columns * tile_columns; }
+
+// the digits of a window's place
+static inline void digits_of(const Convolution* c, Word place, Word* to) {
+  for (Word d = c->count; d-- > 0; place /= c->spatial[d].window) to[d] = place % c->spatial[d].window;
+}
+
+static void copy_weights(const Convolution* c) {
+  const Word count = c->last_term - c->first_term;
+  for (Word t = c->first_term; t < c->last_term; ++t) {
+    Word at[most_spatial];
+    digits_of(c, t / c->features, at);
+    const float* from = c->weights + t % c->features * c->weights_feature;
+    for (Word d = 0; d < c->count; ++d)
+      from += (c->spatial[d].turned ? c->spatial[d].window - 1 - at[d] : at[d]) * c->spatial[d].weights;
+    for (Word j = 0; j < panel_columns(c); ++j) {
+      float* const to = c->panels + j / tile_columns * tile_columns * count + (t - c->first_term) * tile_columns + j % tile_columns;
+      *to = j < c->columns ? from[j * c->weights_column] : 0;
+    }
+  }
+}
+
+// as multiply_tile; the left rows lie one after another, `depth` apart
+static inline void multiply_windows(const float* left, const float* right, Word count, float* tile) {
+  Lanes sums[tile_rows][2] = {};
+  for (Word t = 0; t < count; ++t, right += tile_columns) {
+    const Lanes first = *(const Lanes*)right, second = *(const Lanes*)(right + lanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < tile_rows; ++r) {
+      sums[r][0] += left[r * depth + t] * first;
+      sums[r][1] += left[r * depth + t] * second;
+    }
+  }
+  for (int r = 0; r < tile_rows; ++r) {
+    *(Lanes*)(tile + r * tile_columns) = sums[r][0];
+    *(Lanes*)(tile + r * tile_columns + lanes) = sums[r][1];
+  }
+}
+
+// where the window of a row starts in the padded image, the row's batch, and where the row's results go
+struct Row {
+  Word first[most_spatial];
+  const float* batch;
+  float* result;
+};
+
+// the terms at hand of the windows of some rows
+static inline void copy_windows(const Convolution* c, const Row* rows, Word count, float* to) {
+  for (Word t = c->first_term; t < c->last_term;) {
+    Word at[most_spatial];
+    digits_of(c, t / c->features, at);
+    const Word feature = t % c->features, left = c->last_term - t;
+    const Word here = c->features - feature < left ? c->features - feature : left;
+    for (Word r = 0; r < count; ++r) {
+      const float* from = rows[r].batch + feature * c->image_feature;
+      float* const line = to + r * depth;
+      bool inside = true;
+      for (Word d = 0; d < c->count; ++d) {
+        const Spatial* const s = &c->spatial[d];
+        const Word place = rows[r].first[d] + at[d] * s->apart, own = s->spread == 1 ? place : place / s->spread;
+        inside &= place >= 0 && own < s->size && own * s->spread == place;
+        from += inside ? own * s->image : 0;
+      }
+      if (!inside) {
+        for (Word f = 0; f < here; ++f) line[f] = 0;
+      } else if (c->image_feature == 1) {
+        for (Word f = 0; f < here; ++f) line[f] = from[f];
+      } else {
+        for (Word f = 0; f < here; ++f) line[f] = from[f * c->image_feature];
+      }
+    }
+    t += here;
+    to += here;
+  }
+}
+
+// tiles of rows from `begin` up to `end`; the face of a kernel's launcher
+static int convolve_tiles(void** argument, Word begin, Word end) {
+  const Convolution* const c = (const Convolution*)argument;
+  const Word count = c->last_term - c->first_term;
+  alignas(64) float left[tile_rows * depth], tile[tile_rows * tile_columns];
+  for (Word i = begin * tile_rows; i < end * tile_rows && i < c->rows; i += tile_rows) {
+    const Word rows = c->rows - i < tile_rows ? c->rows - i : tile_rows;
+    Row at[tile_rows];
+    for (Word r = 0; r < rows; ++r) {
+      Word rest = i + r;
+      at[r].result = c->result;
+      for (Word d = c->count; d-- > 0; rest /= c->spatial[d].places) {
+        const Word place = rest % c->spatial[d].places;
+        at[r].first[d] = place * c->spatial[d].stride - c->spatial[d].low;
+        at[r].result += place * c->spatial[d].result;
+      }
+      at[r].result += rest * c->result_batch;
+      at[r].batch = c->image + rest * c->image_batch;
+    }
+    copy_windows(c, at, rows, left);
+    for (Word r = rows; r < tile_rows; ++r)
+      for (Word t = 0; t < count; ++t) left[r * depth + t] = 0;
+    for (Word j = 0; j < c->columns; j += tile_columns) {
+      multiply_windows(left, c->panels + j * count, count, tile);
+      const Word columns = c->columns - j < tile_columns ? c->columns - j : tile_columns;
+      for (Word r = 0; r < rows; ++r) {
+        const float* const sums = tile + r * tile_columns;
+        if (columns == tile_columns && c->result_column == 1) {
+          Lanes* const to = (Lanes*)(at[r].result + j);
+          to[0] = c->first_term ? to[0] + *(const Lanes*)sums : *(const Lanes*)sums;
+          to[1] = c->first_term ? to[1] + *(const Lanes*)(sums + lanes) : *(const Lanes*)(sums + lanes);
+        } else {
+          for (Word k = 0; k < columns; ++k) {
+            float* const to = at[r].result + (j + k) * c->result_column;
+            *to = c->first_term ? *to + sums[k] : sums[k];
+          }
+        }
+      }
+    }
+  }
+  return 0;
+}
+
+// false without memory
+static bool convolve(Convolution* c, int processors) {
+  c->rows = c->batch;
+  c->terms = c->features;
+  for (Word d = 0; d < c->count; ++d) {
+    c->rows *= c->spatial[d].places;
+    c->terms *= c->spatial[d].window;
+  }
+  c->panels = (float*)malloc((size_t)(panel_columns(c) * (c->terms < depth ? c->terms : depth)) * sizeof(float));
+  if (!c->panels) return false;
+  const Word tiles = (c->rows + tile_rows - 1) / tile_rows, work = c->rows * c->columns;
+  for (c->first_term = 0; c->first_term < c->terms; c->first_term += depth) {
+    c->last_term = c->first_term + depth < c->terms ? c->first_term + depth : c->terms;
+    copy_weights(c);
+    launch(convolve_tiles, (void**)c, tiles, work * (c->last_term - c->first_term) > 1 << 20 ? processors : 1);
+  }
+  free(c->panels);
+  return true;
+}

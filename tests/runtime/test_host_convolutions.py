@@ -1,0 +1,66 @@
+"""Convolutions of f32 arrays that the host computes by itself: any layout, padding, stride, dilation, and windows that are turned around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.runtime.host.library import has_compiler
+from hlo_opt.runtime.host.words import convolution_of, host_routines
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+
+CASES = {
+    "channels last": ("f32[2,9,8,5]", "f32[3,3,5,7]", "f32[2,9,8,7]", "{size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"),
+    "channels first": ("f32[2,5,9,8]", "f32[7,5,3,2]", "f32[2,7,7,7]", "{size=3x2}, dim_labels=bf01_oi01->bf01"),
+    "many features": ("f32[3,6,6,70]", "f32[3,3,70,40]", "f32[3,6,6,40]", "{size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"),
+    "strides": ("f32[2,9,9,4]", "f32[3,3,4,33]", "f32[2,4,5,33]", "{size=3x3 stride=2x2 pad=0_0x1_1}, dim_labels=b01f_01io->b01f"),
+    "a dilated window": ("f32[1,9,9,3]", "f32[3,3,3,2]", "f32[1,5,9,2]", "{size=3x3 pad=0_0x2_2 rhs_dilate=2x2}, dim_labels=b01f_01io->b01f"),
+    "a dilated image": ("f32[2,4,4,3]", "f32[3,3,3,5]", "f32[2,8,8,5]", "{size=3x3 pad=1_2x2_1 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f"),
+    "turned around": ("f32[2,9,8,5]", "f32[3,2,5,7]", "f32[2,9,7,7]", "{size=3x2 pad=1_1x0_0 rhs_reversal=1x1}, dim_labels=b01f_01io->b01f"),
+    "cut by negative padding": ("f32[2,9,8,5]", "f32[3,3,5,7]", "f32[2,5,7,7]", "{size=3x3 pad=-1_-1x1_0}, dim_labels=b01f_01io->b01f"),
+    "one dimension": ("f32[2,30,5]", "f32[4,5,3]", "f32[2,27,3]", "{size=4}, dim_labels=b0f_0io->b0f"),
+    "three dimensions": ("f32[1,5,6,7,2]", "f32[2,2,2,2,3]", "f32[1,4,5,6,3]", "{size=2x2x2}, dim_labels=b012f_012io->b012f"),
+    "a gradient of the weights": ("f32[6,9,9,4]", "f32[7,7,6,5]", "f32[3,3,4,5]", "{size=7x7}, dim_labels=f01b_01io->01bf"),
+}  # fmt: skip
+
+
+def module_of(image: str, weights: str, result: str, rest: str) -> Any:
+    return hlo_opt.parse(
+        f"HloModule m\nENTRY e {{\n  x = {image} parameter(0)\n  y = {weights} parameter(1)\n"
+        f"  ROOT c = {result} convolution(x, y), window={rest}\n}}\n"
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions(name: str) -> None:
+    module = module_of(*CASES[name])
+    generator = np.random.default_rng(1)
+    inputs = [generator.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+    executable = hlo_opt.compile(module, "host")
+    assert "host_convolution.h" in str(host_routines(executable.schedule))
+    for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_layouts_are_strides() -> None:
+    image, weights, result, rest = CASES["channels last"]
+    module = module_of(f"{image}{{0,2,1,3}}", f"{weights}{{0,1,3,2}}", f"{result}{{1,3,2,0}}", rest)
+    generator = np.random.default_rng(1)
+    inputs = [generator.normal(size=p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+    (got,), (want,) = hlo_opt.compile(module, "host")(*inputs), hlo_opt.evaluate(module, inputs)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_groups_are_left_to_numpy() -> None:
+    rest = "{size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=5"
+    module = module_of("f32[2,9,8,5]", "f32[3,3,1,5]", "f32[2,9,8,5]", rest)
+    schedule = hlo_opt.compile(module, "host").schedule
+    assert schedule is not None and all(
+        convolution_of(op, routine.shapes) is None
+        for routine, op in schedule.ops()
+        if getattr(op, "call", "") == "convolution"
+    )
