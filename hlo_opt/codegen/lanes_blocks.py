@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.codegen.lanes_text import ThreadText, digits_in, index_names, inlined, places_of
+from hlo_opt.codegen.lanes_text import ThreadText, declared_in, digits_in, index_names, inlined, only_first, places_of
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import leaves, meets
 from hlo_opt.codegen.tree import (
@@ -146,7 +146,7 @@ class _Writer(ThreadText):
         nodes = self.sequence(body)
         self.spill(nodes)
         lines = [f"{signature} {{", *([chosen] if chosen else [])]
-        lines += [f"{array.kind} {array.name.text}[{array.size}];" for array in self.shared]
+        lines += [f"{a.kind} {a.name.text}[{a.size}];" for a in self.shared]
         lines += self.handed
         beyond = set(self.shown.values())
         lines += [
@@ -154,10 +154,8 @@ class _Writer(ThreadText):
             for name, kind in self.arrays_of.items()
         ]
         lines += [f"{b.kind} {name}_of[{b.size}][{self.block}];" for name, b in self.banks.items()]
-        if self.keeps_leaves:
-            lines.append(f"unsigned char hlo_left[{self.block}] = {{}};")
-        lines += self.written(nodes)
-        lines.append("}")
+        lines += [f"unsigned char hlo_left[{self.block}] = {{}};"] * self.keeps_leaves
+        lines += [*self.written(nodes), "}"]
         return "\n".join(lines) + "\n"
 
     def sequence(self, items: Sequence[Statement]) -> list[_Node]:
@@ -460,6 +458,8 @@ class _Writer(ThreadText):
         if bounded or self.block % self.lanes:
             whole = "hlo_whole || " if node.step is not None and self.block % self.lanes == 0 else ""
             last = f"({whole}{rest} >= {self.lanes} ? {self.lanes} : {rest})"
+        if node.step is None and self.arrays_of.keys().isdisjoint(declared_in(node.items)):
+            last = "1" if only_first(node.items, self.full, self.values, lane) else last
         yield f"for (long long hlo_first = 0; hlo_first < {end}; hlo_first += {self.lanes}) {{"
         yield f"const long long {_GROUP} = hlo_first / {self.lanes};"
         if self.simd and not self.is_apart(node):

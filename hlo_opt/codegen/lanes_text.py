@@ -14,6 +14,7 @@ from hlo_opt.ir.index_map import (
     Remainder,
     Sum,
     Variable,
+    add,
     constant,
     substitute,
     variables_of,
@@ -233,3 +234,28 @@ def digits_in(expression: Expression) -> list[Quotient | Remainder]:
         case Product():
             return digits_in(expression.left)
     return []
+
+
+def declared_in(items: Sequence[Statement]) -> set[str]:
+    """What statements declare, those inside others left out."""
+    return {item.name.text for item in items if isinstance(item, Let)}
+
+
+def only_first(
+    items: Sequence[Statement], full: Mapping[str, Expression], values: Mapping[str, Expression], lane: Variable
+) -> bool:
+    """Whether of lanes side by side only the first does something in these statements: declarations, and a condition that begins with an index that is 0. `full` are the indices as
+    expressions, in which `values` stand for variables; the index is the lane and perhaps more."""
+    *before, block = items
+    if not isinstance(block, Block) or block.otherwise or any(not isinstance(s, Let) or not s.constant for s in before):
+        return False
+    pieces = [piece for piece in block.condition.pieces if not (isinstance(piece, str) and not piece.strip("("))]
+    if len(pieces) < 2 or not isinstance(pieces[0], Name) or pieces[0].text not in full:
+        return False
+    test = "".join(piece for piece in pieces[1:] if isinstance(piece, str))
+    is_zero = (
+        isinstance(pieces[1], str) and test.startswith(" == 0") and test[5:6] in ("", ")", " ") and "||" not in test
+    )
+    value = substitute(full[pieces[0].text], values)
+    rest = substitute(value, {lane.name: constant(0)})
+    return is_zero and rest.low >= 0 and value == add(rest, lane)
