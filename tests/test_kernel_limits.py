@@ -21,7 +21,7 @@ HELD = (
     "row sum f32 16384x4096",
     "column sum f32 8388608x4",
     "transpose f32 8192x8192",
-    "concatenate bf16, odd pieces",
+    "concatenate f32",
     "update of a cache of 134 MB bf16",
 )
 """Kernels that are as the review saw them."""

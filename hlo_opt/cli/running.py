@@ -213,8 +213,14 @@ def _compiled(module: Module, backend: str, why: str, how: Running) -> list[list
     from hlo_opt.runtime.executable import compile
 
     how.devices(module)
-    settings: dict[str, Any] = {"max_steps": how.max_steps, "memory_limit": how.memory_limit, "precise": how.precise}
-    executable = compile(module, backend, sanitize=how.sanitize, **settings)
+    executable = compile(
+        module,
+        backend,
+        max_steps=how.max_steps,
+        memory_limit=how.memory_limit,
+        sanitize=how.sanitize,
+        precise=how.precise,
+    )
     executable.why = why
     results = executable.run_devices(how.given(module))
     show(run_page(executable), err=True)
@@ -310,8 +316,7 @@ def bench_command(file: str, rounds: int, as_json: bool, plot: str | None, **opt
     running.devices(module)
     given = running.given(module)
     both = {"unfused": module, "fused": fused}
-    limits: dict[str, Any] = {"memory_limit": running.memory_limit, "precise": running.precise}
-    found = bench(both, running.backend, given, rounds, **limits)
+    found = bench(both, running.backend, given, rounds, memory_limit=running.memory_limit, precise=running.precise)
     if plot is not None:
         drawn = runs.bench_svg(found).encode() if plot.endswith(".svg") else runs.bench_png(found)
         with files.whole_file(plot) as stream:

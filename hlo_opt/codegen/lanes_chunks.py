@@ -235,6 +235,7 @@ class _Stretch:
 class _Around:
     header: str
     inside: list[_Node]
+    is_condition: bool = False
 
 
 _Node = _Stretch | _Around | str
@@ -289,7 +290,7 @@ class _Writer(ThreadText):
                 for inner in body:
                     self.item(inner, nodes)
             case Block(condition, body, otherwise) if self.is_same(condition):
-                nodes.append(_Around(f"if ({self.text(condition)})", self.sequence(body)))
+                nodes.append(_Around(f"if ({self.text(condition)})", self.sequence(body), True))
                 if otherwise:
                     nodes.append(_Around("else", self.sequence(otherwise)))
             case Walk():
@@ -483,6 +484,4 @@ def _clean(name: str) -> str:
 
 
 def _has_condition(nodes: Sequence[_Node]) -> bool:
-    return any(
-        isinstance(node, _Around) and (node.header.startswith("if") or _has_condition(node.inside)) for node in nodes
-    )
+    return any(isinstance(node, _Around) and (node.is_condition or _has_condition(node.inside)) for node in nodes)

@@ -44,7 +44,9 @@ class Prices:
         plans = self._plans
         if is_left_to_library(instruction):
             return price_of_call(instruction, plans.target)
-        if plans.lowering(instruction) is None:
+        spec = find(instruction.opcode)
+        is_planned = spec is not None and (spec.own_kernel or spec.is_planned)
+        if is_planned or plans.lowering(instruction) is None:
             found = plans.sketch(number, lambda: plans.cluster(instruction))
             if isinstance(found, Sketch):
                 return found.price

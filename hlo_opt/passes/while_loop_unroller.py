@@ -17,7 +17,7 @@ from hlo_opt.analysis.graph.inlining import remove_uncalled
 from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.evaluate import Interpreter
-from hlo_opt.ir import Computation, Instruction, Literal, Module, edit
+from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.sets import held, is_elementwise, taken_element
@@ -129,7 +129,7 @@ class _Unrolled:
         self.loop, self.rounds = loop, rounds
         self.computation = loop.computation
         self._made: dict[tuple[Instruction, ...], Instruction] = {}
-        self._scalars: dict[tuple[Any, ...], Instruction] = {}
+        self._scalars: dict[tuple[Shape, bytes], Instruction] = {}
         self._interpreter = Interpreter()
 
     def put(self) -> None:

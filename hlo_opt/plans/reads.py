@@ -121,7 +121,7 @@ class Trace:
     def waits(self) -> int:
         """How often a thread waits for what it reads."""
         inner = max((self.inner(read.index) for read in self.reads), default=1)
-        return math.ceil(self.walk.rounds / self.walk.ahead) * math.ceil(inner / AHEAD)
+        return max(1, math.ceil(self.walk.rounds / self.walk.ahead) * math.ceil(inner / AHEAD))
 
     @property
     def ahead(self) -> float:

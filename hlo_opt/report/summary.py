@@ -85,7 +85,7 @@ def summary_json(summary: ModuleSummary) -> dict[str, int | float]:
     }
 
 
-def prices_json(summary: ModuleSummary) -> list[dict[str, Any]]:
+def prices_json(summary: ModuleSummary) -> list[dict[str, object]]:
     """What each launch and library call takes, and the bytes that it moves, for programs."""
     return [
         {

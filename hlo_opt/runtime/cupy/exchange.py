@@ -21,7 +21,7 @@ _CUDA = 2
 """DLPack's number of the device (dlpack.h, kDLCUDA)."""
 
 
-def run_on_device(executor: Executor, inputs: Sequence[Any], *, donate: bool) -> list[Array]:
+def run_on_device(executor: Executor, inputs: Sequence[object], *, donate: bool) -> list[Array]:
     """The entry's outputs as arrays of CuPy. Nobody else's memory is written to, but that of inputs which the module's header gives away, where these are `donate`d; no output lies in memory
     that belongs to somebody else: another output, an input that is kept, a constant.
 
