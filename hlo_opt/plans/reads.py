@@ -174,6 +174,8 @@ def _below(found: Trace, instruction: Instruction, number: int, index: Index) ->
     for at in read.runtime:
         how = spec.index(instruction, at) if spec is not None and spec.index is not None else None
         runtime.append(_drawn(found, index if how is None else how.apply(index), max(sizes, default=1)))
+    if 0 in read.symbols:  # a fold of no elements reads none
+        return (), 0.0, False
     share, conditions = 1.0, read.conditions_at(index, symbols)
     for c in conditions:
         low, high = c.expression.low, c.expression.high

@@ -198,3 +198,12 @@ def test_the_parts_are_those_of_the_whole() -> None:
     parts = (found.memory, found.cache, found.instructions, found.slow, found.way)
     assert isinstance(found, Price)
     assert max(parts) < found.us - found.launch < sum(parts)
+
+
+def test_a_product_of_no_terms_reads_nothing_and_has_a_price() -> None:
+    entry = (
+        "x = f32[5,0] parameter(0)\n y = f32[0,5] parameter(1)\n"
+        " ROOT r = f32[5,5] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
+    made = price(planned(entry), H100)
+    assert made.read == 0 and made.us > made.launch
