@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hlo_opt.codegen import device_code
 from hlo_opt.codegen.index_text import render
-from hlo_opt.codegen.kernel import Tree
+from hlo_opt.codegen.kernel import KEPT, Tree, kept_places
 from hlo_opt.codegen.tree import (
     Aligned,
     Array,
@@ -132,21 +132,27 @@ def helpers(tree: Tree) -> str:
 def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
     """A kernel with the helpers that it calls: what stands in front of its symbol, and what stands behind it."""
     parameters = [f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in tree.parameters]
-    body = "\n".join(statement_lines(tree.body))
-    before = helpers(tree) + "".join(map(table_text, tree.tables))
+    tables = [t for t in tree.tables if isinstance(t, Table)]
+    places = kept_places(tree)
+    if places:
+        parameters.append(f"unsigned char* __restrict__ {KEPT}")
+    body = "\n".join([*(kept_text(table, first) for table, first in places), *statement_lines(tree.body)])
+    before = helpers(tree) + "".join(map(table_text, tables))
     before += f'extern "C" __global__ void __launch_bounds__({bounds}) '
     return before, "(\n    " + ",\n    ".join(parameters) + f") {{\n{body}\n}}\n"
 
 
-def table_text(table: Table | Kept) -> str:
-    """The declaration of a table, or of memory of the kernel's own."""
-    match table:
-        case Table(kind, name, elements):
-            rows = [", ".join(elements[k : k + 12]) for k in range(0, len(elements), 12)]
-            body = ",\n  ".join(rows or ["0"])
-            return f"static __device__ const {kind} {name.text}[] = {{\n  {body}}};\n"
-        case Kept(kind, name, size, volatile):
-            return f"static __device__ {'volatile ' * volatile}{kind} {name.text}[{size}];\n"
+def table_text(table: Table) -> str:
+    """The declaration of a table."""
+    rows = [", ".join(table.elements[k : k + 12]) for k in range(0, len(table.elements), 12)]
+    body = ",\n  ".join(rows or ["0"])
+    return f"static __device__ const {table.kind} {table.name.text}[] = {{\n  {body}}};\n"
+
+
+def kept_text(table: Kept, first: int) -> str:
+    """Where it lies in the memory that a launch is given, from a byte on."""
+    kind = f"{'volatile ' * table.volatile}{table.kind}*"
+    return f"  {kind} const {table.name.text} = ({kind})({KEPT} + {first});"
 
 
 def walked(walk: Walk) -> For:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.cuda import kernel_text
-from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
+from hlo_opt.codegen.kernel import KEPT, Kernel, Pointer, Tree, kept_bytes
 from hlo_opt.codegen.names import comment, identifier
 from hlo_opt.codegen.scalars import memory_type
 from hlo_opt.codegen.tree import Aligned, Note
@@ -59,7 +59,7 @@ def emit_kernel(plan: Plan) -> Kernel:
     places.update((region.parameters[number], Name(f"out{output}")) for output, number in aliases if output in own)
     unread = [name for p, name in pointers.items() if places[p] != name]
     scratch = [(Name(name), shape) for name, shape in zip(plan.scratch_names, plan.scratch, strict=True)]
-    builder = Builder(numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch))])
+    builder = Builder(numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch)), Name(KEPT)])
     if any(segment.vector > 1 for segment in plan.segments):
         _promise_alignment(builder, pointers, outputs)
     first = 0
@@ -83,7 +83,19 @@ def emit_kernel(plan: Plan) -> Kernel:
             inputs[number] = outputs_of[output]  # in the layout in which the copy is updated
     traits = {name: any(getattr(s, name) for s in plan.segments) for name in ("in_order", "rereads", "meets")}
     source = f"{before}{symbol}{after}"
-    return Kernel(symbol, source, launch, tuple(inputs), outputs_of, plan.kind, tree, aliases, own, **traits)
+    return Kernel(
+        symbol,
+        source,
+        launch,
+        tuple(inputs),
+        outputs_of,
+        plan.kind,
+        tree,
+        aliases,
+        own,
+        kept=kept_bytes(tree),
+        **traits,
+    )
 
 
 def _bounds(plan: Plan) -> str:

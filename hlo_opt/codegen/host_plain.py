@@ -47,7 +47,8 @@ def _launch(kernel: Kernel, section: str) -> str:
     """The launcher: what a launch needs to know of a kernel."""
     shapes = [*kernel.inputs, *kernel.outputs]
     kinds = ["const " * (k < len(kernel.inputs)) + memory_type(s.type) for k, s in enumerate(shapes)]
-    given = ", ".join(f"({kind}*)pointers[{k}]" for k, kind in enumerate(kinds))
+    given = [f"({kind}*)pointers[{k}]" for k, kind in enumerate(kinds)] + ["kept"] * bool(kernel.kept)
+    own = f"alignas(16) static unsigned char kept[{kernel.kept}];\n" if kernel.kept else ""
     arrays = "".join(f"  {_array(kernel, k, s)},\n" for k, s in enumerate(shapes))
     in_any_order = keeps_memory(kernel) and not kernel.in_order
     facts = (
@@ -56,7 +57,7 @@ def _launch(kernel: Kernel, section: str) -> str:
     )
     return (
         f'HLO_BOUNDS("start", shared, "{section}");\nHLO_BOUNDS("stop", shared_end, "{section}");\n'
-        f"static void thread(void** pointers) {{ {kernel.symbol}({given}); }}\n"
+        f"{own}static void thread(void** pointers) {{ {kernel.symbol}({', '.join(given)}); }}\n"
         f'static const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
         f'extern "C" __attribute__((visibility("default"))) int {launcher_name(kernel)}(void** pointers, long long, long long) {{\n'
         f"  return hlo::run({{thread, {facts}}}, pointers);\n}}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from hlo_opt.codegen.tree import Kept, Statement, Table
@@ -29,9 +30,28 @@ class Tree:
     body: tuple[Statement, ...]
 
 
+KEPT = "kept"
+"""The pointer to memory in which blocks meet."""
+_ELEMENT = 8
+"""Bytes that an element gets there: those of the widest register."""
+
+
+def kept_places(tree: Tree) -> list[tuple[Kept, int]]:
+    """The arrays in which blocks meet, and the bytes at which they lie behind one another."""
+    kept = [table for table in tree.tables if isinstance(table, Kept)]
+    ends = itertools.accumulate((_ELEMENT * table.size for table in kept), initial=0)
+    return list(zip(kept, ends, strict=False))
+
+
+def kept_bytes(tree: Tree) -> int:
+    """The bytes of all of them; 0 where no blocks meet."""
+    return sum(_ELEMENT * table.size for table, _ in kept_places(tree))
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, then one per output array, then one per array of scratch memory.
+    """`extern "C" __global__ void symbol(const T0* in0, ..., U0* out0, ...)`: one pointer per input, then one per output array, then one per array of scratch memory, then one to memory
+    in which blocks meet, where they do.
 
     Pointers are to physical memory: an array lies as its shape's layout says, and starts at a multiple of 16 bytes on a GPU. Elements of 2 and 4 bits share bytes
     (`hlo_opt.library.arrays`); on a GPU such an array's last word of 4 bytes is whole. `source` stands alone (prelude included) and is what CuPy, NVRTC
@@ -44,6 +64,7 @@ class Kernel:
     in_order  the result depends on which thread comes first; on the host they run one after another
     rereads   threads read each element many times
     meets     threads may write the same element
+    kept      bytes of the memory in which blocks meet: zero before the first launch, which leaves it so. Launches that overlap need memory of their own. 0: none
     """
 
     symbol: str
@@ -58,3 +79,4 @@ class Kernel:
     in_order: bool = False
     rereads: bool = False
     meets: bool = False
+    kept: int = 0

@@ -1,7 +1,7 @@
 """Results that several blocks fold together: each leaves its part in global memory, and the block that comes last brings the parts together.
 
 Blocks count themselves with an atomic operation, but the parts are folded in their own order, so that the result does not depend on which block comes last. The last one sets
-the count back to zero for the next launch; two launches of a kernel must not overlap.
+the count back to zero for the next launch. Two launches of a kernel may overlap where each is given memory of its own.
 Source of the idea: J. Cheng et al., the threadFenceReduction sample of CUDA.
 """
 

@@ -10,7 +10,7 @@ from hlo_opt.ops.code import Address, Code, Function, Name, Shuffle
 
 
 def keeps_memory(kernel: Kernel) -> bool:
-    """Whether blocks of a kernel meet in memory of the kernel's own, so that two launches of it must not overlap."""
+    """Whether blocks of a kernel meet in memory."""
     return any(isinstance(table, Kept) for table in kernel.tree.tables)
 
 

@@ -216,7 +216,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Memory of the kernel's own that is zero before the first launch, and in which blocks meet; `volatile`: past the caches of one multiprocessor, which do not see what others write."""
+    """Memory in which the blocks of a launch meet, zero before the first launch and after each; `volatile`: past the caches of one multiprocessor, which do not see what others write."""
 
     kind: str
     name: Name

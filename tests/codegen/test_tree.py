@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from hlo_opt.codegen.cuda import helpers, kernel_text, statement_lines, table_text
-from hlo_opt.codegen.kernel import Pointer, Tree
+from hlo_opt.codegen.kernel import Pointer, Tree, kept_bytes
 from hlo_opt.codegen.tree import (
     Aligned,
     Array,
@@ -105,12 +105,12 @@ def test_a_kernel_brings_its_helpers_and_its_memory() -> None:
     table, kept = Table("int", Name("table0"), ("1", "2")), Kept("unsigned int", Name("arrived"), 4, volatile=True)
     assert table_text(table) == "static __device__ const int table0[] = {\n  1, 2};\n"
     assert table_text(Table("int", Name("t"), ())) == "static __device__ const int t[] = {\n  0};\n"
-    assert table_text(kept) == "static __device__ volatile unsigned int arrived[4];\n"
     pointers = (Pointer("float", Name("in0"), constant=True), Pointer("float", Name("out0")))
     tree = Tree(Launch(1, 32), pointers, (table, kept), (Assign(cell(Name("out0"), 0), cell(Name("in0"), 0)),))
     before, after = kernel_text(tree, "32, 1")
-    assert (
-        helpers(tree) == ""
-        and before == f'{table_text(table)}{table_text(kept)}extern "C" __global__ void __launch_bounds__(32, 1) '
+    assert helpers(tree) == "" and before == f'{table_text(table)}extern "C" __global__ void __launch_bounds__(32, 1) '
+    assert after == (
+        "(\n    const float* __restrict__ in0,\n    float* __restrict__ out0,\n    unsigned char* __restrict__ kept) {\n"
+        "  volatile unsigned int* const arrived = (volatile unsigned int*)(kept + 0);\n  out0[0] = in0[0];\n}\n"
     )
-    assert after == "(\n    const float* __restrict__ in0,\n    float* __restrict__ out0) {\n  out0[0] = in0[0];\n}\n"
+    assert kept_bytes(tree) == 32

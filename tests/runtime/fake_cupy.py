@@ -234,6 +234,14 @@ def empty(count: Any, dtype: Any) -> Array:
     return Array(dimensions, dtype, lease)
 
 
+def zeros(count: int, dtype: Any) -> Array:
+    """Memory that is there from the start: no capture may make it."""
+    _forbidden_in_capture()
+    made = empty(count, dtype)
+    made[...] = 0
+    return made
+
+
 class RawModule:
     """Compiled with -ftz=true, which CuPy adds behind all other options (cupy/cuda/compiler.py, _compile_with_cache_cuda)."""
 
@@ -428,9 +436,8 @@ class _Graph:
 
 
 class _Stream:
-    ptr = 0
-
     def __init__(self, *_: Any, **__: Any) -> None:
+        self.ptr = id(self)
         self.capture: _Capture | None = None
         self.tail: set[int] = set()
 

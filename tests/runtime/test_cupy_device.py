@@ -42,6 +42,33 @@ def test_dumps_agree_with_the_host_backend(name: str, fake: types.ModuleType) ->
         assert report["notes"] == (NOTES.get(name, {}))
 
 
+MEETING = """HloModule m
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+ENTRY e {
+  x = f32[300000]{0} parameter(0)
+  y = f32[300000]{0} parameter(1)
+  z = f32[] constant(0)
+  r = f32[] reduce(x, z), dimensions={0}, to_apply=add
+  s = f32[] reduce(y, z), dimensions={0}, to_apply=add
+  ROOT t = (f32[], f32[]) tuple(r, s)
+}
+"""
+
+
+def test_launches_that_may_overlap_meet_in_memory_of_their_own(fake: types.ModuleType) -> None:
+    module = hlo_opt.parse(MEETING)
+    executable = hlo_opt.compile(module, "cupy")
+    inputs = module_inputs(module, 0)
+    want = executable(*inputs)
+    (symbol,) = set(fake.launched)
+    kept = executable._executor.device._kept
+    assert [name for name, _ in kept] == [symbol]
+    with fake.cuda.Stream():
+        assert all(np.array_equal(a, b) for a, b in zip(executable(*inputs), want, strict=True))
+    here, other = kept.values()
+    assert here is not other and here.size == other.size > 0
+
+
 def test_kernels_are_compiled_once_per_text_device_and_nvrtc(
     fake: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,6 @@ ACCESSES = st.lists(
         Access,
         st.lists(SPANS, max_size=3).map(tuple),
         st.lists(SPANS, min_size=1, max_size=2).map(tuple),
-        st.sampled_from(["", "", "", "k", "m"]),
     ),
     max_size=14,
 )
@@ -33,7 +32,7 @@ def meet(one: Access, other: Access) -> bool:
 
     a, b = (bytes_of(x.reads) for x in (one, other))
     v, w = (bytes_of(x.writes) for x in (one, other))
-    return bool(v & w or v & b or a & w) or (one.alone != "" and one.alone == other.alone)
+    return bool(v & w or v & b or a & w)
 
 
 def behind(order: Sequence[Start]) -> list[Set[int]]:

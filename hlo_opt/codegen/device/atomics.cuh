@@ -89,20 +89,25 @@ __device__ __forceinline__ void hlo_atomic_add_f32(float* element, float a, floa
 // @hlo_pair
 __device__ __forceinline__ unsigned int hlo_pair(unsigned short low, unsigned short high) { return low | (unsigned int)high << 16; }
 
+// @hlo_swap_pair
+// adds to both halves of a word, each rounded by itself
+template <float (*load)(unsigned short), unsigned short (*store)(float)>
+__device__ __forceinline__ void hlo_swap_pair(unsigned int* word, float a, float b) {
+  unsigned int seen = hlo_seen(word);
+  for (;;) {
+    const unsigned int now = hlo_taken(word, seen);
+    const unsigned int sum = hlo_pair(store(load((unsigned short)now) + a), store(load((unsigned short)(now >> 16)) + b));
+    if (hlo_swapped(word, seen, sum)) break;
+  }
+}
+
 // @hlo_atomic_add_bf16
 // as of f32; a device without an operation for a pair swaps its word
 __device__ __forceinline__ void hlo_atomic_add_bf16(unsigned short* element, unsigned short a, unsigned short b) {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
   HLO_RED_1("noftz.bf16x2", element, "r", hlo_pair(a, b));
 #else
-  unsigned int* const word = (unsigned int*)element;
-  unsigned int seen = hlo_seen(word);
-  for (;;) {
-    const unsigned int now = hlo_taken(word, seen);
-    const unsigned short low = hlo_store_bf16(hlo_load_bf16((unsigned short)now) + hlo_load_bf16(a));
-    const unsigned short high = hlo_store_bf16(hlo_load_bf16((unsigned short)(now >> 16)) + hlo_load_bf16(b));
-    if (hlo_swapped(word, seen, hlo_pair(low, high))) break;
-  }
+  hlo_swap_pair<hlo_load_bf16, hlo_store_bf16>((unsigned int*)element, hlo_load_bf16(a), hlo_load_bf16(b));
 #endif
 }
 __device__ __forceinline__ void hlo_atomic_add_bf16(
@@ -131,14 +136,7 @@ __device__ __forceinline__ void hlo_atomic_add_f16(unsigned short* element, unsi
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 600
   HLO_RED_1("noftz.f16x2", element, "r", hlo_pair(a, b));
 #else
-  unsigned int* const word = (unsigned int*)element;
-  unsigned int seen = hlo_seen(word);
-  for (;;) {
-    const unsigned int now = hlo_taken(word, seen);
-    const unsigned short low = hlo_store_f16(hlo_load_f16((unsigned short)now) + hlo_load_f16(a));
-    const unsigned short high = hlo_store_f16(hlo_load_f16((unsigned short)(now >> 16)) + hlo_load_f16(b));
-    if (hlo_swapped(word, seen, hlo_pair(low, high))) break;
-  }
+  hlo_swap_pair<hlo_load_f16, hlo_store_f16>((unsigned int*)element, hlo_load_f16(a), hlo_load_f16(b));
 #endif
 }
 __device__ __forceinline__ void hlo_atomic_add_f16(

@@ -14,11 +14,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from hlo_opt.codegen.threads import keeps_memory
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import positive
+from hlo_opt.ir.values import Array
 from hlo_opt.runtime.schedule.ops import Op
-from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Stretch, span_of
+from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, PlacingDevice, Stretch, span_of
 
 Span = tuple[int, int]
 """An address and the one behind the last byte."""
@@ -26,11 +26,10 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Access:
-    """What a launch reads and writes. `alone` (empty: nothing) names what only one launch at a time may use, such as the counters that a kernel keeps."""
+    """What a launch reads and writes."""
 
     reads: tuple[Span, ...]
     writes: tuple[Span, ...]
-    alone: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class _Region:
 def dependencies(accesses: Sequence[Access]) -> list[Set[int]]:
     """For each launch, earlier ones that must be done before it starts."""
     regions: list[_Region] = []
-    alone: dict[str, int] = {}
     found: list[Set[int]] = []
     for number, access in enumerate(accesses):
         after: set[int] = set()
@@ -72,9 +70,6 @@ def dependencies(accesses: Sequence[Access]) -> list[Set[int]]:
         for first, last in dict.fromkeys(access.writes):
             regions = [r for r in regions if not (first <= r.span[0] and r.span[1] <= last)]
             regions.append(_Region((first, last), number))
-        if access.alone:
-            after.add(alone.get(access.alone, -1))
-            alone[access.alone] = number
         found.append(after - {-1, number})
     return found
 
@@ -127,11 +122,12 @@ MOST_STREAMS = 32
 
 @dataclass
 class Graph:
-    """A captured graph: how many kernels it launches, and on how many streams."""
+    """A captured graph: how many kernels it launches, and on how many streams; and the memory in which blocks of its launches meet, which nothing else may use."""
 
     graph: Any
     launches: int
     streams: int
+    kept: Sequence[Array]
 
 
 @dataclass
@@ -159,12 +155,13 @@ class Capturer:
         while len(self._streams) < used:
             self._streams.append(self.cupy.cuda.Stream(non_blocking=True))
         origin = self._streams[0]
+        kept = [self.device.zeros(0 if kernel is None else kernel.kept) for kernel, _, _ in launches]
         error_type = self.cupy.cuda.runtime.CUDARuntimeError
         try:
             with origin:
                 origin.begin_capture()
                 try:
-                    self._record(launches, order)
+                    self._record(launches, kept, order)
                 except BaseException:
                     with contextlib.suppress(Exception):
                         origin.end_capture()
@@ -176,7 +173,7 @@ class Capturer:
             return None
         finally:
             self._events.clear()
-        return Graph(graph, sum(kernel is not None for kernel, _, _ in launches), used)
+        return Graph(graph, sum(kernel is not None for kernel, _, _ in launches), used, kept)
 
     def start(self, graph: Graph | None, launches: Sequence[BoundLaunch]) -> None:
         """Start a graph; where there is none, its launches one by one."""
@@ -187,7 +184,7 @@ class Capturer:
             self.device.replay(graph.graph)
             self.replayed += graph.launches
 
-    def _record(self, launches: Sequence[BoundLaunch], order: Sequence[Start]) -> None:
+    def _record(self, launches: Sequence[BoundLaunch], kept: Sequence[Array], order: Sequence[Start]) -> None:
         origin, *others = self._streams[: 1 + max((s.stream for s in order), default=0)]
         fork = self._event(origin) if others else None
         awaited = {n for start in order for n in start.waits}
@@ -201,7 +198,7 @@ class Capturer:
             for n in start.waits:
                 stream.wait_event(events[n])
             with stream:
-                launch_one(self.device, launch)
+                launch_one(self.device, launch, kept[number])
             if number in awaited:
                 events[number] = self._event(stream)
         for stream in others:
@@ -214,20 +211,19 @@ class Capturer:
         return event
 
 
-def launch_one(device: PlacingDevice, launch: BoundLaunch) -> None:
+def launch_one(device: PlacingDevice, launch: BoundLaunch, kept: Array = NOTHING) -> None:
     """Start a kernel or a copy on the current stream."""
     kernel, inputs, outputs = launch
     if kernel is None:
         device.copy_to(outputs[0], inputs[0])
     else:
-        device.launch(kernel, inputs, outputs)
+        device.launch(kernel, inputs, outputs, kept)
 
 
 def access_of(launch: BoundLaunch) -> Access:
     """What a launch reads and writes."""
-    kernel, inputs, outputs = launch
-    alone = kernel.symbol if kernel is not None and keeps_memory(kernel) else ""
-    return Access(tuple(map(span_of, inputs)), tuple(map(span_of, outputs)), alone)
+    _, inputs, outputs = launch
+    return Access(tuple(map(span_of, inputs)), tuple(map(span_of, outputs)))
 
 
 def streams_wished() -> int:

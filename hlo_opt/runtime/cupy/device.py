@@ -220,6 +220,7 @@ class CupyDevice:
         self.module = schedule.module
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
+        self._kept: dict[tuple[str, int], Array] = {}
         self._functions = self._load(schedule.kernels, compile_options(precise=precise))
         names = {op.kernel.symbol: op.instruction for _, op in schedule.ops() if isinstance(op, Launch)}
         self._launched_by = names
@@ -312,11 +313,25 @@ class CupyDevice:
         moved = arrays.flat(self.cupy, array, target.minor_to_major)
         return arrays.packed(self.cupy, moved, shape.type.bits) if shape.type.per_byte > 1 else moved
 
-    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array], kept: Array = NOTHING) -> None:
         launch = kernel.launch
         if launch.grid:
             with self._told(self._launched_by.get(kernel.symbol), "launching"):
-                self._functions[kernel.symbol]((launch.grid,), (launch.block,), (*inputs, *outputs))
+                arguments = [*inputs, *outputs]
+                if kernel.kept:
+                    arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
+                self._functions[kernel.symbol]((launch.grid,), (launch.block,), tuple(arguments))
+
+    def _kept_by(self, kernel: Kernel) -> Array:
+        """Where blocks of a kernel meet on the current stream: launches on one stream do not overlap."""
+        key = (kernel.symbol, int(self.cupy.cuda.get_current_stream().ptr))
+        if key not in self._kept:
+            self._kept[key] = self.zeros(kernel.kept)
+        return self._kept[key]
+
+    def zeros(self, size: int) -> Array:
+        with self._told(None, "allocating"):
+            return self.cupy.zeros(size, "uint8") if size else NOTHING
 
     def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         call = self._calls.get(op.instruction)

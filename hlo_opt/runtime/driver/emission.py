@@ -51,8 +51,9 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
 
 - `kernels/*.cu`: {kernels} for {target}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
 - To launch one of them yourself: blocks and threads as in `manifest.json`, no dynamic shared memory, a pointer per input and then per output, each to a multiple of 16
-  bytes. Compile with the `options` of `manifest.json` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros. Launches of one kernel must not overlap
-- `manifest.json`: the options that kernels are compiled with; for each kernel its plan, grid, block, shared memory (bytes), the shapes of its buffers and the Python lines that it comes from; which
+  bytes, and where `kept_bytes` is not 0 one more to so many bytes, which are 0 before the first launch and which launches that overlap must not share. Compile with the `options` of
+  `manifest.json` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros
+- `manifest.json`: the options that kernels are compiled with; for each kernel its plan, grid, block, shared memory and memory in which blocks meet (bytes), the shapes of its buffers and the Python lines that it comes from; which
   instruction launches which; and the library calls
 - {launches} and {library} are in the program (those inside loops are counted once)
 """
@@ -139,6 +140,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
             "file": files[k.symbol],
             "plan": k.kind,
             **asdict(k.launch),
+            "kept_bytes": k.kept,
             "inputs": [_described(shape) for shape in k.inputs],
             "outputs": [_described(shape) for shape in k.outputs],
             "source": lines[k.symbol][:_MOST_LINES],

@@ -29,11 +29,11 @@ OPTIONS = {options}  # as in manifest.json; without -fmad=false, a product and a
 
 
 class Kernel:
-    """The function `symbol` of a CUDA file, with its grid (blocks) and block (threads). Compiled when it is first launched."""
+    """The function `symbol` of a CUDA file, with its grid (blocks) and block (threads), and bytes of memory in which blocks meet. Compiled when it is first launched."""
 
-    def __init__(self, file, symbol, grid, block):
-        self.file, self.symbol, self.grid, self.block = file, symbol, grid, block
-        self.function = None
+    def __init__(self, file, symbol, grid, block, kept=0):
+        self.file, self.symbol, self.grid, self.block, self.kept = file, symbol, grid, block, kept
+        self.function, self.memory = None, {{}}
 
     def __call__(self, *buffers):
         """Launch it: one flat buffer per input, then one per output."""
@@ -41,6 +41,11 @@ class Kernel:
             return
         if self.function is None:
             self.function = loaded(self.file, self.symbol)
+        if self.kept:
+            stream = cupy.cuda.get_current_stream().ptr
+            if stream not in self.memory:
+                self.memory[stream] = cupy.zeros(self.kept, "uint8")
+            buffers += (self.memory[stream],)
         self.function((self.grid,), (self.block,), buffers)
 
 

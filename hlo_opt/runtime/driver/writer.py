@@ -202,9 +202,9 @@ class _Writer:
         entry = self.schedule.entry
         rows = ["KERNELS = {"]
         for k in self.schedule.kernels:
-            rows.append(
-                f"    {k.symbol!r}: Kernel({self.files[k.symbol]!r}, {k.symbol!r}, {k.launch.grid}, {k.launch.block}),"
-            )
+            numbers = [k.launch.grid, k.launch.block, *[k.kept] * bool(k.kept)]
+            arguments = ", ".join([f"{self.files[k.symbol]!r}", f"{k.symbol!r}", *map(str, numbers)])
+            rows.append(f"    {k.symbol!r}: Kernel({arguments}),")
         rows += ["}", "", "CONSTANTS = {"]
         rows += [f"    {name!r}: {value}" for name, value in self.constants.items()]
         rows += ["}", ""]

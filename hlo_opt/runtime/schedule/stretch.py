@@ -73,6 +73,14 @@ BoundLaunch = tuple[Kernel | None, list[Array], list[Array]]
 class PlacingDevice(Device, Protocol):
     """A device that puts buffers into blocks of memory."""
 
+    def launch(
+        self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory], kept: Memory = NOTHING
+    ) -> None:
+        """As `Device.launch`, with memory in which blocks meet that no other launch uses at that time; without it, that of the current stream."""
+
+    def zeros(self, size: int) -> Memory:
+        """So many bytes of 0; nothing for none."""
+
     def block(self, size: int) -> Array:
         """Memory of so many bytes."""
 
