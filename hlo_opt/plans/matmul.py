@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.products import BLOCK, Space, ends, parameters_read
+from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORTEST = 8
@@ -63,24 +62,12 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Products:
-    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them."""
+class Products(OfProduct):
+    """A product whose elements threads sum in registers."""
 
     kind: ClassVar[str] = "matmul"
-    space: Space
     tile: Tile
-    roots: tuple[int, ...]
     vector: int
-
-    @property
-    def hero(self) -> Instruction:
-        """The product."""
-        return self.space.hero
-
-    @property
-    def block(self) -> int:
-        """Threads per block."""
-        return BLOCK
 
     def segment(self, block: int) -> Segment[Products]:
         """The segment, alone in its launch."""
@@ -105,7 +92,7 @@ def match(region: Region, space: Space, target: DeviceTarget) -> Products | None
     if (rows < WARP) != (columns < WARP):  # what fills a warp is columns
         space = Space(space.hero, space.turned != (columns < rows))
     tile = tile_of(space, target.core_count)
-    return Products(space, tile, tuple(range(len(region.roots))), widest(space, tile))
+    return Products(space, tuple(range(len(region.roots))), tile, widest(space, tile))
 
 
 def tile_of(space: Space, cores: int) -> Tile:

@@ -10,13 +10,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.products import BLOCK, Space, ends, parameters_read
+from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 MOST_ROWS = 8
@@ -27,23 +26,16 @@ _LONG = 1024  # contracted elements that are worth a block of their own
 
 
 @dataclass(frozen=True)
-class Strips:
-    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them.
+class Strips(OfProduct):
+    """A product of few rows, whose sums several threads share.
 
     along    whether a warp goes along contracted elements; else it lies across columns
     vector   neighbouring contracted elements of a thread
     """
 
     kind: ClassVar[str] = "matrix-vector"
-    space: Space
-    roots: tuple[int, ...]
     along: bool
     vector: int = 1
-
-    @property
-    def hero(self) -> Instruction:
-        """The product."""
-        return self.space.hero
 
     @property
     def ways(self) -> int:
@@ -59,11 +51,6 @@ class Strips:
     def cells(self) -> int:
         """Partial sums of a block in shared memory: those of an element lie side by side, one cell more than ways so that columns do not meet in a bank."""
         return self.columns * self.space.sizes[1] * (self.ways + 1)
-
-    @property
-    def block(self) -> int:
-        """Threads per block."""
-        return BLOCK
 
     @property
     def blocks(self) -> tuple[int, int]:

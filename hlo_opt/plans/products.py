@@ -100,6 +100,24 @@ class Space:
         return steps[0] < steps[1]
 
 
+@dataclass(frozen=True)
+class OfProduct:
+    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them. What the parts of all kinds of products have."""
+
+    space: Space
+    roots: tuple[int, ...]
+
+    @property
+    def hero(self) -> Instruction:
+        """The product."""
+        return self.space.hero
+
+    @property
+    def block(self) -> int:
+        """Threads per block."""
+        return BLOCK
+
+
 def product_of(region: Region) -> Space | None:
     """The one product that all outputs are computed from, element by element at their own places, where it is large enough to be worth threads that work together. Columns are what
     belongs to neighbours in the first output, as far as that can be told."""

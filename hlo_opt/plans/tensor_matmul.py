@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir import Shape
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
@@ -22,7 +22,7 @@ from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.matmul import fills, tiles_of, widest
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.products import BLOCK, Space, ends
+from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends
 from hlo_opt.plans.walks import ITEM, THREAD, Walk
 
 ROWS, COLUMNS, STEP = 16, 8, 16
@@ -85,23 +85,11 @@ class WarpTile:
 
 
 @dataclass(frozen=True)
-class TensorProducts:
-    """Outputs that are computed from elements of a product at their own place; `roots` are positions of outputs, all of them."""
+class TensorProducts(OfProduct):
+    """A product that warps multiply in pieces."""
 
     kind: ClassVar[str] = "tensor-matmul"
-    space: Space
     tile: WarpTile
-    roots: tuple[int, ...]
-
-    @property
-    def hero(self) -> Instruction:
-        """The product."""
-        return self.space.hero
-
-    @property
-    def block(self) -> int:
-        """Threads per block."""
-        return BLOCK
 
     @property
     def type(self) -> ElementType:
@@ -149,7 +137,7 @@ def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts 
     if space.sizes[1] < ROWS <= space.sizes[2]:
         space = Space(space.hero, not space.turned)
     tile = tile_of(space, target.core_count)
-    return TensorProducts(space, tile, tuple(range(len(region.roots))))
+    return TensorProducts(space, tuple(range(len(region.roots))), tile)
 
 
 def tile_of(space: Space, cores: int) -> WarpTile:
