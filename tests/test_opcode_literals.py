@@ -1,8 +1,9 @@
 """Opcodes are classified beside the op table, not by lists of names elsewhere: what is still said by name is counted, and the number only falls.
 
 Counted is every string in the code of the package that is spelled as an opcode, outside `hlo_opt/ops/` and `hlo_opt/library/`, and every use there of an alias of one
-opcode: a name at the top of a file of `ops/` that stands for an opcode, or for a set of a single one. What an operation is, does or allows is a face of its entry
-(`OpSpec`), a property of the instruction, or a set beside the table that several entries are in.
+opcode: a name at the top of a file of `ops/` that stands for an opcode, or for a set of a single one. Rewrite rules are left out, for they say by name what they
+recognise and write: the passes that are a `RewritingPass`, and the writer that they share. What an operation is, does or allows is a face of its entry (`OpSpec`), a
+property of the instruction, or a set beside the table that several entries are in.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from hlo_opt.ops import table
 PACKAGE = Path(__file__).resolve().parent.parent / "hlo_opt"
 WITHOUT = ("ops", "library")
 """The rooms that declare operations and compute them."""
+RULES = ("RewritingPass", "Expansion")
+"""The bases of rewrite rules."""
 
-LIMIT = 616
+LIMIT = 409
 """How many there are. Lower it when the number falls; a change that would raise it asks its question of the op table instead."""
 MARGIN = 15
 """By so much the number may lie below the limit before the limit has to follow."""
@@ -59,6 +62,12 @@ def uses(tree: ast.AST, names: set[str]) -> int:
     )
 
 
+def has_rules(tree: ast.Module) -> bool:
+    """Whether a file has a rewrite rule, or is where all of them come from."""
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
+    return any(c.name in RULES[1:] or any(ast.unparse(b) in RULES for b in c.bases) for c in classes)
+
+
 def count() -> Counter[str]:
     """Literals and uses of aliases by file."""
     trees = {p.relative_to(PACKAGE): ast.parse(p.read_text()) for p in sorted(PACKAGE.rglob("*.py"))}
@@ -67,7 +76,9 @@ def count() -> Counter[str]:
         {
             str(path): number
             for path, tree in trees.items()
-            if path.parts[0] not in WITHOUT and (number := len(literals(tree)) + uses(tree, names))
+            if path.parts[0] not in WITHOUT
+            and not has_rules(tree)
+            and (number := len(literals(tree)) + uses(tree, names))
         }
     )
 

@@ -213,7 +213,12 @@ def reduction_epilogue(edge: Edge, *, row_kernels: bool = True) -> Reason | None
         return None
     if row_kernels and _merges_into_row_kernel(edge):
         return None
-    form = fast_form(hero.instruction)
+    return reduction_ends_kernel(edge, hero.instruction)
+
+
+def reduction_ends_kernel(edge: Edge, hero: Instruction) -> Reason:
+    """That a reduction, which the consumer would make a loop of, is to stay the end of its kernel."""
+    form = fast_form(hero)
     assert form is not None
     return Reason.of(
         "FUS404",

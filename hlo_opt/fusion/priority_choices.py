@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.analysis.graph.cluster import merge_clusters
-from hlo_opt.analysis.memory.forms import fast_form
 from hlo_opt.analysis.properties import fusion_backend_kind, is_boundary_fusion, is_generic_triton
 from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.choices import reduction_ends_kernel
 from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
 from hlo_opt.fusion.windows import keeps_windows
@@ -194,15 +194,7 @@ def reduction_becomes_loop(edge: Edge) -> Reason | None:
     merged = merge_clusters(state.cluster(edge.producer), state.cluster(edge.consumer), edge.producer)
     if emitter_of(merged)[0] != "loop":
         return None
-    form = fast_form(hero.instruction)
-    assert form is not None
-    return Reason.of(
-        "FUS404",
-        producer=edge.producer_name,
-        reduction="row" if form.is_row else "column",
-        sizes="x".join(map(str, form.sizes)),
-        consumer=edge.consumer_name,
-    )
+    return reduction_ends_kernel(edge, hero.instruction)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ What such a pass has against an edge is said in one place: a run goes by the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,7 +13,8 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.engine import Engine, Policy
 from hlo_opt.fusion.legality import Edge
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Computation, Instruction, Module, edit
+from hlo_opt.ir.walk import executed_computations
 
 __all__ = ["Pass", "PassContext"]
 
@@ -34,6 +35,39 @@ class Pass:
     def run(self, module: Module, context: PassContext) -> bool:
         """Rewrite the module in place; True when anything changed."""
         raise AssertionError(f"{type(self).__name__} does not define run")
+
+
+@dataclass(frozen=True)
+class RewritingPass(Pass):
+    """A pass that goes over computations and rewrites what it finds in each, one place after another; `rewrites` says what."""
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for computation in list(self.computations(module)):
+            here = False
+            for rewrite in self.rewrites(computation, context):
+                if not context.step():
+                    break
+                rewrite()
+                here = True
+            if here:
+                edit.sort(computation)
+            changed |= here
+        if changed:
+            self.tidy(module)
+            edit.sort_computations(module)
+        return changed
+
+    def computations(self, module: Module) -> Iterable[Computation]:
+        """Those that are rewritten: all that launch kernels, where a pass says nothing else."""
+        return executed_computations(module)
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        """What is rewritten in a computation. Each is done before the next is asked for, and the computation is sorted after the last."""
+        raise AssertionError(f"{type(self).__name__} does not define rewrites")
+
+    def tidy(self, module: Module) -> None:
+        """What is left to do once something was rewritten; nothing, where a pass does not say."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ computed in f32 and rounded once, and a variance is the mean of squared distance
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 from typing import Literal as OneOf
 
@@ -16,7 +18,7 @@ from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction,
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ops.shapes import integer
 from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.expansion import Expansion, Writer
+from hlo_opt.passes.expansion import Expansion, Writer, scalar_reducer
 
 _NORMS = frozenset({"batch-norm-grad", "batch-norm-inference", "batch-norm-training"})
 
@@ -32,24 +34,20 @@ class BatchNormExpander(Expansion):
     def concerns(self, module: Module) -> bool:
         return any(i.opcode in _NORMS for c in module.computations for i in c.instructions)
 
-    def run(self, module: Module, context: PassContext) -> bool:
+    def computations(self, module: Module) -> Iterable[Computation]:
+        return module.computations
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         adders: dict[ElementType, Computation] = {}
-        changed = False
-        for computation in list(module.computations):
-            norms = [i for i in computation.instructions if i.opcode in _NORMS]
-            for norm in norms:
-                if not context.step():
-                    break
-                plain = _Norm(norm, adders)
-                made = {"training": plain.training, "inference": plain.inference, "grad": plain.grad}
-                edit.replace_all_uses(norm, made[norm.opcode.removeprefix("batch-norm-")]())
-                edit.remove(norm)
-                changed = True
-            if norms:
-                edit.sort(computation)
-        if changed:
-            edit.sort_computations(module)
-        return changed
+        for norm in [i for i in computation.instructions if i.opcode in _NORMS]:
+            yield partial(_expand, norm, adders)
+
+
+def _expand(norm: Instruction, adders: dict[ElementType, Computation]) -> None:
+    plain = _Norm(norm, adders)
+    made = {"training": plain.training, "inference": plain.inference, "grad": plain.grad}
+    edit.replace_all_uses(norm, made[norm.opcode.removeprefix("batch-norm-")]())
+    edit.remove(norm)
 
 
 class _Norm:
@@ -65,7 +63,7 @@ class _Norm:
         self.features = Shape(self.wide, (operand.dimensions[self.feature],))
         self.x, *self.others = (self.writer.convert(o, self.wide) for o in norm.operands)
         if self.wide not in adders:
-            adders[self.wide] = _adder(norm.computation, self.wide)
+            adders[self.wide] = scalar_reducer(norm.computation, "add", Shape(self.wide))
         self.adder = adders[self.wide]
         self.count = max(operand.element_count // max(self.features.element_count, 1), 1)
         # XLA keeps epsilon as a float of 32 bits (xla/hlo/ir/hlo_instructions.h, HloBatchNormInstruction)
@@ -136,14 +134,3 @@ class _Norm:
     def results(self, *values: Instruction) -> Instruction:
         made = [self.narrowed(v, leaf) for v, leaf in zip(values, self.norm.shape.leaves(), strict=True)]
         return self.writer.emit("tuple", self.norm.shape, *made)
-
-
-def _adder(beside: Computation, element_type: ElementType) -> Computation:
-    """A new computation that adds two scalars, in the same module."""
-    module = beside.module
-    assert module is not None
-    made = edit.new_computation(module, "sum")
-    scalar = Shape(element_type, ())
-    parameters = [edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2)]
-    edit.create(made, "add", "add", scalar, parameters, root=True)
-    return made

@@ -5,7 +5,9 @@ Source: xla/service/conditional_to_select.cc, which does the same: threads that 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Module, edit
@@ -25,18 +27,12 @@ class ConditionalToSelect(Expansion):
     def concerns(self, module: Module) -> bool:
         return any(_choices(c) for c in _applied(module))
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        for computation in _applied(module):
-            choices = _choices(computation)
-            for conditional in choices:
-                if not context.step():
-                    break
-                _select(conditional)
-                changed = True
-            if choices:
-                edit.sort(computation)
-        return changed
+    def computations(self, module: Module) -> Iterable[Computation]:
+        return _applied(module)
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for conditional in _choices(computation):
+            yield partial(_select, conditional)
 
 
 def _select(conditional: Instruction) -> None:

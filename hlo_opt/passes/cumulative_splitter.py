@@ -8,6 +8,7 @@ put behind it: three kernels that read the array twice and write it once. The or
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from typing import Literal as OneOf
@@ -15,12 +16,11 @@ from typing import Literal as OneOf
 import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
 from hlo_opt.ir.attribute import PaddingDimension, SliceDimension, Window, WindowDimension
-from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.reduction.reducers import monoid, running_types, starts_with_identity
-from hlo_opt.passes.base import Pass, PassContext
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.expansion import Writer, scalar_reducer
 from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
 
 LONG = 16 * 1024
@@ -30,32 +30,17 @@ ENOUGH = 4
 
 
 @dataclass(frozen=True)
-class CumulativeSplitter(Pass):
+class CumulativeSplitter(RewritingPass):
     """Split long cumulative windows over few lines. The values stay the same up to rounding; the graph does not."""
 
     name: ClassVar[str] = "cumulative-splitter"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        for computation in list(executed_computations(module)):
-            here = False
-            for window in [i for i in computation.instructions if i.opcode == "reduce-window"]:
-                lines = _worth_splitting(window, context.options.target)
-                if lines is None:
-                    continue
-                if not context.step():
-                    break
-                made = _Split(window, lines).result()
-                edit.replace_all_uses(window, made)
-                edit.remove(window)
-                here = True
-            if here:
-                edit.sort(computation)
-            changed |= here
-        if changed:
-            edit.sort_computations(module)
-        return changed
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for window in [i for i in computation.instructions if i.opcode == "reduce-window"]:
+            lines = _worth_splitting(window, context.options.target)
+            if lines is not None:
+                yield _Split(window, lines).put
 
 
 def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
@@ -90,9 +75,14 @@ class _Split:
         self.size = part_length(lines.length)
         self.parts = -(-lines.length // self.size)
         self.missing = self.parts * self.size - lines.length
-        self.reducer = _reducer(window, self.opcode, Shape(self.wide))
+        self.reducer = scalar_reducer(window.computation, self.opcode, Shape(self.wide))
         literal: Any = window.operands[1].literal
         self.start = self.writer.scalar(self.wide, np.asarray(literal.value).reshape(-1)[0])
+
+    def put(self) -> None:
+        """Put the value in the window's place."""
+        edit.replace_all_uses(self.window, self.result())
+        edit.remove(self.window)
 
     def result(self) -> Instruction:
         """The value of the window."""
@@ -160,13 +150,3 @@ class _Split:
         for d in shape.minor_to_major:
             order += [axis + 1, axis] if d == axis else [d + (d > axis)]
         return Shape(self.wide, (*sizes[:axis], self.parts, self.size, *sizes[axis + 1 :]), Layout(tuple(order)))
-
-
-def _reducer(window: Instruction, opcode: str, scalar: Shape) -> Computation:
-    """A computation of two scalars in the same module."""
-    module = window.computation.module
-    assert module is not None
-    made = edit.new_computation(module, opcode)
-    parameters = [edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2)]
-    edit.create(made, opcode, opcode, scalar, parameters, root=True)
-    return made

@@ -9,7 +9,7 @@ import numpy as np
 from hlo_opt.ir import Attribute, Computation, ElementType, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ir.attribute import Value
 from hlo_opt.ir.element_type import PRED, S32
-from hlo_opt.passes.base import Pass
+from hlo_opt.passes.base import RewritingPass
 
 
 class Writer:
@@ -101,8 +101,18 @@ class Writer:
         return self.emit("gather", Shape(vector.shape.element_type, dimensions), vector, rows, **attributes)
 
 
+def scalar_reducer(beside: Computation, opcode: str, scalar: Shape) -> Computation:
+    """A new computation in the same module that puts two scalars together by one operation."""
+    module = beside.module
+    assert module is not None
+    made = edit.new_computation(module, opcode)
+    parameters = [edit.create(made, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2)]
+    edit.create(made, opcode, opcode, scalar, parameters, root=True)
+    return made
+
+
 @dataclass(frozen=True)
-class Expansion(Pass):
+class Expansion(RewritingPass):
     """A pass that tells whether it has anything to look at: whoever must keep the module as it is copies it only then."""
 
     def concerns(self, module: Module) -> bool:

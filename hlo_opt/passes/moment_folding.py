@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Shape, edit
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.element_type import PRED
-from hlo_opt.ir.walk import executed_computations
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 from hlo_opt.passes.sum_factoring import Term, is_plain_sum, spreads, term_of
 from hlo_opt.plans import column_reduction
@@ -34,32 +33,20 @@ _MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
 
 
 @dataclass(frozen=True)
-class MomentFolding(Pass):
+class MomentFolding(RewritingPass):
     """Fold sums of deviations from the means of long columns together with the means. The values stay the same up to rounding."""
 
     name: ClassVar[str] = "moment-folding"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        for computation in list(executed_computations(module)):
-            groups: dict[tuple[Shape, tuple[int, ...]], list[Instruction]] = {}
-            for i in computation.instructions:
-                if i.opcode == "reduce" and _is_long_sum(i, context.options.target):
-                    groups.setdefault((i.operands[0].shape, i.ints("dimensions")), []).append(i)
-            here = False
-            for sums in groups.values():
-                for found in _Group(computation, sums).moments():
-                    if not context.step():
-                        break
-                    found.rewrite()
-                    here = True
-            if here:
-                edit.sort(computation)
-            changed |= here
-        if changed:
-            edit.sort_computations(module)
-        return changed
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        groups: dict[tuple[Shape, tuple[int, ...]], list[Instruction]] = {}
+        for i in computation.instructions:
+            if i.opcode == "reduce" and _is_long_sum(i, context.options.target):
+                groups.setdefault((i.operands[0].shape, i.ints("dimensions")), []).append(i)
+        for sums in groups.values():
+            for found in _Group(computation, sums).moments():
+                yield found.rewrite
 
 
 def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:

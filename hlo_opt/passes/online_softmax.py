@@ -6,122 +6,97 @@ writes, three readings; folded together, the first two are one. Source: M. Milak
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ir.index_map import variable
-from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
+from hlo_opt.ops.reduction.softmax import Exponentials, sums_of
 from hlo_opt.ops.sets import fused
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 from hlo_opt.plans import Plan, plan, region_of, row_reduction
 from hlo_opt.plans.columns import MOST_THREADS
 from hlo_opt.plans.element_reads import depending_on, heroes_read
-from hlo_opt.plans.folding import operand_index, result_index
+from hlo_opt.plans.folding import Space, operand_index, result_index
 from hlo_opt.plans.price import price
 
 LONGEST_KEPT = row_reduction.MOST_KEPT * MOST_THREADS
 """Elements of a row that registers of a block hold."""
-_MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
 
 
 @dataclass(frozen=True)
-class OnlineSoftmax(Pass):
+class OnlineSoftmax(RewritingPass):
     """Inside kernels, fold the maximum of a long row and the sum of exponentials below it as one, where the price of the plan says so. The values stay the same up to rounding."""
 
     name: ClassVar[str] = "online-softmax"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        target = context.options.target
-        for computation in list(executed_computations(module)):
-            for fusion in computation.instructions:
-                body = fused(fusion)
-                if body is None or not any(_levels(body)) or fusion.word("kind") == "kCustom":
-                    continue
-                made = edit.clone_computation(body)
-                reducers: dict[Shape, Computation] = {}
-                for low, total in _levels(made):
-                    _fold_together(low, total, reducers)
-                edit.sort(made)
-                candidate = Instruction(
-                    "online", "fusion", fusion.shape, list(fusion.operands), {"calls": Called(made)}
-                )
-                us = []
-                for kernel in (fusion, candidate):
-                    found = plan(region_of(module, kernel), target)
-                    us.append(price(found, target).us if isinstance(found, Plan) else np.inf)
-                if us[1] < us[0] and context.step():
-                    edit.set_attribute(fusion, "calls", Called(made))
-                    edit.remove_computation(body)
-                    changed = True
-                else:
-                    for unused in (made, *reducers.values()):
-                        edit.remove_computation(unused)
-        if changed:
-            edit.sort_computations(module)
-        return changed
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for fusion in computation.instructions:
+            body = fused(fusion)
+            if body is None or not any(_levels(body)) or fusion.word("kind") == "kCustom":
+                continue
+            made = _folded(body)
+            candidate = Instruction("online", "fusion", fusion.shape, list(fusion.operands), {"calls": Called(made[0])})
+            pays = _us(candidate, computation, context) < _us(fusion, computation, context)
+            for tried in made:
+                edit.remove_computation(tried)
+            if pays:
+                yield partial(_put, fusion)
+
+
+def _us(kernel: Instruction, computation: Computation, context: PassContext) -> float:
+    assert computation.module is not None
+    found = plan(region_of(computation.module, kernel), context.options.target)
+    return price(found, context.options.target).us if isinstance(found, Plan) else math.inf
+
+
+def _put(fusion: Instruction) -> None:
+    old = fusion.called_by("calls")
+    edit.set_attribute(fusion, "calls", Called(_folded(old)[0]))
+    edit.remove_computation(old)
+
+
+def _folded(body: Computation) -> list[Computation]:
+    """A copy of a kernel's computation with its levels folded together, and the reducers that were made for it."""
+    made = edit.clone_computation(body)
+    reducers: dict[Shape, Computation] = {}
+    for low, total in _levels(made):
+        _fold_together(low, total, reducers)
+    edit.sort(made)
+    return [made, *reducers.values()]
 
 
 def _levels(body: Computation) -> list[tuple[Instruction, Instruction]]:
     """The maxima of long rows, each with the sum of exponentials that needs it."""
     found: list[tuple[Instruction, Instruction]] = []
-    for total in body.instructions:
-        if total.opcode != "reduce" or not _folds(total, "add"):
+    for held in sums_of(body.instructions):
+        space = row_reduction.space_of(held.total)
+        if space is None or space.reduced <= LONGEST_KEPT or not _is_of_one_row(held, space):
             continue
-        space = row_reduction.space_of(total)
-        if space is None or space.reduced <= LONGEST_KEPT:
-            continue
-        low = _maximum_below(total)
-        if low is not None and not any(low in pair for pair in found):
-            found.append((low, total))
+        if not any(held.highest in pair for pair in found):
+            found.append((held.highest, held.total))
     return found
 
 
-def _folds(reduce: Instruction, opcode: str) -> bool:
-    return starts_with_identity(reduce) and monoid(reduce.called_by("to_apply")) == opcode
-
-
-def _maximum_below(total: Instruction) -> Instruction | None:
-    """The maximum of a sum's rows, where the sum is one of exp(x - maximum of x); None for any other."""
-    value = total.operands[0]
-    while value.opcode == "convert":
-        value = value.operands[0]
-    if value.opcode != "exponential" or value.operands[0].opcode != "subtract":
-        return None
-    x, low = value.operands[0].operands
+def _is_of_one_row(held: Exponentials, space: Space) -> bool:
+    """Whether an element has the maximum of its own row subtracted, and sums are no narrower than what is summed."""
+    total, x, low = held.total, held.x, held.highest
     if total.shape.type not in (F32, F64) or not x.shape.type.is_float or x.shape.type.bits > total.shape.type.bits:
-        return None
-    start = low
-    while low.opcode != "reduce":
-        if low.opcode == "maximum" and any(map(_is_lowest, low.operands)):
-            low = next(o for o in low.operands if not _is_lowest(o))
-        elif low.opcode in _MOVES:
-            low = low.operands[0]
-        else:
-            return None
-    if low.operands[0] is not x or not _folds(low, "maximum") or low.ints("dimensions") != total.ints("dimensions"):
-        return None
-    space = row_reduction.space_of(low)
-    if space is None or space != row_reduction.space_of(total):
-        return None
+        return False
+    if row_reduction.space_of(low) != space:
+        return False
     kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
     over = depending_on(total.computation, [low])
-    found = heroes_read([(start, operand_index(total, kept, reduced))], over, {low: result_index(low, kept)})
-    return low if found == [low] else None
-
-
-def _is_lowest(value: Instruction) -> bool:
-    """Whether all elements are -inf."""
-    while value.opcode in _MOVES:
-        value = value.operands[0]
-    return value.literal is not None and not value.literal.is_elided and bool(np.all(np.asarray(value.literal.value) == -np.inf))  # fmt: skip
+    own = {low: result_index(low, kept)}
+    return heroes_read([(held.moved, operand_index(total, kept, reduced))], over, own) == [low]
 
 
 def _fold_together(low: Instruction, total: Instruction, reducers: dict[Shape, Computation]) -> None:

@@ -7,45 +7,32 @@ xla/hlo/transforms/simplifiers/algebraic_simplifier.cc (HandleReduce), which dro
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from hlo_opt.ir import Instruction, Module, edit
-from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ir import Computation, Instruction, edit
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 
 _MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "bitcast"})
 
 
 @dataclass(frozen=True)
-class ReductionSimplifier(Pass):
+class ReductionSimplifier(RewritingPass):
     """Write a reduce over dimensions of size 1 as a reshape, with the init value combined where it is not the reducer's identity. The values stay the same, to the bit."""
 
     name: ClassVar[str] = "reduction-simplifier"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
     idempotent: ClassVar[bool] = True
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        for computation in list(executed_computations(module)):
-            reduces = [i for i in computation.instructions if i.opcode == "reduce" and _folds_one(i)]
-            here = False
-            for reduce in reduces:
-                if not context.step():
-                    break
-                edit.replace_all_uses(reduce, _by_element(reduce))
-                edit.remove(reduce)
-                here = True
-            if here:
-                edit.sort(computation)
-            changed |= here
-        if changed:
-            edit.sort_computations(module)
-        return changed
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for reduce in [i for i in computation.instructions if i.opcode == "reduce" and _folds_one(i)]:
+            yield partial(_put, reduce)
 
 
 def _folds_one(reduce: Instruction) -> bool:
@@ -55,6 +42,12 @@ def _folds_one(reduce: Instruction) -> bool:
         return False
     folded = math.prod(shape.dimensions[d] for d in reduce.ints("dimensions"))
     return folded == 1 and monoid(reduce.called_by("to_apply")) is not None
+
+
+def _put(reduce: Instruction) -> None:
+    """Put the value in its place."""
+    edit.replace_all_uses(reduce, _by_element(reduce))
+    edit.remove(reduce)
 
 
 def _by_element(reduce: Instruction) -> Instruction:

@@ -5,15 +5,15 @@ The gradient of a layer norm sums a row's deviations times the inverse of their 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Literal
 
-from hlo_opt.ir import Instruction, Module, Shape, edit
+from hlo_opt.ir import Computation, Instruction, Shape, edit
 from hlo_opt.ir.element_type import F32, F64
-from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
 
 
@@ -76,38 +76,29 @@ def _is_kept(value: Instruction, reduce: Instruction) -> bool:
 
 
 @dataclass(frozen=True)
-class SumFactoring(Pass):
+class SumFactoring(RewritingPass):
     """Take factors that wait for other reductions out of sums. The values stay the same up to rounding; infinite factors may give NaN elsewhere."""
 
     name: ClassVar[str] = "sum-factoring"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        for computation in list(executed_computations(module)):
-            levels: dict[Instruction, int] = {}
-            here = False
-            for i in list(computation.instructions):
-                above = max((levels[o] for o in i.operands), default=0)
-                levels[i] = above + (i.opcode == "reduce")
-                if not above or not is_plain_sum(i):
-                    continue
-                term = term_of(i)
-                if not term.kept or not term.rest or max(levels.get(r, 0) for r in term.rest) >= above:
-                    continue
-                if not context.step():
-                    break
-                levels[_take_out(i, term)] = levels[i]
-                here = True
-            if here:
-                edit.sort(computation)
-            changed |= here
-        if changed:
-            edit.sort_computations(module)
-        return changed
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        levels: dict[Instruction, int] = {}
+
+        def take_out(reduce: Instruction, term: Term) -> None:
+            levels[_without_factors(reduce, term)] = levels[reduce]
+
+        for i in list(computation.instructions):
+            above = max((levels[o] for o in i.operands), default=0)
+            levels[i] = above + (i.opcode == "reduce")
+            if not above or not is_plain_sum(i):
+                continue
+            term = term_of(i)
+            if term.kept and term.rest and max(levels.get(r, 0) for r in term.rest) < above:
+                yield partial(take_out, i, term)
 
 
-def _take_out(reduce: Instruction, term: Term) -> Instruction:
+def _without_factors(reduce: Instruction, term: Term) -> Instruction:
     """Returns the value that takes the place of the sum."""
     writer = Writer(reduce.computation)
     value, *others = term.rest

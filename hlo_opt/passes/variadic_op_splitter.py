@@ -5,18 +5,19 @@ Source: xla/backends/gpu/transforms/variadic_op_splitter.cc.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
-from hlo_opt.ir import Computation, Instruction, Module, edit
-from hlo_opt.ir.walk import executed_computations
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.ir import Computation, Instruction, edit
+from hlo_opt.passes.base import PassContext, RewritingPass
 
 MOST_OPERANDS = 128
 
 
 @dataclass(frozen=True)
-class VariadicOpSplitter(Pass):
+class VariadicOpSplitter(RewritingPass):
     """Split concatenates with more than `most_operands` operands. The values stay the same; the graph does not."""
 
     name: ClassVar[str] = "variadic-op-splitter"
@@ -24,23 +25,12 @@ class VariadicOpSplitter(Pass):
 
     most_operands: int = MOST_OPERANDS
 
-    def run(self, module: Module, context: PassContext) -> bool:
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         if self.most_operands < 2:
-            return False
-        changed = False
-        for computation in executed_computations(module):
-            here = False
-            for instruction in list(computation.instructions):
-                if instruction.opcode != "concatenate" or len(instruction.operands) <= self.most_operands:
-                    continue
-                if not context.step():
-                    break
-                self._split(instruction)
-                here = True
-            if here:
-                edit.sort(computation)
-            changed |= here
-        return changed
+            return
+        for i in list(computation.instructions):
+            if i.opcode == "concatenate" and len(i.operands) > self.most_operands:
+                yield partial(self._split, i)
 
     def _split(self, concatenate: Instruction) -> None:
         """Join the operands group by group, and the groups again, until one concatenate takes what is left."""

@@ -6,7 +6,7 @@ Threefry's five groups of rounds are such a loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from typing import Literal as OneOf
@@ -18,11 +18,10 @@ from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, edit
-from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.sets import held, is_elementwise, taken_element
 from hlo_opt.ops.spec import OpKind, find
-from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.passes.base import PassContext, RewritingPass
 
 MOST_ROUNDS = 64
 """As XLA's threshold."""
@@ -31,32 +30,21 @@ MOST_OPERATIONS = 1024
 
 
 @dataclass(frozen=True)
-class WhileLoopUnroller(Pass):
+class WhileLoopUnroller(RewritingPass):
     """Put the rounds of short elementwise loops one after another. The values stay the same; the graph does not."""
 
     name: ClassVar[str] = "while-loop-unroller"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
 
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        for computation in list(executed_computations(module)):
-            here = False
-            waited_for = {p for i in computation.instructions for p in i.control_predecessors}
-            for loop in [i for i in computation.instructions if i.opcode == "while"]:
-                rounds = None if loop in waited_for else rounds_of(loop)
-                if rounds is None:
-                    continue
-                if not context.step():
-                    break
-                _Unrolled(loop, rounds).put()
-                here = True
-            if here:
-                edit.sort(computation)
-            changed |= here
-        if changed:
-            remove_uncalled(module)
-            edit.sort_computations(module)
-        return changed
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        waited_for = {p for i in computation.instructions for p in i.control_predecessors}
+        for loop in [i for i in computation.instructions if i.opcode == "while"]:
+            rounds = None if loop in waited_for else rounds_of(loop)
+            if rounds is not None:
+                yield _Unrolled(loop, rounds).put
+
+    def tidy(self, module: Module) -> None:
+        remove_uncalled(module)
 
 
 def rounds_of(loop: Instruction) -> int | None:
