@@ -8,6 +8,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +252,8 @@ class Fusing:
         """
         pipeline = self.pipeline()
         forced = self._forced(unchanged or self.unchanged().run(module)) if self.force else []
-        outcome = run(
+        run_with = partial(
+            run,
             module,
             passes=pipeline,
             target=self.target,
@@ -260,9 +262,9 @@ class Fusing:
             force=forced,
             stop_after_step=self.stop_after_step,
             choices=self.choices,
-            observer=_printer(print_after, pipeline, self.simplify),
         )
-        return report_on(outcome)
+        outcome = run_with(observer=_printer(print_after, pipeline, self.simplify))
+        return report_on(outcome, run_with(decide_again=True).module if forced else None)
 
     def _forced(self, report: ExplainReport) -> list[tuple[str, str]]:
         """The edges to force, each by the names of its instructions: it may be given by those of its kernels, too, as `explain` prints both."""

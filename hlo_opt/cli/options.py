@@ -194,7 +194,10 @@ rule_options = _together(
         help="Decide as if this refusal did not exist; may be repeated.",
     ),
     click.option(
-        "--force", metavar="PRODUCER:CONSUMER", multiple=True, help="Fuse this edge if it is legal; may be repeated."
+        "--force",
+        metavar="PRODUCER:CONSUMER",
+        multiple=True,
+        help="Join these two kernels of the result, and decide nothing else again; may be repeated.",
     ),
 )
 """The options that change what may fuse: the arguments `what_if` and `force`."""

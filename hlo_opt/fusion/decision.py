@@ -36,6 +36,18 @@ class CostEstimate:
         return self.bytes_unfused - self.bytes_fused
 
 
+@dataclass(eq=False)
+class Pricing:
+    """What an edge costs, or why no kernel can be both ends; found out when it is first asked for, so the module must be as it was when this was made."""
+
+    find: Callable[[], CostEstimate | Reason | None] = lambda: None
+
+    @cached_property
+    def found(self) -> CostEstimate | Reason | None:
+        """May be set by who knows it better, for having joined both. None where nobody asks: for members of a kernel of which one would not be launched."""
+        return self.find()
+
+
 @dataclass(frozen=True)
 class FusionDecision:
     """One edge producer -> consumer, or one pair of siblings.
@@ -51,7 +63,7 @@ class FusionDecision:
     consumer_opcode: str
     rule: str
     reasons: tuple[Reason, ...] = ()
-    pricing: Callable[[], CostEstimate | None] = field(default=lambda: None, repr=False, compare=False)
+    pricing: Pricing = field(default_factory=Pricing, repr=False, compare=False)
     producer_source: str = ""
     consumer_source: str = ""
     producer_kernel: str = ""
@@ -62,10 +74,17 @@ class FusionDecision:
     def fused(self) -> bool:
         return not self.reasons
 
-    @cached_property
+    @property
     def cost(self) -> CostEstimate | None:
-        """What the edge costs; None where there can be no one kernel. Found out when it is first asked for: the module must be as it was when this was decided."""
-        return self.pricing()
+        """What the edge costs; None where there can be no one kernel."""
+        found = self.pricing.found
+        return None if isinstance(found, Reason) else found
+
+    @property
+    def unpriced(self) -> Reason | None:
+        """Why there can be no one kernel; None where there can be."""
+        found = self.pricing.found
+        return found if isinstance(found, Reason) else None
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ Source: HloInstruction::FuseInstruction and CreateFusion, HloFusionInstruction::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -346,6 +346,145 @@ def _redirect(other: Instruction, fusion: Instruction, first: int) -> None:
     for user in list(other.users):
         edit.set_operands(user, [fusion])
         edit.set_attribute(user, "index", Attribute.of(first + user.attribute("index", int)))
+
+
+Ways = Mapping[Instruction, Sequence[Instruction]]
+"""Of operands of a consumer that are a producer's value, or an element of it: what hands it on, from the producer down to the operand."""
+
+
+def unite(
+    producer: Instruction,
+    consumer: Instruction,
+    ways: Ways,
+    written: Sequence[Instruction],
+    origins: Origins,
+    *,
+    copies: bool = False,
+) -> Instruction:
+    """One fusion of two kernels of a computation and of the views between them, with nothing else changed. Returns it, not yet named nor sorted in (`tidy`).
+
+    It writes what the consumer does and, behind that, `written`: the producer, or elements of it, that others read. With `copies` the producer stays as it is for these, and is computed
+    again. Nothing but the ways may lead from one to the other.
+    """
+    computation = consumer.computation
+    module = _module(computation)
+    body = edit.new_computation(module, "fused_computation")
+    body.index_users()
+    given: dict[Instruction, Instruction] = {}
+
+    def inside(operand: Instruction) -> Instruction:
+        if operand not in given:
+            given[operand] = parameter_for(body, len(given), operand)
+        return given[operand]
+
+    arguments = [inside(o) for o in producer.operands]
+    above = _copy(producer, arguments, body, origins, keep_names=not copies, moved={})
+    elements = _elements(above) if ways or written else []
+    views: dict[Instruction, Instruction] = {}
+
+    def handed_on(way: Sequence[Instruction]) -> Instruction:
+        value = above
+        for step in way:
+            number = taken_element(step)
+            if number is not None:
+                value = elements[number]
+                continue
+            if step not in views:
+                views[step] = _copied(step, [value], body, origins, keep_names=False)
+            value = views[step]
+        return value
+
+    arguments = [handed_on(ways[o]) if o in ways else inside(o) for o in consumer.operands]
+    below = take_in(consumer, arguments, body, origins)
+    if written:
+        edit.set_root(body, below)
+        outputs = [*_elements(below), *(v for w in written for v in _taken(w, elements))]
+        root = edit.create_tuple(body, outputs, root=True)
+        origins[root] = original_name(outputs[0], origins)
+    else:
+        root = below
+        edit.set_root(body, root)
+    _drop_unread(body, given)
+    attributes = {n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes}
+    attributes |= {"kind": Attribute.of("kLoop"), "calls": Called(body)}
+    fusion = edit.create(computation, "fusion", "fusion", root.shape, list(given), attributes)
+    results = _Results(fusion)
+    first = len(consumer.shape.elements or ()) if consumer.shape.is_tuple else 1
+    results.give(consumer, range(first))
+    if written:
+        results.give_elements(producer, written, first)
+    emptied = [
+        called for kernel in (consumer, *([] if copies else [producer])) if (called := fused(kernel)) is not None
+    ]
+    _remove_dead(
+        [consumer, *(step for way in ways.values() for step in reversed(way)), *([] if copies else [producer])]
+    )
+    remove_uncalled_of(module, emptied)
+    return fusion
+
+
+def _taken(written: Instruction, elements: list[Instruction]) -> list[Instruction]:
+    number = taken_element(written)
+    return elements if number is None else [elements[number]]
+
+
+def _drop_unread(body: Computation, given: dict[Instruction, Instruction]) -> None:
+    """Remove what is left of tuples that nothing takes apart any more, and what only these read, also of what the body is given."""
+    edit.sort(body)
+    _remove_dead([i for i in reversed(list(body.instructions)) if i.parameter_number is None])
+    for operand, parameter in list(given.items()):
+        if not parameter.users and not parameter.is_root:
+            edit.remove(parameter)
+            del given[operand]
+    for number, parameter in enumerate(given.values()):
+        parameter.parameter_number = number
+
+
+def _remove_dead(candidates: Sequence[Instruction]) -> None:
+    """Remove those that nothing reads, readers first."""
+    for candidate in candidates:
+        if candidate.parent is not None and not candidate.is_root and not candidate.users:
+            edit.remove(candidate)
+
+
+class _Results:
+    """The values of a fusion, for what read other kernels."""
+
+    def __init__(self, fusion: Instruction) -> None:
+        self._fusion = fusion
+        self._taken: dict[int, Instruction] = {}
+
+    def _value(self, number: int) -> Instruction:
+        if not self._fusion.shape.is_tuple:
+            return self._fusion
+        if number not in self._taken:
+            self._taken[number] = edit.create_element(self._fusion, number)
+        return self._taken[number]
+
+    def give(self, old: Instruction, numbers: Sequence[int]) -> None:
+        """What read a kernel reads these values."""
+        if not old.shape.is_tuple:
+            edit.redirect_users(old, self._value(numbers[0]))
+            return
+        for user in list(old.users):
+            number = taken_element(user)
+            if number is not None:
+                edit.redirect_users(user, self._value(numbers[number]))
+                edit.remove(user)
+        if old.users or old.is_root:
+            edit.redirect_users(old, edit.create_tuple(old.computation, [self._value(n) for n in numbers]))
+
+    def give_elements(self, old: Instruction, written: Sequence[Instruction], first: int) -> None:
+        """What read elements of a kernel, or all of it, reads the values from `first` on."""
+        if written[0] is old:
+            self.give(old, range(first, first + len(old.shape.elements or (old,))))
+            return
+        places = {taken_element(w): first + n for n, w in enumerate(written)}
+        for user in list(old.users):
+            number = taken_element(user)
+            if number in places:
+                edit.redirect_users(user, self._value(places[number]))
+                edit.remove(user)
 
 
 def is_read_by_element(instruction: Instruction) -> bool:

@@ -97,14 +97,14 @@ class Prices:
         """Of a consumer that reads a producer by `ways`: of each such operand what hands the value on, the element of a tuple and bitcasts, from the producer on. `written` are the
         elements of the producer that others read, or the producer."""
         state = self._plans
-        refusal = self._refusal(producer) or self._refusal(consumer)
+        refusal = self.refusal(producer) or self.refusal(consumer)
         if refusal is not None:
             return refusal
         held = merge_elements(state.cluster(producer), state.cluster(consumer), ways, written)
         found = state.sketch_of(held)
         return found if isinstance(found, Reason) else found.price
 
-    def _refusal(self, instruction: Instruction) -> Reason | None:
+    def refusal(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold an instruction together with another."""
         if is_left_to_library(instruction):
             spec = find(instruction.opcode)
@@ -116,7 +116,7 @@ class Prices:
     ) -> Price | Reason:
         state = self._plans
         for part in parts:
-            refusal = self._refusal(part)
+            refusal = self.refusal(part)
             if refusal is not None:
                 return refusal
         found = state.sketch(number(), cluster)

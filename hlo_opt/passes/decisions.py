@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from functools import partial
 
 from hlo_opt.analysis.graph.crossings import Crossing, Crossings
@@ -12,11 +12,11 @@ from hlo_opt.analysis.graph.structure import edge_signature, signature
 from hlo_opt.analysis.properties import inside
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
-from hlo_opt.fusion.costs import HANDS_ON, Cost, beside_cost, element_cost, joined_cost, member_cost
-from hlo_opt.fusion.decision import CostEstimate, FusionDecision
+from hlo_opt.fusion.costs import beside_cost, member_cost
+from hlo_opt.fusion.decision import CostEstimate, FusionDecision, Pricing
 from hlo_opt.fusion.engine import Engine, reader_names
+from hlo_opt.fusion.joining import HANDS_ON, Union, union_beside, union_of
 from hlo_opt.fusion.legality import PLACE_CHECKS, Edge, illegal
-from hlo_opt.fusion.order import order_of
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
@@ -57,16 +57,24 @@ class MemberCosts:
         return found
 
 
-def edge_cost(edge: Edge, through: Edge, engine: Engine) -> CostEstimate | None:
-    """What one kernel of both ends would take, next to what both do now; None where there cannot be one."""
-    found: Cost | None
-    if through.producer is not edge.producer or edge.producer.shape.is_tuple:
-        found = element_cost(engine.state, edge.producer, edge.consumer)
-    else:
-        order = order_of(engine, edge.producer.computation)
-        may_keep = edge.duplicates and not order.depends_otherwise(edge.consumer, edge.producer)
-        found = joined_cost(engine.state, edge.producer, edge.consumer, shared=edge.duplicates, may_keep=may_keep)
-    return None if isinstance(found, Reason) else found
+def _cost(
+    union: Callable[[Engine, Instruction, Instruction], Union | Reason],
+    engine: Engine,
+    one: Instruction,
+    other: Instruction,
+) -> CostEstimate | Reason:
+    found = union(engine, one, other)
+    return found if isinstance(found, Reason) else found.cost
+
+
+def decisive(reasons: list[Reason], pricing: Pricing, engine: Engine) -> list[Reason]:
+    """The reason that decides first: where both can be no one kernel, why not; then it does not matter whether that would be worth it (FUS4xx)."""
+    found = pricing.found
+    if not isinstance(found, Reason):
+        return reasons
+    (first,) = engine.legal([found])
+    told = [r for r in reasons if r.code == first.code] or [first]  # by the pass, with its own names
+    return [*told, *(r for r in reasons if r.code != first.code and not r.code.startswith("FUS4"))]
 
 
 def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) -> Iterator[FusionDecision]:
@@ -87,6 +95,7 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
             seen.add(key)
             written = _crossed(crossing)
             name = original_name(written, engine.origins)
+            refused = list(engine.legal([_reason(crossing, name, reader)]))
             yield FusionDecision(
                 producer=name,
                 consumer=reader,
@@ -94,7 +103,8 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
                 producer_opcode=written.opcode,
                 consumer_opcode=member.opcode,
                 rule="legality",
-                reasons=tuple(engine.legal([_reason(crossing, name, reader)])),
+                reasons=tuple(refused),
+                pricing=Pricing(refused.pop),
                 producer_source=source_location(module, written) or source_location(module, crossing.producer),
                 consumer_source=source_location(module, member) or source_location(module, consumer),
                 producer_kernel=crossing.producer.name,
@@ -187,7 +197,7 @@ def _inside(
             producer_opcode=first.opcode,
             consumer_opcode=second.opcode,
             rule=context.fused_by.get(names[1] if is_sibling else names[0], "input"),
-            pricing=partial(costs.beside if is_sibling else costs.of, first, second),
+            pricing=Pricing(partial(costs.beside if is_sibling else costs.of, first, second)),
             producer_source=source_location(module, first),
             consumer_source=source_location(module, second),
             producer_kernel=fusion.name,
@@ -217,6 +227,7 @@ def _left(
             continue
         seen.add(names)
         reasons, rule = _reasons(edge, through, engine, fusers, context)
+        pricing = Pricing(partial(_cost, union_of, engine, producer, consumer))
         yield FusionDecision(
             producer=names[0],
             consumer=names[1],
@@ -224,8 +235,8 @@ def _left(
             producer_opcode=_root(written).opcode,
             consumer_opcode=member.opcode,
             rule=rule,
-            reasons=tuple(reasons),
-            pricing=partial(edge_cost, edge, through, engine),
+            reasons=tuple(decisive(reasons, pricing, engine)),
+            pricing=pricing,
             producer_source=source_location(module, written) or source_location(module, producer),
             consumer_source=source_location(module, member) or source_location(module, consumer),
             producer_kernel=producer.name,
@@ -240,7 +251,7 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
         first, second = refusal.first, refusal.second
         if not reasons:  # they could be one: the pass stopped before it came to them
             continue
-        reasons += _connected(first, second, reasons, engine)
+        pricing = Pricing(partial(_cost, union_beside, engine, first, second))
         yield FusionDecision(
             producer=original_name(first, engine.origins),
             consumer=original_name(second, engine.origins),
@@ -248,31 +259,14 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
             producer_opcode=_root(first).opcode,
             consumer_opcode=_root(second).opcode,
             rule=fuser.name,
-            reasons=tuple(reasons),
-            pricing=partial(_beside, first, second, reasons, engine.state),
+            reasons=tuple(decisive(reasons, pricing, engine)),
+            pricing=pricing,
             producer_source=source_location(engine.module, first) or source_location(engine.module, _root(first)),
             consumer_source=source_location(engine.module, second) or source_location(engine.module, _root(second)),
             producer_kernel=first.name,
             consumer_kernel=second.name,
             relation="sibling",
         )
-
-
-def _connected(first: Instruction, second: Instruction, reasons: list[Reason], engine: Engine) -> Iterator[Reason]:
-    """That one of two needs the other, where no pass has said so."""
-    order = order_of(engine, first.computation)
-    if any(r.code in ("FUS132", "FUS110") for r in reasons) or not order.connected(first, second):
-        return
-    needed, user = (first, second) if order.place(first) < order.place(second) else (second, first)
-    names = {"needed": original_name(needed, engine.origins), "user": original_name(user, engine.origins)}
-    yield from engine.legal([Reason.of("FUS132", **names)])
-
-
-def _beside(first: Instruction, second: Instruction, reasons: list[Reason], state: FusionState) -> CostEstimate | None:
-    if any(r.code in ("FUS132", "FUS110") for r in reasons):  # one needs the other, or what nothing can switch off
-        return None
-    found = beside_cost(state, first, second)
-    return None if isinstance(found, Reason) else found
 
 
 def _reasons(

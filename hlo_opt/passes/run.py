@@ -19,6 +19,7 @@ from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module, edit
 from hlo_opt.passes.decisions import decisions
+from hlo_opt.passes.forcing import chosen, join_edge, price_by_joining
 from hlo_opt.passes.pipeline import Observer, Pipeline, parse_pipeline
 from hlo_opt.passes.table import SIMPLIFY, preset
 
@@ -64,6 +65,7 @@ def run(
     *,
     what_if: Iterable[str] = (),
     force: Iterable[tuple[str, str]] = (),
+    decide_again: bool = False,
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
     observer: Observer | None = None,
@@ -73,7 +75,8 @@ def run(
 
     simplify         `always` and `auto` run the simplify stage first (its passes leave a simple module as it is), `never` does not
     what_if          codes of reasons that are switched off
-    force            edges (producer, consumer) that are fused wherever that is legal, by the names that decisions give them
+    force            edges (producer, consumer) that are joined in the result, wherever there can be one kernel, by the names that decisions give them or their kernels
+    decide_again     the passes are told of them instead, and everything is decided again around them
     stop_after_step  rewrites that may happen
     choices          names of plugins' rules that may refuse edges, too
     observer         told after each pass
@@ -87,7 +90,41 @@ def run(
         hint = did_you_mean(simplify, SIMPLIFY_MODES)
         raise UsageError(f"simplify must be auto, always or never, not {simplify!r}", hint=hint)
     pipeline = _pipeline(preset_name, passes, simplify)
-    options = FuseOptions.of(target, what_if=what_if, force=force, choices=choices, stop_after_step=stop_after_step)
+    edges = [(p.lstrip("%"), c.lstrip("%")) for p, c in force]
+    options = FuseOptions.of(
+        target,
+        what_if=what_if,
+        force=edges if decide_again else (),
+        choices=choices,
+        stop_after_step=stop_after_step,
+    )
+    outcome = _best_of(module, pipeline, options, observer, verify)
+    _check_names(outcome, edges)
+    if not decide_again:
+        for edge in edges:
+            _force(outcome, edge)
+    return outcome
+
+
+def _force(outcome: Outcome, edge: tuple[str, str]) -> None:
+    """Join a refused edge in the result; nothing happens where it is fused, or there can be no one kernel."""
+    decision = chosen(outcome.decide(), edge)
+    with collector_paused():
+        if decision is None:
+            return
+        before = edit.clone_module(outcome.module)
+        if join_edge(outcome.module, outcome.context, decision) is not None:
+            _prove(before, outcome.module, outcome.seconds)
+
+
+def _best_of(
+    module: Module,
+    pipeline: Pipeline,
+    options: FuseOptions,
+    observer: Observer | None,
+    verify: Callable[[Module], None] | None,
+) -> Outcome:
+    """The pipeline run, or that of its alternatives that gives the least time."""
     alternatives = pipeline.alternatives()
     if len(alternatives) == 1:
         return _run(module, alternatives[0], PassContext(options), observer, verify)
@@ -99,7 +136,7 @@ def run(
             _run(module, a, PassContext(unlimited, memory=Memory(known)), None, verify, unproved) for a in alternatives
         ]
         best, choosing = _best(outcomes, known)
-        if observer is not None or stop_after_step is not None:
+        if observer is not None or options.stop_after_step is not None:
             best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
         elif best.module in unproved:
             _prove(unproved[best.module], best.module, best.seconds)
@@ -142,9 +179,7 @@ def _run(
                 unproved[work] = before
             elif before is not None:
                 _prove(before, work, seconds)
-    outcome = Outcome(module, work, pipeline, context, seconds, runs)
-    _check_forced(outcome)
-    return outcome
+    return Outcome(module, work, pipeline, context, seconds, runs)
 
 
 def _prove(before: Module, after: Module, seconds: dict[str, float]) -> None:
@@ -192,9 +227,9 @@ def _provable_parts(pipeline: Pipeline) -> list[Pipeline]:
     return parts
 
 
-def _check_forced(outcome: Outcome) -> None:
-    """Raises UsageError for an end of a forced edge that there was not: neither in the input, nor made by a pass."""
-    ends = sorted({end for edge in outcome.context.options.forced for end in edge})
+def _check_names(outcome: Outcome, edges: Iterable[tuple[str, str]]) -> None:
+    """Raises UsageError for an end of a forced edge that there is not: neither in the input, nor made by a pass."""
+    ends = sorted({end for edge in edges for end in edge})
     if not ends:
         return
     names = {i.name for m in (outcome.original, outcome.module) for c in m.computations for i in c.instructions}
@@ -209,12 +244,14 @@ DEAREST = 10
 
 @dataclass(frozen=True)
 class ExplainReport:
-    """What is said about a run: a decision for every edge, and the figures of the module before and after."""
+    """What is said about a run: a decision for every edge, and the figures of the module before and after; where edges were forced, also of the module in which everything is decided
+    again around them."""
 
     outcome: Outcome
     decisions: list[FusionDecision]
     before: ModuleSummary
     after: ModuleSummary
+    decided_again: ModuleSummary | None = None
 
     @property
     def refused(self) -> list[FusionDecision]:
@@ -237,25 +274,27 @@ class ExplainReport:
 
     @cached_property
     def dearest(self) -> list[FusionDecision]:
-        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels one edge, and
-        no siblings of which one needs the other: what lies between them would have to go first."""
-        rounds = self.rounds
-        priced = [
-            (d.cost.us_saved * rounds.get(d.computation, 1), n, d)
-            for n, d in enumerate(self.refused)
-            if d.cost is not None and all(r.code != "FUS132" for r in d.reasons)
-        ]
+        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels one edge. Their costs are found out
+        by joining them: ask for these before those of other edges are shown."""
         found: dict[frozenset[str], FusionDecision] = {}
-        for _, _, decision in sorted(priced, key=lambda p: (-p[0], p[1])):
+        for decision in self._by_savings(self.refused):
             found.setdefault(frozenset({decision.producer_kernel, decision.consumer_kernel}), decision)
             if len(found) == DEAREST:
                 break
-        return list(found.values())
+        with collector_paused():
+            price_by_joining(self.outcome.module, self.outcome.context, list(found.values()))
+        return self._by_savings(found.values())
+
+    def _by_savings(self, decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
+        """Those with a price, by what they would save in all rounds; equals as they come."""
+        priced = [(d, d.cost.us_saved * self.rounds.get(d.computation, 1)) for d in decisions if d.cost is not None]
+        return [d for d, _ in sorted(priced, key=lambda p: -p[1])]
 
 
-def report_on(outcome: Outcome) -> ExplainReport:
+def report_on(outcome: Outcome, decided_again: Module | None = None) -> ExplainReport:
     """The report on every edge of a run."""
     with collector_paused():
-        known = outcome.context.memory.known
-        before, after = (module_summary(m, outcome.target, known) for m in (outcome.original, outcome.module))
-        return ExplainReport(outcome, outcome.decide(), before, after)
+        known, target = outcome.context.memory.known, outcome.target
+        before, after = (module_summary(m, target, known) for m in (outcome.original, outcome.module))
+        again = None if decided_again is None else module_summary(decided_again, target, known)
+        return ExplainReport(outcome, outcome.decide(), before, after, again)

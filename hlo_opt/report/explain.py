@@ -22,7 +22,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
-from hlo_opt.report.summary import label, prices_json, summary_json, summary_page
+from hlo_opt.report.summary import decided_again_json, label, prices_json, summary_json, summary_page
 from hlo_opt.text.frames import has_source_lines, source_location
 
 PLACES_SHOWN = 3
@@ -260,13 +260,13 @@ def as_page(
 ) -> Page:
     """The text form: the summary, what the changed rules change, the refused edges that cost most, what stands behind many of them, then the edges asked for,
     `most` of them where that is given."""
+    dearest = _dearest(report)
     page = summary_page(report)
     if not has_source_lines(report.outcome.original):
         page.add("  no instruction has a Python line: ", Word(SOURCE_HINT, "bold"))
     if compared is not None:
         page.add()
         page.extend(summary.changes_page(compared))
-    dearest = _dearest(report)
     if dearest:
         page.add()
         page.add(Word("refused edges whose fusion alone would save most", "bold"))
@@ -333,7 +333,15 @@ def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
             page.add("    hint: ", hint)
     if decision.cost is not None:
         page.add("  " + cost_line(decision.cost), f" in each of {count(rounds)} rounds" if rounds > 1 else "")
+    elif decision.unpriced is not None:
+        page.add("  " + no_price(decision))
     return page
+
+
+def no_price(decision: FusionDecision) -> str:
+    """Why an edge has no price: the reason is one of those above."""
+    assert decision.unpriced is not None
+    return f"no price: there can be no one kernel ({decision.unpriced.code} {decision.unpriced.slug})"
 
 
 def cost_line(cost: CostEstimate) -> str:
@@ -352,12 +360,14 @@ def as_json(
     exceeded: Sequence[CheckError] = (),
 ) -> dict[str, Any]:
     """The JSON form, ready for `json.dumps`; explain.schema.json describes it."""
+    dearest = _dearest(report)
     return {
         "schema": SCHEMA,
         "module": report.outcome.module.name,
         "target": report.outcome.target.name,
         "before": summary_json(report.before),
         "after": summary_json(report.after),
+        **decided_again_json(report),
         "prices": prices_json(report.after),
         "fused": len(report.fused),
         "refused": report.refusals_by_code,
@@ -370,7 +380,7 @@ def as_json(
                 "rounds": report.rounds.get(d.computation, 1),
                 "relation": d.relation,
             }
-            for d, cost in _dearest(report)
+            for d, cost in dearest
         ],
         "findings": findings_json(findings(report)),
         "exceeded": [{"code": e.code, "message": e.message} for e in exceeded],
@@ -398,6 +408,7 @@ def edge_json(decision: FusionDecision, rounds: int = 1) -> dict[str, Any]:
             for r in decision.reasons
         ],
         "cost": None if decision.cost is None else asdict(decision.cost),
+        "no_price": None if decision.unpriced is None else decision.unpriced.code,
         "rounds": rounds,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ def summary_page(report: ExplainReport) -> Page:
     before, after = report.before, report.after
     page = Page()
     page.add(Word(report.outcome.module.name, "bold"), f" on {report.outcome.target.name}")
-    add_figures(page, ("before", before), ("after", after))
+    again = [] if report.decided_again is None else [(DECIDED_AGAIN, report.decided_again)]
+    add_figures(page, ("before", before), ("after", after), *again)
     if before.unknown_trips or after.unknown_trips:
         loops = max(before.unknown_trips, after.unknown_trips)
         page.add(f"  {counted(loops, 'loop')} of an unknown trip count, counted as one round")
@@ -39,15 +40,23 @@ def summary_page(report: ExplainReport) -> Page:
     return page
 
 
-def add_figures(page: Page, old: tuple[str, ModuleSummary], new: tuple[str, ModuleSummary]) -> None:
-    """The four numbers of two modules side by side, each under its title."""
-    (title, before), (other, after) = old, new
-    rows: list[list[str | Word]] = [["", title, other]]
-    rows.append(["kernels", count(before.kernels), Word(count(after.kernels), "bold")])
-    rows.append(["launches", count(before.launches), Word(count(after.launches), "bold")])
-    rows.append(["bytes", size(before.bytes), Word(size(after.bytes), "bold")])
-    rows.append(["estimated", microseconds(before.est_us), Word(microseconds(after.est_us), "bold")])
-    page.table(rows, right=frozenset({1, 2}), indent=2)
+DECIDED_AGAIN = "all decided again"
+"""The title of what a module is where everything is decided again around edges that are forced."""
+
+
+def add_figures(page: Page, *modules: tuple[str, ModuleSummary]) -> None:
+    """The four numbers of modules side by side, each under its title; those of the second stand out."""
+    rows: list[list[str | Word]] = [["", *(title for title, _ in modules)]]
+    figures: tuple[tuple[str, Callable[[ModuleSummary], str]], ...] = (
+        ("kernels", lambda m: count(m.kernels)),
+        ("launches", lambda m: count(m.launches)),
+        ("bytes", lambda m: size(m.bytes)),
+        ("estimated", lambda m: microseconds(m.est_us)),
+    )
+    for name, figure in figures:
+        told = [figure(module) for _, module in modules]
+        rows.append([name, told[0], Word(told[1], "bold"), *told[2:]])
+    page.table(rows, right=frozenset(range(1, len(modules) + 1)), indent=2)
 
 
 def seconds_page(outcome: Outcome) -> Page:
@@ -98,11 +107,17 @@ def prices_json(summary: ModuleSummary) -> list[dict[str, object]]:
     ]
 
 
+def decided_again_json(report: ExplainReport) -> dict[str, object]:
+    """The figures of the module in which everything is decided again around forced edges, where some are."""
+    return {} if report.decided_again is None else {"decided_again": summary_json(report.decided_again)}
+
+
 def stats_json(report: ExplainReport) -> dict[str, Any]:
     """What `fuse --stats FILE.json` writes."""
     return {
         "before": summary_json(report.before),
         "after": summary_json(report.after),
+        **decided_again_json(report),
         "prices": prices_json(report.after),
         "refused": report.refusals_by_code,
         "seconds": {name: round(value, 6) for name, value in report.outcome.seconds.items()},

@@ -1,0 +1,171 @@
+"""Two kernels that were left apart as one, with nothing else changed: whether they can be, what that costs, and doing it. The price of a refused edge, and `--force`, are this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.costs import Cost, beside_cost, cost_of, joined_cost
+from hlo_opt.fusion.decision import CostEstimate
+from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.legality import Check, Edge, boundary, control_dependencies, side_effects, size_budget
+from hlo_opt.fusion.order import order_of
+from hlo_opt.fusion.outline import Ways, tidy, unite
+from hlo_opt.ir import Instruction
+from hlo_opt.ops.sets import taken_element
+
+HANDS_ON = frozenset({"bitcast", "get-tuple-element", "opt-barrier", "add-dependency"})
+"""Opcodes that hand their first operand's value on, or an element of it, without a kernel."""
+
+
+@dataclass(frozen=True)
+class Union:
+    """Two kernels of a computation as one.
+
+    ways     how the consumer reads the producer; none where it does not
+    written  the producer, or elements of it, that others read, and the kernel writes
+    copies   the producer stays a kernel for the others, and is computed again
+    """
+
+    producer: Instruction
+    consumer: Instruction
+    ways: Ways
+    written: tuple[Instruction, ...]
+    copies: bool
+    cost: CostEstimate
+
+
+_PLACE_CHECKS: tuple[Check, ...] = (side_effects, control_dependencies, boundary, size_budget)
+
+
+def impossible(edge: Edge) -> Reason | None:
+    """Why no kernel can hold both ends, by what either is."""
+    for check in _PLACE_CHECKS:
+        found = check(edge)
+        if found is not None:
+            return found
+    prices = edge.state.prices
+    return prices.refusal(edge.producer) or prices.refusal(edge.consumer)
+
+
+def union_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | Reason:
+    """Of a producer and a consumer that reads it, through elements of a tuple and bitcasts, too: as it costs less, where others read the producer. Or why there is none."""
+    edge = engine.edge(producer, consumer)
+    found = impossible(edge)
+    if found is not None:
+        return found
+    ways = ways_between(producer, consumer)
+    if ways is None:
+        return Reason.of("FUS113", producer=edge.producer_name, consumer=edge.consumer_name)
+    written = read_by_others(producer, consumer, ways)
+    may_keep = not written or not _depends_otherwise(engine, producer, consumer, ways)
+    unions: list[Union] = []
+    refusal: Reason | None = None
+    for kept in ([True] if may_keep else []) + ([False] if written else []):
+        cost = _cost(engine, producer, consumer, ways, written if kept else (), copies=not kept)
+        if isinstance(cost, Reason):
+            refusal = cost
+        else:
+            unions.append(Union(producer, consumer, ways, tuple(written) if kept else (), not kept, cost))
+    if unions:
+        return min(unions, key=lambda u: u.cost.us_fused)
+    assert refusal is not None
+    return refusal
+
+
+def _cost(
+    engine: Engine,
+    producer: Instruction,
+    consumer: Instruction,
+    ways: Ways,
+    written: Sequence[Instruction],
+    *,
+    copies: bool,
+) -> Cost:
+    state = engine.state
+    if not any(ways.values()) and not producer.shape.is_tuple:  # as many edges are: structures tell them apart
+        return joined_cost(state, producer, consumer, written=bool(written), copies=copies)
+    fused = state.prices.through(producer, consumer, ways, written)
+    alone = state.prices.of(producer)
+    return cost_of((alone, state.prices.of(consumer)), [*[alone] * copies, fused], kept=copies)
+
+
+def union_beside(engine: Engine, first: Instruction, second: Instruction) -> Union | Reason:
+    """Of two that do not read each other. Or why there is none."""
+    edge = engine.edge(first, second)
+    found = impossible(edge)
+    if found is not None:
+        return found
+    order = order_of(engine, first.computation)
+    if order.connected(first, second):
+        needed, user = (first, second) if order.place(first) < order.place(second) else (second, first)
+        return Reason.of(
+            "FUS132", needed=engine.edge(needed, user).producer_name, user=engine.edge(needed, user).consumer_name
+        )
+    cost = beside_cost(engine.state, first, second)
+    return cost if isinstance(cost, Reason) else Union(second, first, {}, (second,), False, cost)
+
+
+def join(engine: Engine, union: Union) -> Instruction | Reason:
+    """Make one fusion of both. Returns it, or why it has no plan after all; then the module must not be used any more. The engine knows nothing of the computation afterwards."""
+    producer, consumer = union.producer, union.consumer
+    for kernel in (producer, consumer):
+        engine.context.fused_by.setdefault(engine.edge(producer, kernel).consumer_name, engine.rule)
+    computation = consumer.computation
+    computation.index_users()
+    fusion = unite(producer, consumer, union.ways, union.written, engine.origins, copies=union.copies)
+    engine.context.memory.clear()
+    kind = engine.context.memory.state(engine.module, engine.context.options.target).made(fusion)
+    if isinstance(kind, Reason):
+        return kind
+    tidy(computation, {fusion: kind})
+    return fusion
+
+
+def ways_between(producer: Instruction, consumer: Instruction) -> dict[Instruction, list[Instruction]] | None:
+    """The ways on which a consumer reads a producer; None where one is more than an element of a tuple and bitcasts of it."""
+    found: dict[Instruction, list[Instruction]] = {}
+    for operand in dict.fromkeys(consumer.operands):
+        value, way = operand, list[Instruction]()
+        while value is not producer and value.operands and value.opcode in HANDS_ON:
+            way.insert(0, value)
+            value = value.operands[0]
+        if value is producer:
+            elements = [n for n, step in enumerate(way) if taken_element(step) is not None]
+            bitcasts = sum(step.opcode == "bitcast" for step in way)
+            if bitcasts + len(elements) < len(way) or elements != ([0] if producer.shape.is_tuple else []):
+                return None
+            found[operand] = way
+    return found
+
+
+def read_by_others(producer: Instruction, consumer: Instruction, ways: Ways) -> list[Instruction]:
+    """The elements of a producer that anything but the consumer reads; itself, where that is all of it."""
+    steps = {step for way in ways.values() for step in way}
+    inside = steps | {consumer}
+    if not producer.shape.is_tuple:
+        return [producer] if any(_has_others(i, inside) for i in (producer, *steps)) else []
+    if producer.is_root or any(taken_element(user) is None for user in producer.users):
+        return [producer]
+    found: dict[int | None, Instruction] = {}
+    for user in producer.users:
+        handed = [step for way in ways.values() if way[0] is user for step in way]
+        if user not in steps or any(_has_others(step, inside) for step in handed):
+            found.setdefault(taken_element(user), user)
+    return list(found.values())
+
+
+def _has_others(value: Instruction, inside: set[Instruction]) -> bool:
+    return value.is_root or any(user not in inside for user in value.users)
+
+
+def _depends_otherwise(engine: Engine, producer: Instruction, consumer: Instruction, ways: Ways) -> bool:
+    """Whether the consumer needs something else that needs the producer."""
+    order = order_of(engine, producer.computation)
+    first = order.place(producer)
+    others = [o for o in consumer.operands if o not in ways and order.place(o) > first]
+    if not others:
+        return False
+    reached = order.below(producer, max(order.place(o) for o in others))
+    return any(o in reached for o in others)
