@@ -32,6 +32,7 @@ TWINS: dict[str, tuple[Change, ...]] = {
         ("tuple(zero, n)", "tuple(zero, p)"),
     ),
     "FUS112": (("conditional(i, n, n)", "conditional(i, p, p)"),),
+    "FUS113": (("opt-barrier(n)", "bitcast(n)"),),
     "FUS122": (('custom-call(n), custom_call_target="library"', "tanh(n)"),),
     # the other kernel reads something else
     "FUS131": (("dot(n, n)", "dot(p, p)"),),

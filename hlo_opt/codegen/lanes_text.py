@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hlo_opt.codegen.cuda import statement_lines, walked
 from hlo_opt.codegen.index_text import digit_text, render
+from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Array, Assign, Block, For, Let, Neighbours, Segment, Statement, Walk
 from hlo_opt.ir.index_map import (
     Expression,
@@ -239,6 +240,17 @@ def digits_in(expression: Expression) -> list[Quotient | Remainder]:
 def declared_in(items: Sequence[Statement]) -> set[str]:
     """What statements declare, those inside others left out."""
     return {item.name.text for item in items if isinstance(item, Let)}
+
+
+def divisors(expression: Expression) -> set[int]:
+    """What the thread's number is divided by in an expression."""
+    return {d.divisor for d in digits_in(expression) if isinstance(d.left, Variable) and d.left.name == THREAD.text}
+
+
+def variable_of(let: Let) -> Variable:
+    """The variable that a declaration of an index makes."""
+    assert let.expression is not None
+    return Variable(let.expression.low, let.expression.high, let.name.text)
 
 
 def only_first(

@@ -39,6 +39,7 @@ def fuse(
     *,
     what_if: Iterable[str] = (),
     force: Iterable[tuple[str, str]] = (),
+    decide_again: bool = False,
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
 ) -> tuple[Module, list[FusionDecision]]:
@@ -59,6 +60,7 @@ def fuse(
             simplify,
             what_if=what_if,
             force=force,
+            decide_again=decide_again,
             stop_after_step=stop_after_step,
             choices=choices,
         )

@@ -89,7 +89,7 @@ def decided(passes: str, **options: object) -> dict[tuple[str, str], tuple[str, 
     [
         ("chain-fusion", {}, "FUS122", ""),
         ("chain-fusion", {"what_if": ["FUS122"]}, "", ""),
-        ("chain-fusion", {"force": [("a", "b")]}, "", ""),
+        ("chain-fusion", {"force": [("a", "b")], "decide_again": True}, "", ""),
         ("chain-fusion{but-opcode=tanh}", {"stop_after_step": 0}, "FUS502", "FUS122"),
     ],
 )

@@ -67,6 +67,8 @@ def test_without_that_rule_into_those_that_take_it():
     fused, _ = fuse(body, what_if=["FUS108"])
     assert launched(fused) == ["tanh", "fusion"]
     fused, _ = fuse(body, force=[("t", "a")])
+    assert launched(fused) == ["fusion"]  # it writes what others read
+    fused, _ = fuse(body, force=[("t", "a")], decide_again=True)
     assert launched(fused) == ["tanh", "fusion"]
 
 
@@ -196,7 +198,7 @@ def test_libraries_are_boundaries():
   ROOT a = f32[64,64]{1,0} abs(d)"""
     fused, decisions = fuse(body)
     assert launched(fused) == ["negate", "dot", "abs"]
-    assert {code for found in codes(decisions).values() for code in found} == {"FUS122"}
+    assert codes(decisions) == {("n", "d"): ["FUS302", "FUS122"], ("d", "a"): ["FUS302", "FUS122"]}
 
 
 def test_bodies_of_loops_are_fused_too():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hlo_opt
 from hlo_opt.diag import CheckError, Reason
 from hlo_opt.diag.annotation import Annotation
-from hlo_opt.fusion.decision import CostEstimate, FusionDecision
+from hlo_opt.fusion.decision import CostEstimate, FusionDecision, Pricing
 from hlo_opt.report.annotate import budget_annotations, edge_annotations
 
 TEXT = """HloModule m
@@ -33,7 +33,7 @@ def edge(
         "dot",
         "legality",
         tuple(reasons[c] for c in codes),
-        lambda: CostEstimate(saved, 0.0, 0.0, 0.0),
+        Pricing(lambda: CostEstimate(saved, 0.0, 0.0, 0.0)),
         above,
         source,
     )
