@@ -108,12 +108,25 @@ def test_a_rule_switched_off_shows_what_it_kept_apart():
     assert lines[-2:] == ["  1 edge would fuse", "    a -> t"]
 
 
+CALL = """HloModule m
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  c = f32[64]{0} custom-call(p), custom_call_target="x"
+  ROOT r = f32[64]{0} abs(c)
+}
+"""
+
+
 def test_a_rule_switched_off_shows_what_else_refuses():
-    changes = summary.changes(["fus302"], [], report(), report(what_if=["FUS302"]))
-    assert [[r.code for r in d.reasons][0] for d in changes.moved] == ["FUS110"]
+    before, after = (
+        report_on(run(hlo_opt.parse(CALL), passes="priority-fusion", what_if=off)) for off in ([], ["FUS122"])
+    )
+    changes = summary.changes(["fus122"], [], before, after)
+    assert [[r.code for r in d.reasons] for d in changes.moved] == [["FUS308"]]
     assert not changes.fused and not changes.refused and not changes.gone
     lines = str(summary.changes_page(changes)).splitlines()
-    assert lines[-2:] == ["  1 edge would be refused for other reasons", "    a -> d  FUS110 always-on"]
+    assert lines[-2:] == ["  1 edge would be refused for other reasons", "    c -> r  FUS308 opaque-call"]
 
 
 def test_a_rule_that_speaks_nowhere_changes_nothing():
