@@ -35,6 +35,7 @@ KINDS = {
     "what-if": "texts",
     "force": "texts",
     "choices": "texts",
+    "trip-count": "texts",
     "max-kernels": "count",
     "max-bytes": "size",
     "fail-on": "texts",
@@ -204,6 +205,7 @@ class Fusing:
     what_if: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    trip_count: tuple[str, ...] = ()
     max_kernels: int | None = None
     max_bytes: int | None = None
     fail_on: tuple[str, ...] = ()
@@ -262,6 +264,7 @@ class Fusing:
             force=forced,
             stop_after_step=self.stop_after_step,
             choices=self.choices,
+            trip_counts=trip_counts_of(self.trip_count),
         )
         outcome = run_with(observer=_printer(print_after, pipeline, self.simplify))
         return report_on(outcome, run_with(decide_again=True).module if forced else None)
@@ -271,6 +274,17 @@ class Fusing:
         from hlo_opt.report.explain import select
 
         return [(d.producer, d.consumer) for d in select(report, [_checked_edge(text) for text in self.force])]
+
+
+def trip_counts_of(texts: Sequence[str]) -> dict[str, int]:
+    """Rounds by the names of loops, from `NAME=N`. Raises UsageError."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, count = text.rpartition("=")
+        if not name or not (count.isascii() and count.isdecimal()):
+            raise UsageError(f"--trip-count takes NAME=N with a whole number from 0 on, not {text!r}")
+        found[name.lstrip("%")] = int(count)
+    return found
 
 
 def _checked_edge(text: str) -> str:

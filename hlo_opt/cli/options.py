@@ -139,6 +139,12 @@ target_option = click.option(
     show_default=True,
     help="The device whose costs count; hlo-opt targets lists them.",
 )
+trip_count_option = click.option(
+    "--trip-count",
+    metavar="NAME=N",
+    multiple=True,
+    help="Take loop NAME, whose count the text does not tell, to run N rounds; may be repeated.",
+)
 run_options = _together(backend_option, inputs_option, seed_option, memory_option, elided_option, precise_option)
 """The options that say how modules are run: see `Running`."""
 
@@ -182,6 +188,7 @@ fuse_options = _together(
         multiple=True,
         help="Ask this rule of an installed plugin, too, before fusing an edge; may be repeated.",
     ),
+    trip_count_option,
 )
 """The options that say how a module is fused."""
 

@@ -8,7 +8,7 @@ import click
 
 from hlo_opt.cli import files
 from hlo_opt.cli.files import read_module, read_modules, show, show_json
-from hlo_opt.cli.options import file_argument, read_options, split_option, target_option
+from hlo_opt.cli.options import file_argument, read_options, split_option, target_option, trip_count_option
 
 
 @click.command("print")
@@ -36,17 +36,24 @@ def print_command(file: str, output: str, style: str, split: bool, max_errors: i
 @click.command("stats")
 @file_argument
 @target_option
+@trip_count_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @read_options
-def stats_command(file: str, target: str, as_json: bool, max_errors: int, allow_unknown: bool) -> None:
+def stats_command(
+    file: str, target: str, trip_count: tuple[str, ...], as_json: bool, max_errors: int, allow_unknown: bool
+) -> None:
     """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused first)."""
     from hlo_opt.analysis.targets import target as find_target
 
     device = find_target(target)
     module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
+    from hlo_opt.analysis.graph.loops import check_trip_counts
+    from hlo_opt.cli.fusing import trip_counts_of
     from hlo_opt.report import summary
 
-    found = summary.stats(module, device)
+    told = trip_counts_of(trip_count)
+    check_trip_counts(module, told)
+    found = summary.stats(module, device, told)
     if as_json:
         show_json(summary.as_json(found))
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.diag import HloOptError, Reason, UsageError, did_you_mean, reason_spec
@@ -80,6 +81,7 @@ class FuseOptions:
     forced           edges (producer, consumer) that are fused wherever that is legal, by the names that decisions give them
     choices          rules of plugins that may refuse edges besides the passes' own
     stop_after_step  rewrites that may happen; None for any number
+    trip_counts      rounds of loops that the text does not tell, by their names
     """
 
     target: DeviceTarget
@@ -87,6 +89,7 @@ class FuseOptions:
     forced: frozenset[tuple[str, str]] = frozenset()
     choices: tuple[Choice, ...] = ()
     stop_after_step: int | None = None
+    trip_counts: TripCounts = field(default_factory=lambda: NO_TRIP_COUNTS, hash=False)
 
     @classmethod
     def of(
@@ -97,6 +100,7 @@ class FuseOptions:
         force: Iterable[tuple[str, str]] = (),
         choices: Iterable[str] = (),
         stop_after_step: int | None = None,
+        trip_counts: TripCounts = NO_TRIP_COUNTS,
     ) -> FuseOptions:
         """The options as users give them, by names. Raises UsageError for unknown targets, codes and choices, and for a negative number of steps."""
         if stop_after_step is not None and stop_after_step < 0:
@@ -107,6 +111,7 @@ class FuseOptions:
             frozenset((p.lstrip("%"), c.lstrip("%")) for p, c in force),
             find_choices(choices),
             stop_after_step,
+            dict(trip_counts),
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_opt.analysis.graph.loops import trip_count
+from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts, trip_count
 from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.fusion.decision import ByStructure
@@ -31,23 +31,28 @@ class Launched:
 @dataclass(frozen=True, slots=True)
 class ModuleSummary:
     """`kernels` counts each launched instruction once, `launches` times the known trip counts of the loops around it, `est_us` too; `bytes`
-    counts loop bodies once, and of a conditional the branch that moves most. `unknown_trips` loops run an unknown number of times and are counted as one. `launched` has what each
+    counts loop bodies once, and of a conditional the branch that moves most. `unknown_loops` run an unknown number of times and are counted as one round. `launched` has what each
     launch takes."""
 
     kernels: int
     launches: int
     bytes: float
     est_us: float
-    unknown_trips: int
+    unknown_loops: tuple[str, ...] = ()
     launched: tuple[Launched, ...] = ()
 
+    @property
+    def unknown_trips(self) -> int:
+        """How many loops run an unknown number of times."""
+        return len(self.unknown_loops)
 
-def executions(module: Module) -> tuple[dict[Computation, int], int]:
-    """How often the entry and every computation that control flow reaches runs, as far as trip counts are known (branches count as taken); and
-    the number of loops whose count is not known. A computation that several instructions call is counted at its first caller."""
+
+def executions(module: Module, told: TripCounts = NO_TRIP_COUNTS) -> tuple[dict[Computation, int], list[str]]:
+    """How often the entry and every computation that control flow reaches runs, as far as trip counts are known or `told` (branches count as taken); and
+    the loops whose count is not known. A computation that several instructions call is counted at its first caller."""
     times = {module.entry: 1}
     todo = [module.entry]
-    unknown = 0
+    unknown: list[str] = []
     while todo:
         computation = todo.pop()
         for instruction in computation.instructions:
@@ -55,8 +60,9 @@ def executions(module: Module) -> tuple[dict[Computation, int], int]:
                 continue
             factor = 1
             if instruction.opcode == "while":
-                count = trip_count(instruction)
-                unknown += count is None
+                count = trip_count(instruction, told)
+                if count is None:
+                    unknown.append(instruction.name)
                 factor = 1 if count is None else count
             for callee in instruction.called():
                 if callee not in times:
@@ -71,9 +77,11 @@ def launched(module: Module) -> list[Instruction]:
     return [i for c in module.computations if c in times for i in c.instructions if launches(i)]
 
 
-def module_summary(module: Module, target: DeviceTarget, known: ByStructure | None = None) -> ModuleSummary:
-    """Count and price a module, with what is known of the structures in it."""
-    times, unknown = executions(module)
+def module_summary(
+    module: Module, target: DeviceTarget, known: ByStructure | None = None, told: TripCounts = NO_TRIP_COUNTS
+) -> ModuleSummary:
+    """Count and price a module, with what is known of the structures in it and the trip counts that the user `told`."""
+    times, unknown = executions(module, told)
     state = FusionState(module, target, known)
     total, microseconds = 0, 0.0
     kernels: list[Launched] = []
@@ -83,4 +91,4 @@ def module_summary(module: Module, target: DeviceTarget, known: ByStructure | No
         kernels.append(Launched(instruction.name, instruction.computation.name, price.us, price.bytes))
         total += often
         microseconds += often * price.us
-    return ModuleSummary(len(kernels), total, module_bytes(module), microseconds, unknown, tuple(kernels))
+    return ModuleSummary(len(kernels), total, module_bytes(module), microseconds, tuple(unknown), tuple(kernels))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import hlo_opt.ops  # noqa: F401 - fills the op table
+from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Module
@@ -42,6 +43,7 @@ def fuse(
     decide_again: bool = False,
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
+    trip_counts: TripCounts = NO_TRIP_COUNTS,
 ) -> tuple[Module, list[FusionDecision]]:
     """Fuse a copy of the module, or the module that a text describes, and prove that it computes the same. Returns it with a decision for every edge between kernels.
 
@@ -63,5 +65,6 @@ def fuse(
             decide_again=decide_again,
             stop_after_step=stop_after_step,
             choices=choices,
+            trip_counts=trip_counts,
         )
         return outcome.module, outcome.decide()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Hashable, Iterator
 from functools import partial
 
 from hlo_opt.analysis.graph.crossings import Crossing, Crossings
-from hlo_opt.analysis.graph.loops import trip_count
+from hlo_opt.analysis.graph.loops import TripCounts, trip_count
 from hlo_opt.analysis.graph.structure import edge_signature, signature
 from hlo_opt.analysis.properties import inside
 from hlo_opt.diag import Reason
@@ -95,7 +95,7 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
             seen.add(key)
             written = _crossed(crossing)
             name = original_name(written, engine.origins)
-            refused = list(engine.legal([_reason(crossing, name, reader)]))
+            refused = list(engine.legal([_reason(crossing, name, reader, engine.context.options.trip_counts)]))
             yield FusionDecision(
                 producer=name,
                 consumer=reader,
@@ -113,12 +113,12 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
             )
 
 
-def _reason(crossing: Crossing, producer: str, consumer: str) -> Reason:
+def _reason(crossing: Crossing, producer: str, consumer: str, told: TripCounts) -> Reason:
     control, size = crossing.control, crossing.shape.byte_size
     ends = {"producer": producer, "consumer": consumer}
     if looped(control) is None:
         return Reason.of("FUS112", **ends, control=control.name, opcode=control.opcode, bytes=size)
-    count = trip_count(control)
+    count = trip_count(control, told)
     rounds = "a number of rounds known at run time only" if count is None else f"{count} rounds"
     return Reason.of("FUS111", **ends, loop=control.name, way=crossing.way, rounds=rounds, bytes=size)
 

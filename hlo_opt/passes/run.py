@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
+from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts, check_trip_counts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
@@ -68,6 +69,7 @@ def run(
     decide_again: bool = False,
     stop_after_step: int | None = None,
     choices: Iterable[str] = (),
+    trip_counts: TripCounts = NO_TRIP_COUNTS,
     observer: Observer | None = None,
     verify: Callable[[Module], None] | None = None,
 ) -> Outcome:
@@ -79,12 +81,13 @@ def run(
     decide_again     the passes are told of them instead, and everything is decided again around them
     stop_after_step  rewrites that may happen
     choices          names of plugins' rules that may refuse edges, too
+    trip_counts      rounds of loops, by their names, where the text does not tell them: they weigh what a round costs
     observer         told after each pass
     verify           called with the module after each pass that changed it
 
     A pipeline with choices is run once for each; the outcome is the one whose module is estimated to take least time, the first of equals. With `stop_after_step`
     or an observer the choice is made first, without them. What is kept of a run is proved (`prove_same_graph`) at once when all its passes promise to keep the graph; otherwise each part of it that does.
-    Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes, choices and instructions, and ProofError when a pass broke its promise.
+    Names that several instructions share are made unique first. Raises UsageError for unknown presets, passes, targets, codes, choices, loops and instructions, and ProofError when a pass broke its promise.
     """
     if simplify not in SIMPLIFY_MODES:
         hint = did_you_mean(simplify, SIMPLIFY_MODES)
@@ -97,7 +100,9 @@ def run(
         force=edges if decide_again else (),
         choices=choices,
         stop_after_step=stop_after_step,
+        trip_counts=trip_counts,
     )
+    check_trip_counts(module, options.trip_counts)
     outcome = _best_of(module, pipeline, options, observer, verify)
     _check_names(outcome, edges)
     if not decide_again:
@@ -147,7 +152,7 @@ def _best_of(
 def _best(outcomes: list[Outcome], known: ByStructure) -> tuple[Outcome, float]:
     """The outcome that is estimated to take least time, and the seconds that the others and the comparison took."""
     started = time.perf_counter()
-    prices = [module_summary(o.module, o.target, known).est_us for o in outcomes]
+    prices = [module_summary(o.module, o.target, known, o.context.options.trip_counts).est_us for o in outcomes]
     best = outcomes[prices.index(min(prices))]
     others = sum(sum(o.seconds.values()) for o in outcomes if o is not best)
     return best, others + time.perf_counter() - started
@@ -270,7 +275,12 @@ class ExplainReport:
     @cached_property
     def rounds(self) -> Mapping[str, int]:
         """How often each computation of the result runs, by name: the trip counts of the loops around it, as far as they are known."""
-        return {computation.name: often for computation, often in executions(self.outcome.module)[0].items()}
+        return {
+            computation.name: often
+            for computation, often in executions(self.outcome.module, self.outcome.context.options.trip_counts)[
+                0
+            ].items()
+        }
 
     @cached_property
     def dearest(self) -> list[FusionDecision]:
@@ -294,7 +304,8 @@ class ExplainReport:
 def report_on(outcome: Outcome, decided_again: Module | None = None) -> ExplainReport:
     """The report on every edge of a run."""
     with collector_paused():
-        known, target = outcome.context.memory.known, outcome.target
-        before, after = (module_summary(m, target, known) for m in (outcome.original, outcome.module))
-        again = None if decided_again is None else module_summary(decided_again, target, known)
+        known, told = outcome.context.memory.known, outcome.context.options.trip_counts
+        summary = partial(module_summary, target=outcome.target, known=known, told=told)
+        before, after = (summary(m) for m in (outcome.original, outcome.module))
+        again = None if decided_again is None else summary(decided_again)
         return ExplainReport(outcome, outcome.decide(), before, after, again)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.memory.traffic import bytes_accessed
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import CheckError, reason_spec
@@ -26,8 +27,7 @@ def summary_page(report: ExplainReport) -> Page:
     again = [] if report.decided_again is None else [(DECIDED_AGAIN, report.decided_again)]
     add_figures(page, ("before", before), ("after", after), *again)
     if before.unknown_trips or after.unknown_trips:
-        loops = max(before.unknown_trips, after.unknown_trips)
-        page.add(f"  {counted(loops, 'loop')} of an unknown trip count, counted as one round")
+        page.add(unknown_loops(max(before, after, key=lambda m: m.unknown_trips)))
     if before.launches > before.kernels or after.launches > after.kernels:
         page.add("  launches and times count each round of a loop, kernels and bytes count its body once")
     counts = report.refusals_by_code
@@ -38,6 +38,12 @@ def summary_page(report: ExplainReport) -> Page:
         rows.append([count(number), Word(code, "yellow"), reason_spec(code).slug])
     page.table(rows, right=frozenset({0}), indent=4)
     return page
+
+
+def unknown_loops(summary: ModuleSummary) -> str:
+    """How many loops are counted as one round, and what says how many it is."""
+    loops = counted(summary.unknown_trips, "loop")
+    return f"  {loops} of an unknown trip count, counted as one round: --trip-count {summary.unknown_loops[0]}=N says how many"
 
 
 DECIDED_AGAIN = "all decided again"
@@ -313,13 +319,13 @@ class Stats:
     launched: dict[str, int]
 
 
-def stats(module: Module, target: DeviceTarget) -> Stats:
-    """Count a module."""
+def stats(module: Module, target: DeviceTarget, told: TripCounts = NO_TRIP_COUNTS) -> Stats:
+    """Count a module, with the trip counts that the user told."""
     opcodes = Counter(i.opcode for c in module.computations for i in c.instructions)
     return Stats(
         module.name,
         target.name,
-        module_summary(module, target),
+        module_summary(module, target, told=told),
         [_of(c) for c in module.computations],
         len(module.entry.parameters),
         most_first(opcodes),
@@ -361,7 +367,7 @@ def as_page(found: Stats) -> Page:
     ]
     page.table(rows, right=frozenset({1}), indent=2)
     if summary.unknown_trips:
-        page.add(f"  {counted(summary.unknown_trips, 'loop')} of an unknown trip count, counted as one round")
+        page.add(unknown_loops(summary))
     for title, counts in (("launched", found.launched), ("instructions", found.opcodes)):
         page.add()
         page.add(Word(title, "bold"))

@@ -3,7 +3,9 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.targets import target
+from hlo_opt.diag import UsageError
 from hlo_opt.fusion.summary import module_summary
+from hlo_opt.passes import run
 
 LOOP = """\
 HloModule m
@@ -80,7 +82,28 @@ def test_launches_count_trips():
     found = module_summary(loop(0, 10, 1, "LT"), target("h100_sxm"))
     assert (found.kernels, found.launches, found.unknown_trips) == (3, 30, 0)
     unknown = module_summary(loop(0, 10, 0, "LT"), target("h100_sxm"))
-    assert (unknown.kernels, unknown.launches, unknown.unknown_trips) == (3, 3, 1)
+    assert (unknown.kernels, unknown.launches, unknown.unknown_trips, unknown.unknown_loops) == (3, 3, 1, ("w",))
+
+
+def test_counts_that_the_user_tells_stand_for_those_that_the_text_does_not():
+    told = module_summary(loop(0, 10, 0, "LT"), target("h100_sxm"), told={"w": 7})
+    assert (told.launches, told.unknown_loops) == (21, ())
+    assert trip_count(loop(0, 10, 1, "LT").entry.root, {"w": 7}) == 10
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "message", "hint"),
+    [
+        (0, "ww", "there is no loop 'ww'", "did you mean w?"),
+        (0, "far off", "there is no loop 'far off'", "loops of an unknown trip count: w"),
+        (1, "far off", "there is no loop 'far off'", "loops of an unknown trip count: none"),
+        (1, "w", "the loop 'w' is known to run 10 rounds", None),
+    ],
+)
+def test_a_count_is_told_of_a_loop_that_needs_one(step: int, name: str, message: str, hint: str | None):
+    with pytest.raises(UsageError) as caught:
+        run(loop(0, 10, step, "LT"), trip_counts={name: 3})
+    assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
 def test_a_counter_that_leaves_its_type_is_not_counted() -> None:

@@ -5,12 +5,15 @@ Source of the config: xla/service/while_loop_trip_count_annotator.cc; of the pat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.ir import Computation, Instruction, Module, Shape
 from hlo_opt.ops.call_config import field
-from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, taken_element
+from hlo_opt.ops.sets import COPIES, SIGNS, body_of, held, keeps_bytes, looped, taken_element
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,31 @@ def known_trip_count(loop: Instruction) -> int | None:
     return int(found) if found is not None and found.isdecimal() else None
 
 
-def trip_count(loop: Instruction) -> int | None:
-    """How often the body of a while runs, or None where that is not known before the run."""
+TripCounts = Mapping[str, int]
+"""Rounds of loops, by their names, that only the user knows."""
+NO_TRIP_COUNTS: TripCounts = MappingProxyType({})
+
+
+def trip_count(loop: Instruction, told: TripCounts = NO_TRIP_COUNTS) -> int | None:
+    """How often the body of a while runs, or None where that is not known before the run. `told` counts where the text does not say it."""
     stated = known_trip_count(loop)
-    return derived_trip_count(loop) if stated is None else stated
+    found = derived_trip_count(loop) if stated is None else stated
+    return told.get(loop.name) if found is None else found
+
+
+def check_trip_counts(module: Module, told: TripCounts) -> None:
+    """Raises UsageError for a name that is no loop's, and for a count of a loop whose count is known."""
+    loops = {i.name: i for c in module.computations for i in c.instructions if looped(i) is not None}
+    for name in told:
+        if name not in loops:
+            uncounted = [loop.name for loop in loops.values() if trip_count(loop) is None]
+            hint = (
+                did_you_mean(name, list(loops)) or f"loops of an unknown trip count: {', '.join(uncounted) or 'none'}"
+            )
+            raise UsageError(f"there is no loop {name!r}", hint=hint)
+        count = trip_count(loops[name])
+        if count is not None:
+            raise UsageError(f"the loop {name!r} is known to run {count} rounds")
 
 
 def derived_trip_count(loop: Instruction) -> int | None:
