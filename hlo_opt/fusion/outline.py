@@ -42,21 +42,17 @@ def start_fusion(consumer: Instruction) -> Instruction:
     operands = list(dict.fromkeys(consumer.operands))
     parameters = {operand: _parameter(body, module, n, operand) for n, operand in enumerate(operands)}
     _move(consumer, body, [parameters[o] for o in consumer.operands], consumer.name, root=True)
-    fusion = edit.create(
-        computation,
-        "fusion",
-        "fusion",
-        consumer.shape,
-        operands,
-        {
-            "kind": Attribute.of("kLoop"),
-            "calls": Called(body),
-            **{n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes},
-        },
-    )
+    fusion = _fusion_of(body, consumer, operands)
     edit.redirect_users(consumer, fusion)
     edit.remove(consumer)
     return fusion
+
+
+def _fusion_of(body: Computation, consumer: Instruction, operands: Sequence[Instruction]) -> Instruction:
+    """A loop fusion of a finished body, which says what the consumer in it said."""
+    kept = {n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes}
+    attributes = {"kind": Attribute.of("kLoop"), "calls": Called(body), **kept}
+    return edit.create(consumer.computation, "fusion", "fusion", body.root.shape, list(operands), attributes)
 
 
 Moved = dict[Instruction, Instruction]
@@ -405,9 +401,7 @@ def unite(
         root = below
         edit.set_root(body, root)
     _drop_unread(body, given)
-    attributes = {n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes}
-    attributes |= {"kind": Attribute.of("kLoop"), "calls": Called(body)}
-    fusion = edit.create(computation, "fusion", "fusion", root.shape, list(given), attributes)
+    fusion = _fusion_of(body, consumer, list(given))
     results = _Results(fusion)
     first = len(consumer.shape.elements or ()) if consumer.shape.is_tuple else 1
     results.give(consumer, range(first))
