@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import ParseError, Source, Span
+from hlo_opt.text.expressions import compiled, fitting
 
 if TYPE_CHECKING:
     from lark import Lark, Tree
@@ -105,16 +106,16 @@ class Grammar:
             text = _GROUP_REPETITION.sub(r")\1+", terminal.pattern.value)
             for body, widened in self._recursive.items():
                 text = text.replace(body, widened)
-            terminal.pattern.value = text
+            terminal.pattern.value = fitting(text)
         return terminal
 
     def terminal(self, name: str) -> re.Pattern[str]:
         """The expression of a terminal."""
-        return re.compile(self._terminals[name])
+        return compiled(self._terminals[name])
 
     def space(self) -> re.Pattern[str]:
         """White space and comments, possibly none."""
-        return re.compile(self._space)
+        return compiled(self._space)
 
     def flat(self, rule: str, *, space: bool = True) -> re.Pattern[str]:
         """The expression of a rule made of terminals, one group per named terminal, with white space and comments between and after them.
@@ -139,7 +140,7 @@ class Grammar:
             text = self._terminals[name]
             part = f"(?:{text})" if name in _PUNCTUATION else f"(?P<{name}>{text})"
             parts.append(f"(?:{part}{gap})?" if name in optional else f"{part}{gap}")
-        return re.compile("".join(parts))
+        return compiled("".join(parts))
 
     def regular(self, rule: str) -> re.Pattern[str]:
         """The expression of a rule that does not come back to itself, with white space between and after its tokens.
@@ -151,7 +152,7 @@ class Grammar:
         text = self._regular(trees, rule, ())
         for gap in (self._space, self._terminals["_S"]):
             text = text.replace(gap, r"[ \t\r\n]*+")
-        return re.compile(text)
+        return compiled(text)
 
     def _regular(self, trees: dict[str, Any], rule: str, outer: tuple[str, ...]) -> str:
         if rule in outer:

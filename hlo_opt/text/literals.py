@@ -15,6 +15,7 @@ from typing import Any
 from hlo_opt.diag import ParseError
 from hlo_opt.ir import ElementType, Literal, Shape
 from hlo_opt.ir.values import Array, DType
+from hlo_opt.text.expressions import compiled
 from hlo_opt.text.grammar import EXPLAINED, MAXIMUM_DEPTH, grammar
 
 _ELIDED = re.compile(r"\s*\{\s*\.\.\.\s*\}\s*")
@@ -29,10 +30,10 @@ class _Patterns:
         number, boolean = known.terminal("NUMBER").pattern, known.terminal("BOOLEAN").pattern
         self.comment = known.terminal("COMMENT")
         self.balanced = known.terminal("BALANCED")
-        self.token = re.compile(f"{number}|{boolean}")
-        self.dense = re.compile(f"(?:[\\s,{{}}]++|{number}|{boolean})*+")
-        self.integers = re.compile(r"(?:[\s,{}]++|-?+[0-9]{1,20}+(?![0-9.eE]))*+")
-        self.pair = re.compile(f"\\(\\s*+({number})[\\s,]++({number})[\\s,]*+\\)")
+        self.token = compiled(f"{number}|{boolean}")
+        self.dense = compiled(f"(?:[\\s,{{}}]++|{number}|{boolean})*+")
+        self.integers = compiled(r"(?:[\s,{}]++|-?+[0-9]{1,20}+(?![0-9.eE]))*+")
+        self.pair = compiled(f"\\(\\s*+({number})[\\s,]++({number})[\\s,]*+\\)")
         self.payload = re.compile(r"(-?)nan\(0x([0-9a-fA-F]+)\)")
 
 

@@ -22,6 +22,7 @@ from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, Instructio
 from hlo_opt.ops import table
 from hlo_opt.ops.shapes import compatible, inferred_shape
 from hlo_opt.text.attributes import decoder
+from hlo_opt.text.expressions import compiled
 from hlo_opt.text.grammar import EXPLAINED, TOO_DEEP, USUAL_DEPTH, bracket_fault, grammar
 from hlo_opt.text.literals import lazy_literal
 from hlo_opt.text.shapes import ShapeTable, read_shape
@@ -46,7 +47,7 @@ class _Patterns:
         self.shape = known.terminal("SHAPE")
         self.comment = known.terminal("COMMENT")
         self.name = known.terminal("NAME")
-        self.names = re.compile(rf"\{{\s*+(?:{self.name.pattern})(?:\s*+,\s*+(?:{self.name.pattern}))*+\s*+\}}")
+        self.names = compiled(rf"\{{\s*+(?:{self.name.pattern})(?:\s*+,\s*+(?:{self.name.pattern}))*+\s*+\}}")
         self.called = known.terminal("CALLED")
         self.called_list = known.terminal("CALLED_LIST")
 
