@@ -48,6 +48,8 @@ _WIDTH = {64: 2.0, 128: 8.0}
 _RANDOM = Work(80)
 """Of a random number: ten rounds of Philox."""
 _DIVIDE, _RECIPROCAL = Work(8, 1), Work(5, 1)
+INVERTED_AGAIN = Work(5, 1)
+"""Of a division, what is saved where the divisor is the one of the division before: what scales and inverts it."""
 _FUNCTIONS = {
     "sqrtf": Work(1, 1),
     "cbrtf": Work(20, 2),
@@ -72,6 +74,15 @@ _FUNCTIONS = {
 """Of functions of f32, on the way that is taken nearly always; of any other one."""
 _SHIFTS = {"shift-left", "shift-right-logical"}
 _CALLED, _OPERATOR = re.compile(r"\b[a-z]\w*(?=[(<])"), re.compile(r" [-+*&|^<>=?]+ |^[-~]")
+
+
+def divides(instruction: Instruction) -> bool:
+    """Whether it divides by its second operand, in f32."""
+    spec = find(instruction.opcode)
+    if spec is None or not isinstance(spec.cuda, Elementwise) or len(instruction.operands) != 2:
+        return False
+    text = spec.cuda.text_for(instruction) or ""
+    return " / " in text and ")1 / " not in text and instruction.shape.type.bits <= 32
 
 
 def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:

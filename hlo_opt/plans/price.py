@@ -259,6 +259,8 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
     total += work_of.ROUND * (walk.rounds / walk.ahead)
     for instruction, index, share in trace.values:
         total += work_of.of_value(instruction) * (share * trace.times(index))
+        if (divisor := trace.divisor(instruction, index)) is not None:
+            total += work_of.INVERTED_AGAIN * (-share * (trace.times(index) - trace.times(divisor)))
     for instruction, index, size in trace.folds:
         total += (work_of.of_fold(instruction) + work_of.ROUND * (1 / AHEAD)) * (size * trace.times(index))
     for lay in lays:

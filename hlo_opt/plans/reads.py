@@ -15,6 +15,7 @@ from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Expression, linearize, variable, variables_of
 from hlo_opt.ops.lowering import Elementwise, Index
 from hlo_opt.ops.spec import find
+from hlo_opt.plans.instructions import divides
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
 SECTOR, LINE = 32, 128
@@ -116,6 +117,17 @@ class Trace:
             self._of(access.index)
             found = self._addresses[key] = address_of(access.shape, access.index)
         return found
+
+    def divisor(self, instruction: Instruction, index: Index) -> Index | None:
+        """Where a division finds its divisor, if that is repeated along dimensions: a compiler inverts each one once. None for anything else."""
+        if not divides(instruction):
+            return None
+        repeated = instruction.operands[1]
+        spec = find(repeated.opcode)
+        read = None if spec is None or spec.index is None else spec.index(repeated, 0)
+        if read is None or len(repeated.operands) != 1 or read.symbols or read.runtime:
+            return None
+        return read.apply(index, [], [])
 
     @property
     def waits(self) -> int:

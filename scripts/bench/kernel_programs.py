@@ -34,6 +34,7 @@ class Program:
     launches  as the review counted them
     loads     bits of the widest load to the largest operand, as the review saw it; 0: it does not say
     since     what the code of its kernels did then, and no longer does
+    reason    why it stays further below a copy than others, where that is the device's doing
     """
 
     name: str
@@ -45,8 +46,11 @@ class Program:
     launches: int = 1
     loads: int = 0
     since: str = ""
+    reason: str = ""
 
 
+MOST_HELD = 1 << 16
+"""Elements of a row that a block holds: of f32 in registers and shared memory of a multiprocessor."""
 PAIRS = "each rounding to bf16 in the slow pipe"
 
 
@@ -191,6 +195,7 @@ def _softmaxes() -> list[Program]:
             traced(_softmax, spec(t, r, c)),
             "row-reduction",
             shares[k],
+            1.5 * 2 * r * c * (4, 2)[k] if c > MOST_HELD else None,  # read for the sums, read with them, written
             loads=(128, 64)[k],
             since=PAIRS if t is BF16 else "",
         )
@@ -216,7 +221,7 @@ def _by_element() -> list[Program]:
         Program("int4 scaled bf16 8192x8192", traced(_dequantized, spec(jnp.int4, 8192, 8192), spec(BF16, 8192), square), "loop", (92, 92), loads=128, since=PAIRS),
         Program("after a product: bias, gelu bf16 4096x4096", traced(lambda x, b: jax.nn.gelu(x + b), spec(BF16, 4096, 4096), spec(BF16, 4096)), "loop", (50, 50), finding="F6", loads=128, since=PAIRS),
         Program("Adam f32, 50 arrays", traced(_adam, _adam_state()), "loop", (78, 78), finding="F7", launches=34, loads=128),
-        Program("uniform noise added f32 33.5M", traced(_noise, spec(jnp.uint32, 2), spec(F32, 1 << 25)), "loop", (20, 20), launches=6, loads=128),
+        Program("uniform noise added f32 33.5M", traced(_noise, spec(jnp.uint32, 2), spec(F32, 1 << 25)), "loop", (20, 20), launches=6, loads=128, reason="twenty rounds of threefry for two elements: instructions"),
     ]  # fmt: skip
 
 
@@ -241,6 +246,7 @@ def _folds() -> list[Program]:
         )
     ]
     wide = functools.partial(jnp.sum, dtype=F32)
+    activations = 64 * 56 * 56 * 256 * 4  # read twice, for the sums and with them; and written
     for t, share in ((F32, (92, 92)), (BF16, (88, 88))):
         found += [Program(f"row sum {_NAMES[t]} 16384x4096", traced(lambda x: wide(x, -1), spec(t, 16384, 4096)), "row-reduction", share, loads=128 if t is F32 else 64)]  # fmt: skip
     columns = [
@@ -261,9 +267,9 @@ def _folds() -> list[Program]:
         Program("argmax bf16 8192x8192", traced(_argmax, spec(BF16, 8192, 8192)), "loop", (10, 10), finding="F1", loads=16),
         Program("argmax bf16 256x131072", traced(_argmax, spec(BF16, 256, 131072)), "loop", (0.3, 0.3), finding="F1", loads=16),
         Program("cumsum f32 8192x4096", traced(lambda x: jnp.cumsum(x, 1), spec(F32, 8192, 4096)), "loop", (0.1, 0.1), finding="F2", loads=32),
-        Program("cumsum f32 16.7M", traced(jnp.cumsum, spec(F32, 1 << 24)), "loop", (1e-5, 1e-5), finding="F2", loads=32),
-        Program("batch norm f32 64x56x56x256", traced(_batch_norm, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256)), "column-reduction+loop", (42, 42), launches=3),
-        Program("batch norm gradient f32 64x56x56x256", traced(_batch_norm_gradient, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256), spec(F32, 64, 56, 56, 256)), "column-reduction+loop", (32, 32), loads=32, launches=11),
+        Program("cumsum f32 16.7M", traced(jnp.cumsum, spec(F32, 1 << 24)), "loop", (1e-5, 1e-5), finding="F2", loads=32, reason="the same sums in every run: a look-back adds what it finds as blocks come"),
+        Program("batch norm f32 64x56x56x256", traced(_batch_norm, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256)), "column-reduction+loop", (42, 42), 3.0 * activations, launches=3),
+        Program("batch norm gradient f32 64x56x56x256", traced(_batch_norm_gradient, spec(F32, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256), spec(F32, 64, 56, 56, 256)), "column-reduction+loop", (32, 32), 5.0 * activations, loads=32, launches=11),
         Program("masked softmax bf16 64x1024x1024", traced(_causal, spec(BF16, 64, 1024, 1024)), "row-reduction", (70, 80), loads=64, since=PAIRS),
         Program("cross entropy f32 8192x32000", traced(_cross_entropy, spec(F32, 8192, 32000), spec(jnp.int32, 8192)), "row-reduction+loop", (45, 45), finding="F3", launches=5, loads=128),
     ]  # fmt: skip
@@ -290,7 +296,7 @@ def _moves() -> list[Program]:
         Program("embedding f32 131072x1024", traced(lambda t, i: jnp.take(t, i, 0), spec(F32, 131072, 1024), spec(jnp.int32, 65536)), "loop+gather", (85, 90), 2.0 * gathered, loads=128, launches=2),
         Program("scatter-add f32 131072x1024", _scatter(F32), "scatter", (45, 60), 3.0 * gathered, "F9", loads=32),
         Program("scatter-add bf16 131072x1024", _scatter(BF16), "scatter", (10, 20), 1.5 * gathered, "F9", loads=16),
-        Program("update of a cache of 134 MB bf16", traced(_update, spec(BF16, 64, 8192, 128), spec(BF16, 64, 1, 128), spec(jnp.int32)), "dynamic-update-slice", (0, 1), 2.0 * 64 * 128 * 2, "F5", loads=16),
+        Program("update of a cache of 134 MB bf16", traced(_update, spec(BF16, 64, 8192, 128), spec(BF16, 64, 1, 128), spec(jnp.int32)), "dynamic-update-slice", (0, 1), 2.0 * 64 * 128 * 2, "F5", loads=16, reason="16 kB: the launch takes longer"),
         Program("max pool f32 128x112x112x64", traced(_pool, spec(F32, 128, 112, 112, 64)), "loop", (65, 75), loads=32),
         Program("max pool bf16 128x112x112x64", traced(_pool, spec(BF16, 128, 112, 112, 64)), "loop", (45, 55), loads=16, since=PAIRS),
         Program("rotary embedding bf16", traced(_rotated, *halves), "concatenate", (92, 92), since=PAIRS),

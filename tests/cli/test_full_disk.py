@@ -20,7 +20,8 @@ def hlo_opt(*arguments, stdout, unbuffered, limit=None):
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        # Python 3.11.2 would leave what a short file holds of its byte code, for others to find
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=limit,
     )
 

@@ -287,12 +287,11 @@ def test_annotations_of_the_python_lines(tmp_path, monkeypatch, capfd):
         ("error", "file=m.hlo,title=HLO710"),
         ("warning", "file=src/a%2Cb.py,line=8,title=FUS403"),
         ("warning", "file=src/a%2Cb.py,line=9,title=FUS302"),
-        ("warning", "file=src/a%2Cb.py,line=9,title=FUS403"),
     ]
     assert run(["explain", *options, "--format", "sarif", "--source-root", "src"]) == 1
     (log,) = json.loads(capfd.readouterr().out)["runs"]
     places = [r["locations"][0]["physicalLocation"] for r in log["results"]]
-    assert [p["artifactLocation"].get("uriBaseId") for p in places] == [None, *["SRCROOT"] * 3]
+    assert [p["artifactLocation"].get("uriBaseId") for p in places] == [None, *["SRCROOT"] * 2]
     assert places[1] == {"artifactLocation": {"uri": "a%2Cb.py", "uriBaseId": "SRCROOT"}, "region": {"startLine": 8}}
     assert run(["explain", "FUS201", "--format", "sarif"]) == 2
 
@@ -512,7 +511,7 @@ def test_fuse_takes_the_rules_that_explain_takes(file, capfd):
     for rule in ([], ["--what-if", "fus403"], ["--force", "a:t"]):
         assert run(["fuse", file, *options, *rule]) == 0
         texts.append(capfd.readouterr().out)
-    assert texts[0] != texts[1] == texts[2]
+    assert len(set(texts)) == 3  # forced, the kernel writes what others read; decided again, they compute it
 
 
 LOOP = """HloModule m

@@ -6,12 +6,15 @@ import pytest
 from small_modules import H100, module_of
 
 import hlo_opt
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
+from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.joining import union_of
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes.copy_fusion import CopyFusion
-from hlo_opt.passes.decisions import MemberCosts, edge_cost
+from hlo_opt.passes.decisions import MemberCosts
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.price import Price, price
 
@@ -189,31 +192,34 @@ def alone(engine: Engine, *instructions: Instruction) -> list[Price]:
     return found
 
 
+def cost_of_edge(engine: Engine, producer: Instruction, consumer: Instruction) -> CostEstimate | None:
+    """Of both as one kernel; None where there can be none."""
+    found = union_of(engine, producer, consumer)
+    return None if isinstance(found, Reason) else found.cost
+
+
 def test_what_others_read_is_written_by_the_kernel_of_both():
     for more, shared in (((), False), ((f"c = {WIDE} cosine(a)",), True)):
         engine, a, b, _ = ends(f"a = {WIDE} tanh(p)", f"b = {WIDE} negate(a)", *more, f"r = {WIDE} abs(b)")
         above, below = alone(engine, a, b)
-        edge = engine.edge(a, b)
-        found = edge_cost(edge, edge, engine)
+        found = cost_of_edge(engine, a, b)
         assert found is not None and not found.kept
         assert (found.us_unfused, found.bytes_unfused) == (above.us + below.us, above.bytes + below.bytes)
         assert found.bytes_saved == pytest.approx(4 * 4096 * (1 if shared else 2), rel=0.01)
         assert found.us_fused < found.us_unfused - 0.9 * H100.kernel_launch_us
-        assert edge_cost(edge, edge, engine) is found and len(engine.state.known.costs) == 1
+        assert cost_of_edge(engine, a, b) == found and len(engine.state.known.costs) == 1 + shared
 
 
 def test_a_producer_that_is_needed_on_another_way_stays_a_kernel():
     """One kernel of both would wait for itself."""
     engine, a, b, _ = ends(f"a = {WIDE} tanh(p)", "d = f32[4096]{0} custom-call(a), custom_call_target=\"other\"", f"b = {WIDE} add(a, d)", f"r = {WIDE} abs(b)")  # fmt: skip
-    edge = engine.edge(a, b)
-    found = edge_cost(edge, edge, engine)
+    found = cost_of_edge(engine, a, b)
     assert found is not None and found.kept and found.us_saved < 0 < found.bytes_unfused
 
 
 def test_a_call_of_a_library_cannot_be_joined_and_the_edge_has_no_price():
     engine, a, b, _ = ends("m = f32[64,64]{1,0} bitcast(p)", "a = f32[64,64]{1,0} dot(m, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "b = f32[64,64]{1,0} negate(a)", "r = f32[64,64]{1,0} abs(b)")  # fmt: skip
-    edge = engine.edge(a, b)
-    assert edge_cost(edge, edge, engine) is None and not engine.state.known.costs
+    assert cost_of_edge(engine, a, b) is None and not engine.state.known.costs
 
 
 def test_through_a_bitcast_an_edge_costs_what_one_kernel_of_both_would():
@@ -226,8 +232,8 @@ def test_through_a_bitcast_an_edge_costs_what_one_kernel_of_both_would():
             *more,
             "r = s32[4096]{0} negate(b)",
         )
-        t = next(i for i in module.entry.instructions if i.name == "t")
-        found = edge_cost(engine.edge(a, b), engine.edge(t, b), engine)
+        next(i for i in module.entry.instructions if i.name == "t")
+        found = cost_of_edge(engine, a, b)
         above, below = alone(engine, a, b)
         assert found is not None and found.us_unfused == above.us + below.us
         assert found.bytes_saved == pytest.approx(4 * 4096 * (1 if shared else 2), rel=0.01)
@@ -235,8 +241,8 @@ def test_through_a_bitcast_an_edge_costs_what_one_kernel_of_both_would():
 
 def test_the_result_of_a_computation_is_written():
     engine, a, b, module = ends("b0 = s32[4096]{0} iota(), iota_dimension=0", f"a = {WIDE} tanh(p)", "t = s32[4096]{0} bitcast(a)", "b = s32[4096]{0} add(t, b0)", "r = (s32[4096]{0}, s32[4096]{0}) tuple(b, t)")  # fmt: skip
-    t = next(i for i in module.entry.instructions if i.name == "t")
-    found = edge_cost(engine.edge(a, b), engine.edge(t, b), engine)
+    next(i for i in module.entry.instructions if i.name == "t")
+    found = cost_of_edge(engine, a, b)
     assert found is not None and found.bytes_saved == pytest.approx(4 * 4096, rel=0.01)
 
 

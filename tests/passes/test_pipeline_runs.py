@@ -283,15 +283,18 @@ def test_the_parts_of_a_pipeline_that_keep_the_graph_are_proved_each(monkeypatch
 
 def test_of_equal_results_the_first_is_kept(monkeypatch: pytest.MonkeyPatch):
     prices = iter([3.0, 2.0, 2.0])
-    monkeypatch.setattr(runs, "module_summary", lambda module, target, known: SimpleNamespace(est_us=next(prices)))
+    monkeypatch.setattr(runs, "module_summary", lambda *_: SimpleNamespace(est_us=next(prices)))
     outcome = run(hlo_opt.parse(TEXT), passes="best(dce|cse|instruction-fusion)", simplify="never")
     assert [p.name for p in outcome.pipeline.passes()] == ["cse"]
     assert outcome.seconds["alternatives"] > 0
 
 
 def test_the_time_of_what_is_not_kept_is_told(monkeypatch: pytest.MonkeyPatch):
-    made = [SimpleNamespace(module=n, target=None, seconds={"x": 4.0 * n, "y": 1.0}) for n in (3, 1, 2)]
-    monkeypatch.setattr(runs, "module_summary", lambda module, target, known: SimpleNamespace(est_us=module))
+    context = PassContext(FuseOptions(H100))
+    made = [
+        SimpleNamespace(module=n, target=None, context=context, seconds={"x": 4.0 * n, "y": 1.0}) for n in (3, 1, 2)
+    ]
+    monkeypatch.setattr(runs, "module_summary", lambda module, *_: SimpleNamespace(est_us=module))
     clock = iter([10.0, 10.5])
     monkeypatch.setattr(runs.time, "perf_counter", lambda: next(clock))
     assert runs._best(made, ByStructure()) == (made[1], 13.0 + 9.0 + 0.5)

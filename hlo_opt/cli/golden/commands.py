@@ -28,7 +28,7 @@ LONGEST_LINE = 10_000
 _LINE = re.compile(r"^[ \t]*//[ \t]*RUN:(.*)$", re.MULTILINE)
 _SUBSTITUTION = re.compile(r"%(.?)", re.DOTALL)
 
-_FUSING = {"file", "preset", "passes", "config", "target", "simplify", "stop_after_step", "choices"}
+_FUSING = {"file", "preset", "passes", "config", "target", "simplify", "stop_after_step", "choices", "trip_count"}
 _BUDGET = {"max_kernels", "max_bytes", "fail_on"}
 _READING = {"max_errors", "allow_unknown", "split"}
 SAFE: dict[str, frozenset[str]] = {
@@ -37,7 +37,7 @@ SAFE: dict[str, frozenset[str]] = {
         _FUSING | _BUDGET | _READING | {"instruction", "what_if", "force", "form", "source_root", "everything"}
     ),
     "print": frozenset(_READING | {"file", "style"}),
-    "stats": frozenset(_READING | {"file", "target", "as_json"}),
+    "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json"}),
     "passes": frozenset({"as_json"}),
     "ops": frozenset({"opcode", "types", "as_json"}),
     "targets": frozenset({"name", "as_json"}),

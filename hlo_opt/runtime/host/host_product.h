@@ -43,13 +43,17 @@ static inline void pack(float* to, const float* from, Word count, Word here, Wor
   }
 }
 
-static void copy_right(const Product* p) {
+// panels of the right factor from `begin` up to `end`; a face as that of `multiply_strips`
+static int copy_right(void** argument, Word begin, Word end) {
+  const Product* const p = (const Product*)argument;
   const Word count = p->last_term - p->first_term;
-  for (Word j = p->first_column; j < p->last_column; j += tile_columns) {
+  for (Word panel = begin; panel < end; ++panel) {
+    const Word j = p->first_column + panel * tile_columns;
     const Word here = p->last_column - j < tile_columns ? p->last_column - j : tile_columns;
     const float* const from = p->right + p->first_term * p->right_term + j * p->right_column;
-    pack<tile_columns>(p->panels + (j - p->first_column) * count, from, count, here, p->right_term, p->right_column);
+    pack<tile_columns>(p->panels + panel * tile_columns * count, from, count, here, p->right_term, p->right_column);
   }
+  return 0;
 }
 
 // a tile of the result, without looking at its edges
@@ -110,8 +114,9 @@ static bool multiply(Product* p, int processors) {
     p->last_column = p->first_column + width < p->columns ? p->first_column + width : p->columns;
     for (p->first_term = 0; p->first_term < p->terms; p->first_term += depth) {
       p->last_term = p->first_term + depth < p->terms ? p->first_term + depth : p->terms;
-      copy_right(p);
-      const Word work = p->rows * (p->last_column - p->first_column) * (p->last_term - p->first_term);
+      const Word columns = p->last_column - p->first_column, copied = columns * (p->last_term - p->first_term);
+      launch(copy_right, (void**)p, (columns + tile_columns - 1) / tile_columns, copied > 1 << 15 ? processors : 1);
+      const Word work = p->rows * copied;
       launch(multiply_strips, (void**)p, strips, work > (1 << 22) ? processors : 1);
     }
   }
