@@ -94,11 +94,13 @@ def test_the_table_counts_what_holds(rows: dict[str, Row], monkeypatch: pytest.M
     lines = table(shown, H100).splitlines()
     assert lines[0].split()[:4] == ["program", "plan", "n", "GB"]
     assert lines[1].startswith(name) and " - (24) " in lines[1] and " memory " in lines[1]
-    assert lines[-4:] == [
+    assert lines[-6:] == [
         "1 of 2 programs with kernels as the review saw them within 15 points of it",
         "",
         "0 of 5 programs with kernels that have changed since within 15 points of it",
         "0 of 5 that it found far from the limit (F1, F2, F4, F9) below 25 %",
+        "",
+        "7 of 7 programs at 85 % of a copy or more, 0 below for the device's reasons",
     ]
     assert "review" not in table([wrong], target("a100_sxm_80"))
 

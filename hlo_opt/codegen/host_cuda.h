@@ -93,6 +93,7 @@ struct Launch {
 
 #define HLO_PTX_1(name, result, of_result, a, of_a) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_a)>(), a)
 #define HLO_PTX_2(name, result, of_result, a, b, of_both) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_both)>(), a, b)
+#define HLO_PTX_3(name, result, of_result, a, b, c, of_all) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_all)>(), a, b, c)
 
 namespace hlo {
 
@@ -116,6 +117,20 @@ static inline unsigned int bf16(float x) {
   return x != x ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 static inline unsigned int ptx(Ptx<hash("cvt.rn.bf16x2.f32" "r" "f")>, float high, float low) { return bf16(high) << 16 | bf16(low); }
+// a double as a float whose last digit tells that others followed, so that the next rounding is the only one
+static inline float cut(double x) {
+  const float near = (float)x;
+  if (near == x || x != x) return near;
+  const unsigned int bits = bits_as<unsigned int>(near);
+  return bits_as<float>((bits - (__builtin_fabs((double)near) > __builtin_fabs(x))) | 1u);
+}
+// of bf16 pairs; their products are exact in a double, and a sum is cut where bf16 has long ended
+static inline unsigned int fused_half(unsigned int a, unsigned int b, unsigned int c) {
+  return bf16(cut((double)bits_as<float>(a << 16) * bits_as<float>(b << 16) + bits_as<float>(c << 16)));
+}
+static inline unsigned int ptx(Ptx<hash("fma.rn.bf16x2" "r" "r")>, unsigned int a, unsigned int b, unsigned int c) {
+  return fused_half(a >> 16, b >> 16, c >> 16) << 16 | fused_half(a, b, c);
+}
 // by way of a double, in which a float and half a unit of any f16 are exact: 2^52 and more shifts the digits behind the last one out
 static inline unsigned short ptx(Ptx<hash("cvt.rn.f16.f32" "h" "f")>, float x) {
   const unsigned short sign = bits_as<unsigned int>(x) >> 16 & 0x8000u;

@@ -77,10 +77,12 @@ class Elementwise:
     double), `{bits}` for the width of the result's type, `{W}` for `{T}`, with the width after it where that is below 8 (`signed char, 4`), `{P}` for a helper prefix of the result's type (`hlo_f32`, `hlo_s8`, ...).
     `by` says whose type selects the text: the `result`'s, or the first (`0`) or another operand's, as for compare.
     A callable gets the instruction and gives such a mapping, for texts that depend on attributes.
+    `rounds` names the narrow floats whose text gives a rounded value; what the others give is rounded afterwards.
     """
 
     texts: Mapping[str, str] | Callable[[Instruction], Mapping[str, str]]
     by: str | int = "result"
+    rounds: tuple[str, ...] = ()
 
     def text_for(self, instruction: Instruction) -> str | None:
         """The template for an instruction, or None where its type has no lowering."""

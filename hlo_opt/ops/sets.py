@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Called, Computation, Instruction, Shape
+from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import OpKind, find
 
 _BODIES = {"fusion": "calls", "call": "to_apply"}
@@ -51,9 +52,13 @@ def is_view(opcode: str) -> bool:
 
 
 def rounds_nothing(instruction: Instruction) -> bool:
-    """Whether a bf16 or an f16 is one of the operands, but for its sign. Narrower floats may lack that of zero."""
+    """Whether a bf16 or an f16 that a kernel computes is rounded already: its text rounds, or it is one of the operands, but for its sign. Narrower floats may lack that of zero."""
     shape, spec = instruction.shape, find(instruction.opcode)
-    if spec is None or not spec.spread.keeps or not shape.is_array or shape.type.name not in ("bf16", "f16"):
+    if spec is None or not shape.is_array or shape.type.name not in ("bf16", "f16"):
+        return False
+    if isinstance(spec.cuda, Elementwise) and shape.type.name in spec.cuda.rounds:
+        return True
+    if not spec.spread.keeps:
         return False
     return all(o.shape.type == shape.type or o.shape.type.kind == "pred" for o in instruction.operands)
 

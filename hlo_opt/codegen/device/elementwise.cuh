@@ -6,6 +6,7 @@
 #ifndef HLO_PTX_1
 #define HLO_PTX_1(name, result, of_result, a, of_a) asm(name " %0, %1;" : "=" of_result(result) : of_a(a))
 #define HLO_PTX_2(name, result, of_result, a, b, of_both) asm(name " %0, %1, %2;" : "=" of_result(result) : of_both(a), of_both(b))
+#define HLO_PTX_3(name, result, of_result, a, b, c, of_all) asm(name " %0, %1, %2, %3;" : "=" of_result(result) : of_all(a), of_all(b), of_all(c))
 #endif
 
 // @hlo_unsigned
@@ -253,6 +254,44 @@ __device__ __forceinline__ float hlo_round_bf16(float x) {
   return hlo_bit_cast<float>(pair);
 #else
   return hlo_load_bf16(hlo_store_bf16(x));
+#endif
+}
+
+// @hlo_fused_bf16
+// a * b + c of bf16 in f32 registers, rounded once: such a register is a pair whose lower half is 0, and stays one
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ __forceinline__ float hlo_fused_bf16(float a, float b, float c) {
+  unsigned int pair;
+  HLO_PTX_3("fma.rn.bf16x2", pair, "r", hlo_bit_cast<unsigned int>(a), hlo_bit_cast<unsigned int>(b), hlo_bit_cast<unsigned int>(c), "r");
+  return hlo_bit_cast<float>(pair);
+}
+#endif
+
+// @hlo_add_bf16
+__device__ __forceinline__ float hlo_add_bf16(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return hlo_fused_bf16(a, 1.0f, b);
+#else
+  return hlo_round_bf16(a + b);
+#endif
+}
+
+// @hlo_subtract_bf16
+__device__ __forceinline__ float hlo_subtract_bf16(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return hlo_fused_bf16(b, -1.0f, a);
+#else
+  return hlo_round_bf16(a - b);
+#endif
+}
+
+// @hlo_multiply_bf16
+// adding -0 changes no product, and in both halves costs no instruction; below the least normal number a GPU rounds once, f32 and bf16 twice
+__device__ __forceinline__ float hlo_multiply_bf16(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return hlo_fused_bf16(a, b, hlo_bit_cast<float>(0x80008000u));
+#else
+  return hlo_round_bf16(a * b);
 #endif
 }
 

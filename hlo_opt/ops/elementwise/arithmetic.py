@@ -56,7 +56,7 @@ elementwise(
     one_step=True,
     ways="ADDITION",
     spread=faces.BY_PARTS.but(integer=faces.interval("add_integers"), rounds=True),
-    cuda={**wrapping("+"), "pred": "{0} | {1}"},
+    cuda=Elementwise({**wrapping("+"), "pred": "{0} | {1}", "bf16": "hlo_add_bf16({0}, {1})"}, rounds=("bf16",)),
     commutative=True,
 )
 elementwise(
@@ -67,7 +67,7 @@ elementwise(
     ways="ADDITION",
     spread=faces.any_type("subtract", rounds=True).but(integer=faces.interval("subtract_integers")),
     accepts=NUMBERS,
-    cuda=wrapping("-"),
+    cuda=Elementwise({**wrapping("-"), "bf16": "hlo_subtract_bf16({0}, {1})"}, rounds=("bf16",)),
 )
 elementwise(
     "multiply",
@@ -78,7 +78,7 @@ elementwise(
         faces.interval("multiply"), faces.interval("multiply_integers"), faces.interval("complex_multiply"), rounds=True
     ),
     complex_ulp=4,
-    cuda={**wrapping("*"), "pred": "{0} & {1}"},
+    cuda=Elementwise({**wrapping("*"), "pred": "{0} & {1}", "bf16": "hlo_multiply_bf16({0}, {1})"}, rounds=("bf16",)),
     commutative=True,
 )
 elementwise(
