@@ -28,7 +28,7 @@ TWINS: dict[str, tuple[Change, ...]] = {
     # nothing goes round, in or out but what is a parameter
     "FUS111": (
         ("add(i, one)", "get-tuple-element(s), index=0"),
-        ("tanh(v)", "get-tuple-element(s), index=1"),
+        ("tanh(u)", "get-tuple-element(s), index=1"),
         ("tuple(zero, n)", "tuple(zero, p)"),
     ),
     "FUS112": (("conditional(i, n, n)", "conditional(i, p, p)"),),

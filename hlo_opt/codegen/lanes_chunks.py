@@ -20,6 +20,7 @@ from hlo_opt.codegen.tree import (
     Array,
     Assign,
     Block,
+    Break,
     Do,
     For,
     Leave,
@@ -252,6 +253,8 @@ class _Writer(ThreadText):
         self.wide: set[str] = set(values) - {BLOCK.text}
         """Index variables that differ from lane to lane."""
         self.uniform: set[str] = {BLOCK.text, _CHUNK, _ROW}
+        self.alike: set[str] = set()
+        """Variables that are the same for all lanes, and change."""
         self.types: dict[str, str] = {}
         self.homes: dict[str, _Stretch] = {}
         self.kept: dict[str, str] = {}
@@ -295,6 +298,12 @@ class _Writer(ThreadText):
                     nodes.append(_Around("else", self.sequence(otherwise)))
             case Walk():
                 self.item(walked(item), nodes)
+            case For(name=None, carries=True):
+                nodes.append(_Around("for (;;)", self.sequence(item.body)))
+            case Break(condition) if self.is_same(condition):
+                nodes.append(f"if ({self.text(condition)}) break;")
+            case Assign(Code(pieces=(Name(text=text),)), value) if text in self.alike:
+                self.assign_alike(text, value, nodes)
             case For(kind, Name() as name, first):
                 if not self.around(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes):
                     self.stretch_of(nodes).items.append(item)
@@ -317,8 +326,19 @@ class _Writer(ThreadText):
             case _:
                 raise UnknownError(type(item).__name__)
 
+    def assign_alike(self, name: str, value: Code, nodes: list[_Node]) -> None:
+        """A variable that is the same for all lanes takes a new value, once what stands before has read the old one."""
+        if not self.is_same(value):
+            raise UnknownError("a variable of all lanes that gets the value of one")
+        nodes.append(f"{name} = {self.text(value)};")
+
     def let_item(self, item: Let, nodes: list[_Node]) -> None:
         name = item.name.text
+        if item.alike and self.is_same(item.value):
+            nodes.append(f"{item.kind} {name} = {self.text(item.value)};")
+            self.uniform.add(name)
+            self.alike.add(name)
+            return
         if self.is_place(item):
             self.full[name] = full = self.full_of(item)
             if not _LANES.isdisjoint(variables_of(full)):
@@ -361,9 +381,10 @@ class _Writer(ThreadText):
         return True
 
     def around(self, loop: For, head: str, nodes: list[_Node]) -> bool:
-        """Put a loop around loops over lanes where it is the same for all and holds conditions that are."""
+        """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on what lanes have: then it keeps that in arrays, for compilers
+        make no vectors of loops in loops over lanes that read and write memory."""
         assert loop.name is not None
-        if not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
+        if not loop.carries and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
             return False
         name = loop.name.text
         if not (
@@ -374,7 +395,7 @@ class _Writer(ThreadText):
         saved = [dict(self.full), set(self.wide), set(self.uniform), dict(self.types), dict(self.homes)]
         self.uniform.add(name)
         inside = self.sequence(loop.body)
-        if _has_condition(inside):
+        if loop.carries or _has_condition(inside):
             nodes.append(_Around(f"{head}{self.text(loop.test)}; {self.text(loop.step)})", inside))
             return True
         self.full, self.wide, self.uniform, self.types, self.homes = saved  # type: ignore[assignment]  # as they were

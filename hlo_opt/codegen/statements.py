@@ -186,16 +186,18 @@ class Statements:
             yield
 
     @contextmanager
-    def loop_while(self, kind: str, name: Name | None, first: Code, test: Code, step: Code) -> Iterator[None]:
+    def loop_while(
+        self, kind: str, name: Name | None, first: Code, test: Code, step: Code, *, carries: bool = False
+    ) -> Iterator[None]:
         """A loop; for ever where there is no name. Values computed inside are forgotten after it."""
-        made, self._advice = For(kind, name, first, test, step, self._advice), ""
+        made, self._advice = For(kind, name, first, test, step, self._advice, carries=carries), ""
         self.add(made)
         with self.inside(made.body):
             yield
 
-    def for_ever(self) -> AbstractContextManager[None]:
-        """A loop that only a `Break` ends."""
-        return self.loop_while("", None, NOTHING, NOTHING, NOTHING)
+    def for_ever(self, *, carries: bool = False) -> AbstractContextManager[None]:
+        """A loop that only a `Break` ends. `carries` as of `For`."""
+        return self.loop_while("", None, NOTHING, NOTHING, NOTHING, carries=carries)
 
     @contextmanager
     def walk(
@@ -208,7 +210,8 @@ class Statements:
             yield step
 
     @contextmanager
-    def loop(self, extent: int) -> Iterator[Expression]:
+    def loop(self, extent: int, *, carries: bool = False) -> Iterator[Expression]:
+        """See `KernelBuilder`. `carries` as of `For`."""
         name = self.numbered("s")
         counter = variable(name.text, extent)
         if isinstance(counter, Constant) and extent == 1:
@@ -216,9 +219,10 @@ class Statements:
                 yield counter
             return
         kind = index_type(Variable(0, extent, name.text))
-        if extent > MOST_UNROLLED and "unroll" not in self._advice:
-            self.advise("unroll 4")
-        with self.loop_while(kind, name, code("0"), code("{} < {}", name, extent), code("++{}", name)):
+        if "unroll" not in self._advice:
+            self.advise("unroll 1" if carries else "unroll 4" if extent > MOST_UNROLLED else "")
+        test, step = code("{} < {}", name, extent), code("++{}", name)
+        with self.loop_while(kind, name, code("0"), test, step, carries=carries):
             yield counter
 
     @contextmanager
@@ -268,9 +272,10 @@ class Statements:
         """As `bind`, for a value that is of the element type already."""
         return of(self.let(register_type(element_type), self._naming, value))
 
-    def variable(self, element_type: ElementType, value: Code) -> Code:
+    def variable(self, element_type: ElementType, value: Code, *, alike: bool = False) -> Code:
+        """See `KernelBuilder`. `alike`: it is the same in all threads at all times."""
         name = self.fresh(self._naming)
-        self.add(Let(register_type(element_type), name, value, constant=False))
+        self.add(Let(register_type(element_type), name, value, constant=False, alike=alike))
         return of(name)
 
     def assign(self, target: Code, value: Code) -> None:

@@ -21,6 +21,8 @@ class Let:
     """Whether it is made of indices alone as far as the names in it are."""
     expression: Expression | None = None
     """Its value, where that is known as an expression of variables."""
+    alike: bool = False
+    """Whether a variable is the same in all threads at all times."""
 
 
 @dataclass(slots=True)
@@ -102,7 +104,8 @@ class Block:
 
 @dataclass(slots=True)
 class For:
-    """`for (kind name = first; test; step)`; without a name, for ever. `advice` is a pragma for the compiler."""
+    """`for (kind name = first; test; step)`; without a name, for ever. `advice` is a pragma for the compiler. `carries`: its rounds hand on variables of the thread, and it is the bulk of
+    what the thread does."""
 
     kind: str
     name: Name | None
@@ -111,6 +114,7 @@ class For:
     step: Code
     advice: str = ""
     body: list[Statement] = field(default_factory=list)
+    carries: bool = False
 
 
 @dataclass(slots=True)

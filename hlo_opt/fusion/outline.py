@@ -42,14 +42,14 @@ def start_fusion(consumer: Instruction) -> Instruction:
     operands = list(dict.fromkeys(consumer.operands))
     parameters = {operand: _parameter(body, module, n, operand) for n, operand in enumerate(operands)}
     _move(consumer, body, [parameters[o] for o in consumer.operands], consumer.name, root=True)
-    fusion = _fusion_of(body, consumer, operands)
+    fusion = fusion_of(body, consumer, operands)
     edit.redirect_users(consumer, fusion)
     edit.remove(consumer)
     return fusion
 
 
-def _fusion_of(body: Computation, consumer: Instruction, operands: Sequence[Instruction]) -> Instruction:
-    """A loop fusion of a finished body, which says what the consumer in it said."""
+def fusion_of(body: Computation, consumer: Instruction, operands: Sequence[Instruction]) -> Instruction:
+    """A loop fusion of a finished body, which says what the consumer in it said. It stands in the consumer's computation."""
     kept = {n: consumer.attributes[n] for n in KEPT_ON_FUSION if n in consumer.attributes}
     attributes = {"kind": Attribute.of("kLoop"), "calls": Called(body), **kept}
     return edit.create(consumer.computation, "fusion", "fusion", body.root.shape, list(operands), attributes)
@@ -167,13 +167,18 @@ def _move(
     return edit.append(body, made, root=root)
 
 
+def moved_into(body: Computation, instruction: Instruction, operands: list[Instruction]) -> Instruction:
+    """An instruction, which is about to be removed, in a fusion's computation under its own name."""
+    return _move(instruction, body, operands, instruction.name)
+
+
 def _parameter(body: Computation, module: Module, number: int, operand: Instruction) -> Instruction:
-    return edit.create(body, f"param_{number}", "parameter", operand.shape, parameter_number=number)
+    return parameter_for(body, number, operand)
 
 
 def parameter_for(body: Computation, number: int, operand: Instruction) -> Instruction:
     """A new parameter of a fusion's computation."""
-    return _parameter(body, _module(body), number, operand)
+    return edit.create_parameter(body, f"param_{number}", operand.shape, number)
 
 
 def _module(computation: Computation) -> Module:
@@ -401,7 +406,7 @@ def unite(
         root = below
         edit.set_root(body, root)
     _drop_unread(body, given)
-    fusion = _fusion_of(body, consumer, list(given))
+    fusion = fusion_of(body, consumer, list(given))
     results = _Results(fusion)
     first = len(consumer.shape.elements or ()) if consumer.shape.is_tuple else 1
     results.give(consumer, range(first))

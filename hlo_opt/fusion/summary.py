@@ -6,16 +6,18 @@ Kernels and launches are counted over the entry and all that control flow reache
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts, trip_count
 from hlo_opt.analysis.memory.traffic import module_bytes
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW
-from hlo_opt.ops.sets import launches
+from hlo_opt.ops.sets import fused, launches, looped
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +49,21 @@ class ModuleSummary:
         return len(self.unknown_loops)
 
 
-def executions(module: Module, told: TripCounts = NO_TRIP_COUNTS) -> tuple[dict[Computation, int], list[str]]:
+def executions(
+    module: Module, told: TripCounts = NO_TRIP_COUNTS, is_opened: Callable[[Instruction], bool] = lambda i: False
+) -> tuple[dict[Computation, int], list[str]]:
     """How often the entry and every computation that control flow reaches runs, as far as trip counts are known or `told` (branches count as taken); and
-    the loops whose count is not known. A computation that several instructions call is counted at its first caller."""
+    the loops whose count is not known. A computation that several instructions call is counted at its first caller. A fusion that `is_opened` counts as a call."""
     times = {module.entry: 1}
     todo = [module.entry]
     unknown: list[str] = []
     while todo:
         computation = todo.pop()
         for instruction in computation.instructions:
-            if instruction.opcode not in CONTROL_FLOW:
+            if instruction.opcode not in CONTROL_FLOW and not is_opened(instruction):
                 continue
             factor = 1
-            if instruction.opcode == "while":
+            if looped(instruction) is not None:
                 count = trip_count(instruction, told)
                 if count is None:
                     unknown.append(instruction.name)
@@ -77,15 +81,33 @@ def launched(module: Module) -> list[Instruction]:
     return [i for c in module.computations if c in times for i in c.instructions if launches(i)]
 
 
+class _Opened:
+    """Fusions that hold a loop and have no plan: what they hold is launched kernel by kernel, in each round again."""
+
+    def __init__(self, state: FusionState) -> None:
+        self._state = state
+
+    def __call__(self, instruction: Instruction) -> bool:
+        body = fused(instruction)
+        if body is None or not any(looped(i) is not None for i in body.instructions):
+            return False
+        state = self._state
+        return isinstance(state.sketch(state.structure(instruction), lambda: state.cluster(instruction)), Reason)
+
+
 def module_summary(
     module: Module, target: DeviceTarget, known: ByStructure | None = None, told: TripCounts = NO_TRIP_COUNTS
 ) -> ModuleSummary:
     """Count and price a module, with what is known of the structures in it and the trip counts that the user `told`."""
-    times, unknown = executions(module, told)
     state = FusionState(module, target, known)
+    is_opened = _Opened(state)
+    times, unknown = executions(module, told, is_opened)
     total, microseconds = 0, 0.0
     kernels: list[Launched] = []
-    for instruction in launched(module):
+    members = [i for c in module.computations if c in times for i in c.instructions if launches(i)]
+    for instruction in members:
+        if is_opened(instruction):
+            continue
         often = times[instruction.computation]
         price = state.prices.of(instruction)
         kernels.append(Launched(instruction.name, instruction.computation.name, price.us, price.bytes))

@@ -68,6 +68,11 @@ def create(
     return append(computation, made, root=root)
 
 
+def create_parameter(computation: Computation, wish: str, shape: Shape, number: int) -> Instruction:
+    """Append a parameter."""
+    return create(computation, wish, "parameter", shape, parameter_number=number)
+
+
 def create_tuple(computation: Computation, values: Sequence[Instruction], *, root: bool = False) -> Instruction:
     """Append a tuple of values."""
     return create(computation, "tuple", "tuple", Shape.tuple_of(*(v.shape for v in values)), values, root=root)

@@ -26,6 +26,8 @@ UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 """Operations that write a part of their first operand, in its own memory where nothing else needs it."""
 SLICES = frozenset({"dynamic-slice", "slice"})
 """Those that read a part of it."""
+LOOPS = frozenset({"while"})
+"""Those that run a computation again and again."""
 
 
 def is_free(opcode: str) -> bool:
@@ -129,6 +131,16 @@ def taken_element(instruction: Instruction) -> int | None:
 def held(instruction: Instruction) -> list[Instruction] | None:
     """The elements of a tuple that is put together here; None for any other operation."""
     return None if instruction.opcode != "tuple" else instruction.operands
+
+
+def written_window(instruction: Instruction) -> Instruction | None:
+    """What is written into a copy of the first operand, where the other operands say; None for any other operation than `dynamic-update-slice`."""
+    return instruction.operands[1] if instruction.opcode == "dynamic-update-slice" else None
+
+
+def read_window(instruction: Instruction) -> Instruction | None:
+    """The array of which a window is read where data say; None for any other operation than `dynamic-slice`."""
+    return instruction.operands[0] if instruction.opcode == "dynamic-slice" else None
 
 
 def body_of(instruction: Instruction) -> Computation | None:

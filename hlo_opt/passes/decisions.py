@@ -180,7 +180,8 @@ def _inside(
     module = computation.module
     assert module is not None
     body = fusion.called_by("calls")
-    pairs = [(o, m, False) for m in body.instructions if launches(m) for o in m.operands if launches(o)]
+    members = [m for held_in in _held_in(body) for m in held_in.instructions if launches(m)]
+    pairs = [(o, m, False) for m in members for o in m.operands if launches(o)]
     outputs = [o for o in held(body.root) or () if launches(o)]
     for first, second in itertools.pairwise(outputs):
         if first not in second.operands and second not in first.operands:
@@ -204,6 +205,15 @@ def _inside(
             consumer_kernel=fusion.name,
             relation="sibling" if is_sibling else "operand",
         )
+
+
+def _held_in(body: Computation) -> Iterator[Computation]:
+    """The computation of a fusion, and what loops in it run."""
+    yield body
+    for instruction in body.instructions:
+        if looped(instruction) is not None:
+            for called in instruction.called():
+                yield from _held_in(called)
 
 
 def _left(

@@ -12,7 +12,7 @@ from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
 from hlo_opt.ops.lowering import Elementwise, compute_type
-from hlo_opt.ops.sets import body_of
+from hlo_opt.ops.sets import body_of, looped
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import scatter
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
@@ -41,8 +41,12 @@ def plan(
         kinds = [k for k in kinds if not k.unheard]
     wholes = (k.whole(region) for k in kinds if k.whole is not None)
     alone = next((part for part in wholes if part is not None), None)
-    for instruction in () if lowered else region.computation.instructions:
-        reason = lowering_reason(instruction, None if alone is None else alone.hero)
+    opened = None if alone is None else kind_of(alone).inside
+    inside = opened(alone) if alone is not None and opened is not None else ()
+    asked = [i for i in region.computation.instructions if not lowered or looped(i) is not None]
+    for instruction in (*asked, *inside):
+        is_opened = alone is not None and opened is not None and instruction is alone.hero
+        reason = None if is_opened else lowering_reason(instruction, None if alone is None else alone.hero)
         if reason is not None:
             return reason
     for root in region.roots:
@@ -123,11 +127,13 @@ def _launch(region: Region, parts: Sequence[Part]) -> Plan:
 
 def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:
     """Why kernels cannot compute this instruction, or None when they can. Cheap: looks at the instruction and what it calls, at nothing around it. `planned` is a sort or a scan
-    that is known to have a plan."""
+    that is known to have a plan. Of a loop inside a fusion only the plan says whether there is a kernel."""
     stack = [instruction]
     seen: set[Computation] = set()
     while stack:
         current = stack.pop()
+        if looped(current) is not None and current is not instruction:
+            continue
         reason = _own_reason(current, current is planned)
         if reason is not None:
             return reason

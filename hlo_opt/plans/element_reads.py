@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
@@ -84,4 +85,6 @@ def _read(instruction: Instruction, number: int, index: Index) -> Index | None:
         return index
     spec = find(instruction.opcode)
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
-    return None if read is None or read.symbols or read.runtime else read.apply(index)
+    if read is None or read.runtime or any(size > 1 for size in read.symbols):
+        return None
+    return read.apply(index, [constant(0)] * len(read.symbols))

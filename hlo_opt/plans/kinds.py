@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Shape
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.sets import LOOPS
 from hlo_opt.plans import (
     column_reduction,
     concatenate,
@@ -17,6 +18,7 @@ from hlo_opt.plans import (
     dynamic_update_slice,
     folding,
     gather,
+    lane_loop,
     long_sort,
     loop,
     matmul,
@@ -54,6 +56,7 @@ class Kind:
     whole_warps  its threads meet by warps, so that blocks must be whole ones
     rereads_near its threads go over the same elements several times and find in registers, or near them, what they have read before
     moves_tiles  it transposes in shared memory, so that reads and writes are in the order of memory: it may be in every region whose arrays lie in several orders
+    inside   the operations of a round, or a step, of its hero that it computes itself, where it opens what the hero calls
     walks    what its threads do, for its price; without a word of its own, they share elements out among them
     """
 
@@ -67,6 +70,7 @@ class Kind:
     whole_warps: bool = False
     rereads_near: bool = False
     moves_tiles: bool = False
+    inside: Callable[..., Sequence[Instruction]] | None = None
     walks: Walks = by_element
 
     def may_be_in(self, opcodes: frozenset[str], *, orders_differ: bool) -> bool:
@@ -99,6 +103,7 @@ _FOLDS = frozenset({"reduce"})
 KINDS: list[Kind] = [
     Kind("sort", _SORTS, whole=sort.match, walks=sort.walks),
     Kind("scan", frozenset({"scan"}), whole=scan.match, walks=scan.walks),
+    Kind("lane-loop", LOOPS, whole=lane_loop.match, inside=lane_loop.inside, walks=lane_loop.walks),
     Kind("long-sort", _SORTS, whole=long_sort.match, unheard=True, walks=sort.walks),
     Kind(
         "matrix-vector",

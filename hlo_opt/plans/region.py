@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from hlo_opt.analysis.graph.cluster import operands_first
 from hlo_opt.diag import BackendError
-from hlo_opt.ir import Computation, Instruction, Module, edit
+from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ops import spec as op_table
+from hlo_opt.ops.sets import looped
 from hlo_opt.plans.plan import Region
 
 _MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above any real fusion
@@ -16,14 +17,14 @@ _MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above
 def region_of(module: Module, instruction: Instruction) -> Region:
     """The region of a fusion, of a single operation, or of an operation that is expanded into simpler ones.
 
-    The region's computation holds no calls: nested fusions and calls are inlined, operations that only know an expansion are expanded. The module stays
+    The region's computation holds no calls: nested fusions and calls are inlined, operations that only know an expansion are expanded, also in what loops run. The module stays
     as it is. Raises BackendError when expansions do not end.
     """
     if instruction.opcode in ("fusion", "call"):
         computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
     else:
         computation = _expansion(module, instruction) or _wrap(instruction)
-    computation = inlined(module, computation)
+    computation = _with_loops_inlined(module, inlined(module, computation))
     return Region(instruction, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
 
 
@@ -49,10 +50,26 @@ def inlined(module: Module, computation: Computation) -> Computation:
     return computation
 
 
+def _with_loops_inlined(module: Module, computation: Computation) -> Computation:
+    """The computation with loops whose rounds hold no calls; itself when there is nothing to do."""
+    runs = {c: inlined(module, c) for i in computation.instructions if looped(i) is not None for c in i.called()}
+    if all(old is new for old, new in runs.items()):
+        return computation
+    made = Computation(computation.name)
+    copies: dict[Instruction, Instruction] = {}
+    for instruction in computation.instructions:
+        copies[instruction] = edit.clone_into(made, instruction, [copies[o] for o in instruction.operands])
+        for name, value in instruction.attributes.items():
+            if isinstance(value, Called) and not runs.keys().isdisjoint(value.computations):
+                edit.set_attribute(copies[instruction], name, Called(*(runs.get(c, c) for c in value.computations)))
+    edit.set_root(made, copies[computation.root])
+    return made
+
+
 def _wrap(instruction: Instruction) -> Computation:
     made = Computation(f"wrapped_{instruction.opcode}")
     parameters = [
-        edit.create(made, f"p{number}", "parameter", operand.shape, parameter_number=number)
+        edit.create_parameter(made, f"p{number}", operand.shape, number)
         for number, operand in enumerate(instruction.operands)
     ]
     edit.set_root(made, edit.clone_into(made, instruction, parameters))

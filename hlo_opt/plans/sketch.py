@@ -96,4 +96,9 @@ def as_fusion(cluster: Cluster) -> Instruction:
     if len(roots) > 1:
         root = edit.append(body, Instruction("roots", "tuple", Shape.tuple_of(*(r.shape for r in roots)), roots))
     edit.set_root(body, root)
-    return Instruction("candidate", "fusion", root.shape, list(cluster.inputs), {"calls": Called(body)})
+    return candidate_of(body, list(cluster.inputs))
+
+
+def candidate_of(body: Computation, operands: list[Instruction]) -> Instruction:
+    """A fusion that is not part of a module."""
+    return Instruction("candidate", "fusion", body.root.shape, operands, {"calls": Called(body)})

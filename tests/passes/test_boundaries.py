@@ -32,7 +32,7 @@ ENTRY e {
 
 
 def across(**options):
-    report = report_on(run(hlo_opt.parse(LOOP), **options))
+    report = report_on(run(hlo_opt.parse(LOOP), "xla-2026", **options))
     return {(d.producer, d.consumer): d for d in report.refused if d.relation == "across"}
 
 
@@ -63,7 +63,7 @@ def test_a_loop_without_a_known_count_says_so():
         "ROOT c = pred[] compare(i, limit), direction=LT",
         "d = s32[] multiply(i, i)\n  ROOT c = pred[] compare(d, limit), direction=LT",
     )
-    report = report_on(run(hlo_opt.parse(text)))
+    report = report_on(run(hlo_opt.parse(text), "xla-2026"))
     rounds = {r.numbers["rounds"] for d in report.refused for r in d.reasons if r.code == "FUS111"}
     assert rounds == {"a number of rounds known at run time only"}
 

@@ -22,6 +22,24 @@ less_of_two { a = f32[] parameter(0)
   u = f32[] abs(a)
   v = f32[] abs(b)
   ROOT e = pred[] compare(u, v), direction=LT }
+round { s = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[{columns}] get-tuple-element(s), index=1
+  o = f32[{rows},{columns}] get-tuple-element(s), index=2
+  u = f32[{rows},{columns}] get-tuple-element(s), index=3
+  one = s32[] constant(1)
+  z = s32[] constant(0)
+  n = s32[] add(i, one)
+  v = f32[1,{columns}] dynamic-slice(u, i, z), dynamic_slice_sizes={1,{columns}}
+  w = f32[{columns}] reshape(v)
+  y = f32[{columns}] add(x, w)
+  a = f32[1,{columns}] reshape(y)
+  d = f32[{rows},{columns}] dynamic-update-slice(o, a, i, z)
+  ROOT t = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) tuple(n, y, d, u) }
+until { s = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  m = s32[] constant({rows})
+  ROOT c = pred[] compare(i, m), direction=LT }
 step { a = f32[{columns}] parameter(0)
   b = f32[{columns}] parameter(1)
   c = f32[{columns}] add(a, b)
@@ -52,6 +70,12 @@ _ENTRIES = {
     " ROOT r = {t}[{rows},{columns}] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum",
     "scan": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns}] parameter(1)\n"
     " ROOT r = (f32[{rows},{columns}], f32[{columns}]) scan(x, y), dimensions={0}, num_carries=1, to_apply=step",
+    "lane-loop": "x = f32[{columns}] parameter(0)\n u = f32[{rows},{columns}] parameter(1)\n z = s32[] constant(0)\n e = f32[] constant(0)\n"
+    " o = f32[{rows},{columns}] broadcast(e), dimensions={}\n"
+    " s = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) tuple(z, x, o, u)\n"
+    " w = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) while(s), condition=until, body=round\n"
+    " v = f32[{columns}] get-tuple-element(w), index=1\n d = f32[{rows},{columns}] get-tuple-element(w), index=2\n"
+    " ROOT r = (f32[{columns}], f32[{rows},{columns}]) tuple(v, d)",
     "cumulative": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x{columns} pad=0_0x{before}_0}, to_apply=sum",
     "sort": "x = f32[{rows},1024] parameter(0)\n ROOT r = f32[{rows},1024] sort(x), dimensions={1}, to_apply=less",

@@ -64,7 +64,7 @@ def test_dumps_are_compared_in_processes_and_faults_counted(
 def test_a_dump_runs_with_graphs_and_without(
     checks: types.ModuleType, fake: types.ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert checks.main(["one", str(DUMPS / "nested.hlo")]) == 0
+    assert checks.main(["one", str(DUMPS / "heat.hlo")]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["same_bits"] and row["graphs"]["loops"] == 1 and fake.graphs
 
@@ -163,7 +163,7 @@ def test_programs_of_small_kernels_are_timed(
     monkeypatch.setattr(checks, "ROUNDS", 3)
     monkeypatch.setattr(checks, "CALLS", 1)
     out = tmp_path / "graphs.json"
-    assert checks.main(["graphs", "nested", "--out", str(out)]) == 0
+    assert checks.main(["graphs", "heat", "--out", str(out)]) == 0
     (row,) = json.loads(out.read_text())["graphs"]
     assert row["with_us"] > 0 and row["without_us"] > 0 and row["graphs"]["replayed"]
 

@@ -1,0 +1,103 @@
+"""The emitter of loops by lanes: the rounds of a `while` in a thread, with the lane's state in variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.loop import elements_of_thread
+from hlo_opt.codegen.scalars import register_type
+from hlo_opt.codegen.tree import Break
+from hlo_opt.codegen.vectors import Store, Targets
+from hlo_opt.ir.index_map import Expression, add, constant, multiply
+from hlo_opt.ops.code import Code, Name, code
+from hlo_opt.ops.indexing.table import clamped_starts
+from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.lane_loop import Lanes, Value
+from hlo_opt.plans.plan import Plan, Segment
+
+
+def emit(builder: Builder, plan: Plan, segment: Segment[Lanes], first_block: int, targets: Targets) -> None:
+    """One thread per lane."""
+    part = segment.part
+    pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
+    elements_of_thread(builder, plan, segment, first_block, part.lanes, lambda b, p: _lane(b, part, pointers, p))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """An element of a lane's state, and its variable."""
+
+    value: Value
+    index: Index
+    name: Code
+
+
+def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Expression) -> list[Store]:
+    """The rounds, which write their results; the stores of the state at the end."""
+    lane = part.lane_at(position)
+    state: list[_Held] = []
+    for value in part.values:
+        for index in value.places(lane) if value.counts is None else ():
+            start = builder.value(value.given, index)
+            builder.name_after(value.taken)
+            name = builder.variable(value.taken.shape.type, start, alike=not value.lanes)
+            state.append(_Held(value, index, name))
+    for result in part.results:
+        if result.before is not None:
+            with builder.loop(result.share) as number:
+                at = result.place(number, lane)
+                builder.store(pointers[result.number], result.update.shape, at, builder.value(result.before, at))
+    with builder.for_ever(carries=True) if part.trips is None else builder.loop(part.trips, carries=True) as round_:
+        _round(builder, part, state, pointers, lane, round_)
+    stores = [Store(pointers[h.value.number], h.value.taken.shape, h.index, h.name) for h in state if h.value.number in pointers]  # fmt: skip
+    for value in part.values:
+        if value.counts is not None and value.number in pointers:
+            stores.append(Store(pointers[value.number], value.taken.shape, (), _counted(value, constant(part.trips or 0), builder)))  # fmt: skip
+    alike = {pointers[v.number] for v in part.values if v.number in pointers and not v.lanes and part.lanes > 1}
+    if any(store.pointer in alike for store in stores):
+        with builder.branch(code("{} == 0", position)):
+            for store in stores:
+                if store.pointer in alike:
+                    store.emit(builder)
+    return [store for store in stores if store.pointer not in alike]
+
+
+def _round(
+    builder: Builder,
+    part: Lanes,
+    state: list[_Held],
+    pointers: dict[int, Name],
+    lane: Index,
+    round_: Expression | None,
+) -> None:
+    for held in state:
+        builder.provide(held.value.taken, None, held.index, held.name)
+    for value in part.values:
+        if value.counts is not None and round_ is not None:
+            builder.name_after(value.taken)
+            builder.provide(value.taken, None, (), _counted(value, round_, builder))
+    if part.trips is None:
+        builder.add(Break(code("!{}", builder.value(part.test, ()))))
+    after = []
+    for held in state:
+        made = builder.value(held.value.made, held.index)
+        builder.name_after(held.value.made)
+        after.append(builder.bind_exact(held.value.taken.shape.type, made))
+    for result in part.results:
+        start = clamped_starts(builder, result.update, 2, result.window.dimensions)
+        for index in result.places(lane):
+            there = tuple(add(s, e) for s, e in zip(start, index, strict=True))
+            element = builder.value(result.update.operands[1], index)
+            builder.store(pointers[result.number], result.update.shape, there, element)
+    for held, made in zip(state, after, strict=True):
+        builder.assign(held.name, made)
+
+
+def _counted(value: Value, round_: Expression, builder: Builder) -> Code:
+    """A counter in a round with a number."""
+    assert value.counts is not None
+    first, step = value.counts
+    kind = value.taken.shape.type
+    at = builder.text(add(multiply(round_, step), constant(first)))
+    return builder.bind_exact(kind, code(f"({register_type(kind)})({{}})", at))

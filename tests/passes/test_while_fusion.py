@@ -1,0 +1,118 @@
+"""Loops as one kernel: which are, what stays outside, and that the graph stays the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.fusion.summary import module_summary
+from hlo_opt.passes.run import run
+from hlo_opt.runtime.host.library import has_compiler
+from tests.loops import COUPLED, LANES, loop
+from tests.small_modules import H100
+
+PASSES = "while-fusion,dce"
+
+
+def fused(text: str, passes: str | None = PASSES) -> hlo_opt.Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=passes)
+    hlo_opt.verify(made)
+    return made
+
+
+def has_loop(module: hlo_opt.Module) -> bool:
+    return any(i.opcode == "while" for i in module.entry.instructions)
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_lanes_are_one_launch(name: str) -> None:
+    made = fused(LANES[name][0])
+    assert not has_loop(made)
+    assert [i.word("kind") for i in made.entry.instructions if i.opcode == "fusion"] == ["kLoop"]
+    assert module_summary(made, H100).launches == 1
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_lanes_that_need_each_other_stay_a_loop(name: str) -> None:
+    module = hlo_opt.parse(COUPLED[name])
+    for passes in (PASSES, None):
+        made, _ = hlo_opt.fuse(module, passes=passes)
+        assert not any(i.name.startswith("loop_while_fusion") for c in made.computations for i in c.instructions)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("name", [*LANES, *COUPLED])
+def test_values_stay(name: str) -> None:
+    module = hlo_opt.parse(LANES[name][0] if name in LANES else COUPLED[name])
+    made, _ = hlo_opt.fuse(module)
+    given = module_inputs(module, seed=4)
+    for got, want in zip(hlo_opt.compile(made, backend="host")(*given), hlo_opt.evaluate(module, given), strict=True):
+        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-5)
+
+
+def test_arrays_of_a_number_are_made_inside() -> None:
+    made = fused(LANES["results"][0])
+    (kernel,) = (i for i in made.entry.instructions if i.opcode == "fusion")
+    assert [o.opcode for o in kernel.operands] == ["parameter"]
+
+
+def whole(text: str) -> str:
+    """The module with the loop's tuple as its result."""
+    return text[: text.index("  r1 = ")].replace("  w = ", "  ROOT w = ") + "}\n"
+
+
+def test_the_whole_tuple_may_be_read() -> None:
+    text = whole(LANES["two dimensions"][0])
+    made = fused(text)
+    assert not has_loop(made) and made.entry.root.opcode == "tuple"
+    given = module_inputs(hlo_opt.parse(text), seed=1)
+    for got, want in zip(hlo_opt.evaluate(made, given), hlo_opt.evaluate(hlo_opt.parse(text), given), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_what_no_round_changes_is_not_handed_on_by_a_kernel() -> None:
+    assert has_loop(fused(whole(LANES["rows that are read"][0])))
+
+
+def test_one_lane_is_left_to_kernels_of_many_threads() -> None:
+    """Where elements of a lane would be computed one after another, and a kernel of the body does them side by side."""
+    lines = [
+        "s = f32[] reduce(x1, x2), dimensions={0}, to_apply=sum",
+        "b = f32[64] broadcast(s), dimensions={}",
+        "y = f32[64] add(x1, b)",
+    ]
+    assert has_loop(fused(loop(["f32[64]", "f32[]"], lines, ["y", "x2"]), None))
+
+
+def test_a_kernel_of_the_loop_is_told_as_fused() -> None:
+    module = hlo_opt.parse(LANES["joined state"][0])
+    outcome = run(module)
+    rules = {(d.producer, d.consumer): d.rule for d in outcome.decide()}
+    assert rules["left", "both"] == rules["both", "y"] == "priority-fusion" and "legality" not in rules.values()
+
+
+@pytest.mark.parametrize("name", ["cartpole_scan", "cartpole_scan_random", "cartpole_scan_custom_call", "cartpole_scan_arithmetic", "cartpole_scan_separate", "cartpole_controlled"])  # fmt: skip
+def test_a_rollout_is_one_launch(name: str, dumps: Path) -> None:
+    module = hlo_opt.parse((dumps / f"{name}.hlo").read_text(encoding="utf-8"))
+    made, _ = hlo_opt.fuse(module)
+    assert module_summary(made, H100).launches == 1
+
+
+def test_a_fusion_with_a_loop_that_no_plan_covers_counts_its_rounds() -> None:
+    text = LANES["one array"][0]
+    counted = []
+    for body in (
+        text,
+        text.replace(
+            "y = f32[64] multiply(x1, hs)", "q = f32[64] reverse(x1), dimensions={0}\n  y = f32[64] multiply(q, hs)"
+        ),
+    ):
+        entry = body[body.index("ENTRY e") :]
+        inside = entry.replace("ENTRY e", "inside")
+        outer = f"{body[: body.index('ENTRY e')]}{inside}\nENTRY e {{\n  p = f32[64] parameter(0)\n  ROOT f = (f32[64]) fusion(p), kind=kLoop, calls=inside\n}}\n"
+        counted.append(module_summary(hlo_opt.parse(outer), H100).launches)
+    assert counted[0] == 1 < 10 < counted[1]

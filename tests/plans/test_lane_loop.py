@@ -1,0 +1,110 @@
+"""Loops by lanes: which have a plan, along which dimensions, and what couples the others."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+from hlo_opt.diag import Reason
+from hlo_opt.plans import Plan, Region, plan
+from hlo_opt.plans.lane_loop import Lanes
+from hlo_opt.plans.price import price
+from hlo_opt.plans.region import array_roots
+from tests.loops import COUPLED, HALVED, LANES, loop
+from tests.small_modules import H100
+
+
+def planned(text: str) -> Plan | Reason:
+    entry = hlo_opt.parse(text).entry
+    return plan(Region(entry.root, entry, tuple(entry.parameters), tuple(array_roots(entry.root))), H100)
+
+
+def lanes(text: str) -> Lanes:
+    made = planned(text)
+    assert isinstance(made, Plan), str(made)
+    (segment,) = made.segments
+    assert isinstance(segment.part, Lanes)
+    return segment.part
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_lanes_lie_along_dimensions_that_all_large_values_have(name: str) -> None:
+    text, dimensions = LANES[name]
+    assert lanes(text).dimensions == dimensions
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_what_brings_lanes_together_has_no_plan(name: str) -> None:
+    assert isinstance(planned(COUPLED[name]), Reason)
+
+
+def test_rounds_that_are_known_are_counted() -> None:
+    assert lanes(LANES["one array"][0]).trips == 5
+    assert lanes(LANES["rounds that a value ends"][0]).trips is None
+
+
+def test_a_counter_takes_no_register() -> None:
+    part = lanes(LANES["a counter that is read"][0])
+    assert [v.counts for v in part.values] == [(0, 1), None, (7, 2)]
+    assert [v.counts for v in lanes(LANES["rounds that a value ends"][0]).values] == [None, None, None]
+
+
+def test_neighbours_are_those_in_memory() -> None:
+    part = lanes(LANES["two dimensions"][0])
+    assert part.dimensions == (12, 8) and part.order == (1, 0)  # as the first value lies
+
+
+def test_results_that_the_rounds_write_whole_need_nothing_before() -> None:
+    assert [r.before for r in lanes(LANES["results"][0]).results] == [None]
+    (some,) = lanes(LANES["results of some rounds"][0]).results
+    assert some.before is not None and some.share == 5
+
+
+def test_results_of_some_rounds_stay_in_the_memory_that_they_were_given_in() -> None:
+    lines = [
+        *HALVED,
+        "o = s32[] constant(0)",
+        "u = f32[1,64] reshape(y)",
+        "d = f32[9,64] dynamic-update-slice(x2, u, x0, o)",
+    ]
+    part = lanes(loop(["f32[64]", "f32[9,64]"], lines, ["y", "d"]))
+    assert part.aliases == ((1, 1),) and part.results[0].before is None
+    # but not where somebody reads what was given
+    shared = loop(["f32[64]", "f32[9,64]", "f32[9,64]"], lines, ["y", "d", "x3"], given=["g3 = f32[9,64] negate(p2)"])
+    part = lanes(shared)
+    assert part.aliases == () and part.results[0].before is not None
+
+
+def test_a_state_that_registers_do_not_hold_has_no_plan() -> None:
+    assert isinstance(planned(loop(["f32[64,65]"], ["y = f32[64,65] reverse(x1), dimensions={1}"], ["y"])), Reason)
+    assert lanes(loop(["f32[64,64]"], ["y = f32[64,64] reverse(x1), dimensions={1}"], ["y"])).dimensions == (64,)
+
+
+def test_what_a_round_calls_is_not_looked_into() -> None:
+    inner = LANES["one array"][0].replace(
+        "y = f32[64] multiply(x1, hs)", "y = f32[64] map(x1, hs), dimensions={0}, to_apply=sum"
+    )
+    assert not isinstance(planned(inner), Plan) or lanes(inner).dimensions == (64,)
+
+
+def test_an_element_of_the_tuple_that_no_round_changes_is_no_output() -> None:
+    assert isinstance(
+        planned(loop(["f32[64]", "f32[64]"], ["y = f32[64] add(x1, x2)"], ["y", "x2"], read=[1, 2])), Reason
+    )
+
+
+def test_many_lanes_are_many_blocks() -> None:
+    made = planned(loop(["f32[2048]"], ["y = f32[2048] sine(x1)"], ["y"], rounds=100))
+    assert isinstance(made, Plan)
+    assert (made.launch.grid, made.launch.block) == (16, 128)
+
+
+def test_the_price_grows_with_the_rounds() -> None:
+    found = []
+    for rounds in (1, 100, 10_000):
+        made = planned(loop(["f32[2048]"], ["y = f32[2048] sine(x1)"], ["y"], rounds=rounds))
+        assert isinstance(made, Plan)
+        found.append(price(made, H100).us)
+    assert found[0] < 2 < found[1] < found[2] / 50
+    clock = H100.clock_rate_ghz * 1e3
+    assert found[2] > 10_000 * 20 * 2048 / (H100.core_count * 128 * clock)  # never less than the arithmetic units take
