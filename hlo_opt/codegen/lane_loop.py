@@ -100,4 +100,4 @@ def _counted(value: Value, round_: Expression, builder: Builder) -> Code:
     first, step = value.counts
     kind = value.taken.shape.type
     at = builder.text(add(multiply(round_, step), constant(first)))
-    return builder.bind_exact(kind, code(f"({register_type(kind)})({{}})", at))
+    return builder.bind(kind, code(f"({register_type(kind)})({{}})", at))

@@ -317,6 +317,11 @@ class Condition:
         """Whether the range of the expression alone makes it true."""
         return self.low <= self.expression.low and self.expression.high <= self.high
 
+    @property
+    def never(self) -> bool:
+        """Whether the range of the expression alone makes it false."""
+        return self.expression.high < self.low or self.high < self.expression.low
+
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Hashable, Iterator
 from functools import partial
 
 from hlo_opt.analysis.graph.crossings import Crossing, Crossings
-from hlo_opt.analysis.graph.loops import TripCounts, trip_count
+from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.graph.structure import edge_signature, signature
 from hlo_opt.analysis.properties import inside
 from hlo_opt.diag import Reason
@@ -24,6 +24,7 @@ from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import held, launches, looped, results_of, taken_element
 from hlo_opt.passes.base import FusionPass, PassContext
 from hlo_opt.passes.pipeline import Pipeline
+from hlo_opt.plans.lane_search import Obstacle, obstacle
 from hlo_opt.text.frames import source_location
 
 
@@ -95,7 +96,7 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
             seen.add(key)
             written = _crossed(crossing)
             name = original_name(written, engine.origins)
-            refused = list(engine.legal([_reason(crossing, name, reader, engine.context.options.trip_counts)]))
+            refused = list(engine.legal([_reason(crossing, name, reader, engine)]))
             yield FusionDecision(
                 producer=name,
                 consumer=reader,
@@ -113,14 +114,27 @@ def edges_across(consumer: Instruction, crossings: Crossings, engine: Engine) ->
             )
 
 
-def _reason(crossing: Crossing, producer: str, consumer: str, told: TripCounts) -> Reason:
+def _reason(crossing: Crossing, producer: str, consumer: str, engine: Engine) -> Reason:
     control, size = crossing.control, crossing.shape.byte_size
     ends = {"producer": producer, "consumer": consumer}
     if looped(control) is None:
         return Reason.of("FUS112", **ends, control=control.name, opcode=control.opcode, bytes=size)
-    count = trip_count(control, told)
+    count = trip_count(control, engine.context.options.trip_counts)
     rounds = "a number of rounds known at run time only" if count is None else f"{count} rounds"
-    return Reason.of("FUS111", **ends, loop=control.name, way=crossing.way, rounds=rounds, bytes=size)
+    key = ("what keeps its rounds from being one kernel", control)
+    if key not in engine.notes:
+        engine.notes[key] = _kept_by(obstacle(engine.module, control))
+    kept_by: str = engine.notes[key]
+    return Reason.of("FUS111", **ends, loop=control.name, way=crossing.way, rounds=rounds, bytes=size, kept_by=kept_by)
+
+
+def _kept_by(found: Obstacle) -> str:
+    """What keeps the rounds of a loop from being one kernel, as part of a sentence."""
+    if found.instruction is not None:
+        return f"`{found.instruction.name}` ({found.instruction.opcode}) keeps its rounds from being one kernel"
+    if found.has_plan:
+        return "`while-fusion` makes one kernel of all rounds, where that pays"
+    return "the loop is not written so that one kernel can take all rounds"
 
 
 def _crossed(crossing: Crossing) -> Instruction:

@@ -14,7 +14,7 @@ from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.fusion import outline
 from hlo_opt.fusion.state import FusionState
-from hlo_opt.ir import Computation, Instruction, Module, edit
+from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations, needed_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import fused, held, launches, looped, root_of, taken_element
@@ -63,8 +63,6 @@ class _Candidate:
         if held(loop.operands[0]) is None or results is None or loop.control_predecessors:
             return None
         for body in loop.called():
-            if sum(c.called.count(body) for c in module.computations) > 1:
-                return None
             for i in body.instructions:
                 if has_side_effect(i) or i.control_predecessors or (fused(i) is not None and not is_plain_fusion(i)):
                     return None
@@ -125,7 +123,10 @@ class _Candidate:
         edit.sort(computation)
 
     def _open(self, context: PassContext) -> None:
-        """Put what the loop's kernels hold into its rounds."""
+        """Put what the loop's kernels hold into its rounds, which are its own then."""
+        for name, value in list(self.loop.attributes.items()):
+            if isinstance(value, Called) and any(map(self._is_shared, value.computations)):
+                edit.set_attribute(self.loop, name, Called(*map(edit.clone_computation, value.computations)))
         bodies, origins = set(self.loop.called()), context.origins
         for kernel in [i for body in bodies for i in body.instructions if launches(i)]:
             context.fused_by.setdefault(outline.original_name(kernel, origins), WhileFusion.name)
@@ -135,6 +136,9 @@ class _Candidate:
         for i in [i for body in bodies for i in body.instructions]:
             if i.name in named:
                 origins[i] = named[i.name]
+
+    def _is_shared(self, computation: Computation) -> bool:
+        return sum(c.called.count(computation) for c in self.module.computations) > 1
 
     def _fill(self, inside: Computation) -> list[Instruction]:
         """Write the fusion's computation. Returns the operands of the fusion."""

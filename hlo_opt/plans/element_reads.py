@@ -57,9 +57,9 @@ def ends_needed(
             yield None
             continue
         for number, operand in enumerate(instruction.operands):
-            if operand not in over:
+            if operand not in over or is_elsewhere(instruction, number, index):
                 continue
-            there = _read(instruction, number, index)
+            there = read_at(instruction, number, index)
             if there is None:
                 yield None
             elif (operand, there) not in seen:
@@ -79,7 +79,16 @@ def heroes_read(
     return list(found)
 
 
-def _read(instruction: Instruction, number: int, index: Index) -> Index | None:
+def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
+    """Whether an element certainly comes from another operand, as those of a concatenate do."""
+    spec = find(instruction.opcode)
+    read = None if spec is None or spec.index is None else spec.index(instruction, number)
+    if read is None or not read.conditions or read.symbols or read.runtime:
+        return False
+    return any(condition.never for condition in read.conditions_at(index))
+
+
+def read_at(instruction: Instruction, number: int, index: Index) -> Index | None:
     """Where an operand is read for an element; the elements of a tuple have the tuple's index."""
     if instruction.opcode in ("tuple", "get-tuple-element"):
         return index

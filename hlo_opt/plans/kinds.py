@@ -19,6 +19,7 @@ from hlo_opt.plans import (
     folding,
     gather,
     lane_loop,
+    lane_search,
     long_sort,
     loop,
     matmul,
@@ -103,7 +104,7 @@ _FOLDS = frozenset({"reduce"})
 KINDS: list[Kind] = [
     Kind("sort", _SORTS, whole=sort.match, walks=sort.walks),
     Kind("scan", frozenset({"scan"}), whole=scan.match, walks=scan.walks),
-    Kind("lane-loop", LOOPS, whole=lane_loop.match, inside=lane_loop.inside, walks=lane_loop.walks),
+    Kind("lane-loop", LOOPS, whole=lane_search.match, inside=lane_loop.inside, walks=lane_loop.walks),
     Kind("long-sort", _SORTS, whole=long_sort.match, unheard=True, walks=sort.walks),
     Kind(
         "matrix-vector",

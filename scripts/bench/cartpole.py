@@ -1,0 +1,167 @@
+"""The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments N,...] [--steps N] [--rounds N] [--json OUT] [--out FILE]
+
+Rollouts of CartPole in the paper's forms: random numbers from a call that no compiler looks into, drawn by `jax.random`, and drawn before; the state as one concatenated array and as four; the
+loop unrolled by ten; and one under a controller, with nothing random. For each number of environments: launches of a rollout and its estimated microseconds on an H100 as XLA fuses it (preset
+xla-2026) and as we do (default), then milliseconds and environment steps per second on this machine's CPU, by backend `host` and by XLA:CPU in the same run, medians of alternating runs. XLA:CPU has no
+such custom call: there its arithmetic twin is timed. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import hlo_opt
+from hlo_opt.analysis.targets import DEFAULT_TARGET
+from hlo_opt.analysis.targets import target as find
+from hlo_opt.fusion.summary import ModuleSummary, module_summary
+from scripts.bench.host_vs_xla_cpu import Result, Work, measure, of_case
+from scripts.programs import cartpole
+from scripts.programs.case import Case, f32, s32, words
+from scripts.programs.random_bits import arithmetic_block, custom_call_block
+
+Make = Callable[[int, int], Case]
+
+
+def _joined(n: int, steps: int, unroll: int = 1) -> Case:
+    fresh = f32(steps, n, 4, low=-cartpole.RESET_RANGE, high=cartpole.RESET_RANGE)
+    state = f32(n, 4, low=-0.3, high=0.3)
+    return Case("joined", partial(cartpole.scan_joined, unroll=unroll), (state, s32(steps, n), fresh))
+
+
+def _separate(n: int, steps: int, unroll: int = 1) -> Case:
+    column = f32(n, low=-0.3, high=0.3)
+    fresh = f32(steps, n, low=-cartpole.RESET_RANGE, high=cartpole.RESET_RANGE)
+    state = cartpole.State(column, column, column, column)
+    return Case("separate", partial(cartpole.scan_separate, unroll=unroll), (state, s32(steps, n), cartpole.State(fresh, fresh, fresh, fresh)))  # fmt: skip
+
+
+def _random(n: int, steps: int) -> Case:
+    return Case("random", partial(cartpole.scan_random, steps=steps), (f32(n, 4, low=-0.3, high=0.3), words(2)))
+
+
+def _call(n: int, steps: int) -> Case:
+    state = f32(n, 4, low=-0.3, high=0.3)
+    return Case("call", partial(cartpole.scan_block, block=custom_call_block), (state, s32(steps, n), words(2)))
+
+
+def _arithmetic(n: int, steps: int) -> Case:
+    state = f32(n, 4, low=-0.3, high=0.3)
+    return Case("arithmetic", partial(cartpole.scan_block, block=arithmetic_block), (state, s32(steps, n), words(2)))
+
+
+def _controlled(n: int, steps: int) -> Case:
+    near = f32(n, low=-0.1, high=0.1)
+    return Case("controlled", partial(cartpole.controlled, steps=steps), (cartpole.State(near, near, near, near),))
+
+
+FORMS: dict[str, tuple[Make, Make]] = {
+    "random numbers by a custom call": (_call, _arithmetic),
+    "random numbers by jax.random": (_random, _random),
+    "random numbers before, joined state": (_joined, _joined),
+    "four arrays": (_separate, _separate),
+    "four arrays, unrolled by 10": (partial(_separate, unroll=10), partial(_separate, unroll=10)),
+    "under a controller": (_controlled, _controlled),
+}
+"""What is fused, and what is timed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A form with a number of environments: launches and microseconds on the device by both presets, and milliseconds on the CPU."""
+
+    form: str
+    environments: int
+    steps: int
+    xla: ModuleSummary
+    ours: ModuleSummary
+    timed: Result
+
+    @property
+    def cells(self) -> list[str]:
+        """As the table shows it."""
+        done = self.environments * self.steps
+        host, cpu = self.timed.host_us, self.timed.xla_us
+        return [
+            self.form,
+            f"{self.environments:,}",
+            f"{self.xla.launches:,}",
+            f"{self.ours.launches:,}",
+            f"{self.xla.est_us:,.0f}",
+            f"{self.ours.est_us:,.1f}",
+            f"{host / 1e3:.3g}",
+            f"{cpu / 1e3:.3g}",
+            f"{self.timed.ratio:.2f}",
+            f"{done / host * 1e6:.2g}",
+            f"{done / cpu * 1e6:.2g}",
+        ]
+
+
+TITLES = [
+    "form",
+    "environments",
+    "launches, XLA",
+    "ours",
+    "us on the device, XLA",
+    "ours",
+    "ms on the CPU, host",
+    "XLA:CPU",
+    "times quicker",
+    "steps a second, host",
+    "XLA:CPU",
+]
+
+
+def row_of(form: str, environments: int, steps: int, rounds: int, seconds: float) -> Row:
+    """Count, price and time a form."""
+    fused, timed = FORMS[form]
+    text = of_case(fused(environments, steps)).text
+    device = find(DEFAULT_TARGET)
+    xla, ours = (
+        module_summary(hlo_opt.fuse(hlo_opt.parse(text), preset=p)[0], device) for p in ("xla-2026", "default")
+    )
+    found = of_case(timed(environments, steps))
+    work = Work(form, found.text, found.parameters)
+    return Row(form, environments, steps, xla, ours, measure(work, rounds, seconds))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown."""
+    lines = [TITLES, ["---"] * len(TITLES), *(row.cells for row in rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environments", default=str(cartpole.ENVIRONMENTS), metavar="N,...")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=30, help="pairs of runs")
+    parser.add_argument("--seconds", type=float, default=20.0, help="stop a row after so long")
+    parser.add_argument("--json", type=Path, metavar="OUT")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table to it")
+    given = parser.parse_args()
+    sizes = [int(n) for n in given.environments.split(",")]
+    rows = []
+    for form in FORMS:
+        for environments in sizes:
+            rows.append(row_of(form, environments, given.steps, given.rounds, given.seconds))
+            print(f"{form}, {environments} environments: done", file=sys.stderr, flush=True)
+    head = f"# python -m scripts.bench.cartpole {' '.join(sys.argv[1:])}\n# {os.cpu_count()} processors; {given.steps} steps; the device is {find(DEFAULT_TARGET).title}, by price\n\n"
+    made = head + table(rows)
+    print(made, end="")
+    if given.out is not None:
+        given.out.write_text(made, encoding="utf-8")
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""What keeps loops from being one kernel, named for explanations."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+from hlo_opt.plans.lane_search import Obstacle, obstacle
+from tests.loops import COUPLED, HALVED, LANES, loop
+
+
+def found(text: str) -> Obstacle:
+    module = hlo_opt.parse(text)
+    return obstacle(module, next(i for i in module.entry.instructions if i.opcode == "while"))
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_nothing_keeps_lanes_apart_from_being_one_kernel(name: str) -> None:
+    assert found(LANES[name][0]) == Obstacle(has_plan=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    {
+        "reduction": "s",
+        "reverse": "y",
+        "padding": "q",
+        "transpose": "q",
+        "gather across lanes": "y",
+        "sort": "y",
+        "product": "y",
+        "a test of all": "c",
+        "a slice of the state where data say": "a",
+    }.items(),
+)
+def test_the_operation_at_which_lanes_meet_is_named(name: str, instruction: str) -> None:
+    blamed = found(COUPLED[name]).instruction
+    assert blamed is not None and blamed.name.split(".")[0] == instruction
+
+
+def test_an_operation_of_a_fusion_in_a_round_is_named() -> None:
+    text = COUPLED["reverse"].replace(
+        "body {",
+        "turned {\n  p = f32[64] parameter(0)\n  back = f32[64] reverse(p), dimensions={0}\n  ROOT n = f32[64] negate(back)\n}\n\nbody {",
+    )
+    text = text.replace("y = f32[64] reverse(x1), dimensions={0}", "y = f32[64] fusion(x1), kind=kLoop, calls=turned")
+    blamed = found(text).instruction
+    assert blamed is not None and blamed.name == "back"
+
+
+def test_a_loop_of_another_form_blames_no_operation() -> None:
+    text = loop(["f32[64]"], HALVED, ["y"])
+    assert found(text.replace("(s), condition", "(s), condition")) == Obstacle(has_plan=True)
+    start = text.replace("while(s)", "while(b)").replace("  w = ", "  b = (s32[], f32[64]) opt-barrier(s)\n  w = ")
+    assert found(start) == Obstacle()
+
+
+def test_a_small_array_is_lanes_where_that_fits_and_else_the_same_for_all() -> None:
+    assert found(loop(["f32[5]", "f32[5]"], ["y = f32[5] add(x1, x2)"], ["y", "x2"])).has_plan
+    assert found(LANES["a key for all"][0]).has_plan
