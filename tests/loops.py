@@ -171,6 +171,46 @@ LANES: dict[str, tuple[str, tuple[int, ...]]] = {
         ),
         (64,),
     ),
+    "products of rows": (
+        loop(
+            ["f32[40,3]", "f32[3,5]", "f32[5,3]"],
+            [
+                "a = f32[40,5] dot(x1, x2), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+                "b = f32[5,40] dot(x2, x1), lhs_contracting_dims={0}, rhs_contracting_dims={1}",
+                "c = f32[40,5] transpose(b), dimensions={1,0}",
+                "d = f32[40,5] maximum(a, c)",
+                "y = f32[40,3] dot(d, x3), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+            ],
+            ["y", "x2", "x3"],
+            rounds=2,
+        ),
+        (40,),
+    ),
+    "products of rows by batches": (
+        loop(
+            ["bf16[40,2,3]", "bf16[40,3,2]"],
+            [
+                "a = bf16[40,2,2] dot(x1, x2), lhs_contracting_dims={2}, rhs_contracting_dims={1}, lhs_batch_dims={0}, rhs_batch_dims={0}",
+                "y = bf16[40,2,3] dot(a, x2), lhs_contracting_dims={2}, rhs_contracting_dims={2}, lhs_batch_dims={0}, rhs_batch_dims={0}",
+            ],
+            ["y", "x2"],
+            rounds=2,
+        ),
+        (40, 2),
+    ),
+    "sums of rows": (
+        loop(
+            ["f32[40,3]"],
+            [
+                "z = f32[] constant(0.5)",
+                "s = f32[40] reduce(x1, z), dimensions={1}, to_apply=sum",
+                "b = f32[40,3] broadcast(s), dimensions={0}",
+                "y = f32[40,3] add(x1, b)",
+            ],
+            ["y"],
+        ),
+        (40,),
+    ),
     "bf16": (loop(["bf16[64]"], ["y = bf16[64] multiply(x1, x1)"], ["y"]), (64,)),
     "predicates": (
         loop(
@@ -230,9 +270,7 @@ COUPLED: dict[str, str] = {
     ),
     "sort": loop(["f32[64]"], ["y = f32[64] sort(x1), dimensions={0}, to_apply=less"], ["y"]),
     "product": loop(
-        ["f32[8,8]", "f32[8,8]"],
-        ["y = f32[8,8] dot(x1, x2), lhs_contracting_dims={1}, rhs_contracting_dims={0}"],
-        ["y", "x2"],
+        ["f32[8,8]"], ["y = f32[8,8] dot(x1, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}"], ["y"]
     ),
     "a scalar from an array": loop(
         ["f32[64]", "f32[]"],

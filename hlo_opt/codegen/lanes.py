@@ -187,8 +187,9 @@ def _launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
             begin = "first" if low == 0 else f"(first < {low} ? {low} : first)"
             known = f"if (b < {low} || b >= {high}) __builtin_unreachable();"
             inside = _threads(kernel, part, names) if part.chunks is None else _chunks(part, part.chunks, names, high)
+            step = "++b" if part.chunks is None or part.chunks.blocks == 1 else f"b += {part.chunks.blocks}"
             loops.append(
-                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); ++b) {{\n    {known}\n{inside}  }}\n"
+                f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); {step}) {{\n    {known}\n{inside}  }}\n"
             )
     return f"{signature} {{\n{pointers}{''.join(loops)}  return 0;\n}}\n"
 
@@ -200,11 +201,14 @@ def _threads(kernel: Kernel, part: _Part, names: str) -> str:
 
 
 def _chunks(part: _Part, chunks: Chunks, names: str, high: int) -> str:
-    """The loop over the chunks of a block."""
+    """The loop over the chunks of a block; the chunk of some blocks."""
     lanes, elements, live = chunks.lanes, str(chunks.span), str(chunks.lanes)
+    if chunks.blocks > 1:
+        elements = f"((last < {high} ? last : {high}) - b) * {chunks.span}ll"
+        elements = f"({elements} < {lanes} ? {elements} : {lanes})"
     if chunks.count and high == part.last:
         rest = f"{chunks.count} - (b - {part.first}) * {chunks.span}ll"
-        elements = f"({rest} < {chunks.span} ? {rest} : {chunks.span})"
+        elements = f"({rest} < {elements} ? {rest} : {elements})"
     block = f"{part.function}(hlo::Index{{(int)b, 0, 0}}"
     if chunks.row:
         return (

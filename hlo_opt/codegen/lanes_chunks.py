@@ -59,6 +59,8 @@ _LEAST = 8
 """Lanes of the shortest chunk that is worth what is done once in it."""
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
+_STATE, _ELEMENT = 1 << 13, 4
+"""Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
 _NARROW = 1 << 31
 
 
@@ -69,7 +71,7 @@ class UnknownError(Exception):
 @dataclass(frozen=True)
 class Chunks:
     """A function of a chunk: its text and name, lanes of a chunk, elements of a block, and of all blocks where the last one may have fewer, else 0. Where `row` is not 0, chunks end where
-    rows of so many elements do, and the function is given the row and the first place in it."""
+    rows of so many elements do, and the function is given the row and the first place in it. `blocks`: a chunk is so many blocks, or as many as are left, and the function is given the first."""
 
     text: str
     name: str
@@ -77,6 +79,7 @@ class Chunks:
     span: int
     count: int
     row: int
+    blocks: int = 1
 
 
 def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> Chunks | None:
@@ -87,6 +90,11 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
         return None
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
     cut = _cut(kernel, segment, found)
+    together = _together(kernel, segment, found, cut)
+    if together > 1:
+        lanes = together * found.span
+        whole = {_POSITION: Variable(0, lanes - 1, _LANE)}
+        cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in found.values.items()})
     try:
         lines = _Writer(cut.values, cut.lanes, constants).lines_of(found.items)
     except UnknownError:
@@ -94,7 +102,7 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
     places = f"const long long {_ROW}, const long long {_FROM}" if cut.row else f"const long long {_CHUNK}"
     head = f"const hlo::Index blockIdx, {places}, const long long hlo_live, {parameters}"
     text = "\n".join([f"__global__ void {name}({head}) {{", *lines, "}"]) + "\n"
-    return Chunks(text, name, cut.lanes, found.span, found.count, cut.row)
+    return Chunks(text, name, cut.lanes, found.span, found.count, cut.row, max(1, together))
 
 
 _POSITION = "hlo_position"
@@ -174,6 +182,17 @@ def _cut(kernel: Kernel, segment: Segment, found: _Elements) -> _Cut:
         if len(differing(values)) < len(least):
             return _Cut(min(row, _MOST), row, values)
     return best
+
+
+def _together(kernel: Kernel, segment: Segment, found: _Elements, cut: _Cut) -> int:
+    """How many blocks are best a chunk: one, but for a loop that hands on what lanes have. It goes over memory in steps of a row, and through a chunk in each: long chunks are read as streams, and what
+    they hand on stays in the first cache."""
+    if cut.lanes != found.span or cut.row or not any(isinstance(s, For) and s.carries for s in found.items):
+        return 1
+    if not _is_flat(kernel, segment, found.items):
+        return 1
+    state = sum(isinstance(s, Let) and not s.constant and not s.alike for s in found.items)
+    return min(max(1, _STATE // max(1, _ELEMENT * state * found.span)), segment.last - segment.first)
 
 
 def _used(items: Sequence[Statement]) -> list[tuple[Let, bool]]:

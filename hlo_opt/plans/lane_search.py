@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.ir.index_map import Expression, variable, variables_of
+from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.sets import SIGNS, held, looped, taken_element, written_window
-from hlo_opt.ops.spec import find
 from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
 from hlo_opt.plans.instructions import NOTHING, Work, of_value
 from hlo_opt.plans.lane_loop import LANE, MOST_HELD, Lanes, Results, Value, along
+from hlo_opt.plans.lane_rounds import Round, has_text
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
 
@@ -58,13 +58,11 @@ class Obstacle:
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
     """Of a loop of a module, all that its rounds change being read afterwards."""
     body, condition = (inlined(module, c) for c in (loop.called_by("body"), loop.called_by("condition")))
-    for i in (*body.instructions, *condition.instructions):
-        if i.parameter_number is None and not _has_text(i):
-            return Obstacle(i)
     runs = {**loop.attributes, "body": Called(body), "condition": Called(condition)}
     opened = _opened(Instruction(loop.name, loop.opcode, loop.shape, list(loop.operands), runs))
     if opened is None:
-        return Obstacle()
+        members = (*body.instructions, *condition.instructions)
+        return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
     search = _ByLanes(opened, list(opened.taken))
     return Obstacle(has_plan=True) if search.plan() is not None else Obstacle(search.obstacle)
 
@@ -94,7 +92,8 @@ def _opened(loop: Instruction) -> _Opened | None:
     given, results = held(loop.operands[0]), held(body.root)
     if given is None or results is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
-    made = Computation("round")
+    writer = Round()
+    made = writer.computation
     copies: dict[Instruction, Instruction] = {}
     taken: dict[int, Instruction] = {}
     for number, (start, end) in enumerate(zip(given, results, strict=True)):
@@ -107,22 +106,18 @@ def _opened(loop: Instruction) -> _Opened | None:
             if element is not None and i.operands[0] is state:
                 copies[i] = taken.get(element, given[element])
             elif i is not state and not (i is computation.root and computation is body):
-                if any(o not in copies for o in i.operands) or not _has_text(i):
+                copy = (
+                    None
+                    if any(o not in copies for o in i.operands)
+                    else writer.copy(i, [copies[o] for o in i.operands])
+                )
+                if copy is None:
                     return None
-                copies[i] = edit.clone_into(made, i, [copies[o] for o in i.operands])
+                copies[i] = copy
     if any(r not in copies for r in results) or condition.root not in copies:
         return None
     after = {n: copies[results[n]] for n in taken}
-    origins = {new: old for old, new in copies.items() if new.parent is made}
-    return _Opened(loop, made, given, taken, after, copies[condition.root], origins)
-
-
-def _has_text(i: Instruction) -> bool:
-    """Whether kernels have a text for an operation by itself."""
-    if i.literal is not None or taken_element(i) is not None or held(i) is not None:
-        return True
-    spec = find(i.opcode)
-    return spec is not None and spec.cuda is not None and not spec.is_planned and looped(i) is None
+    return _Opened(loop, made, given, taken, after, copies[condition.root], writer.origins)
 
 
 @dataclass
@@ -206,7 +201,7 @@ class _ByLanes:
         if trace.obstacle is not None:
             self.obstacle = self.obstacle or opened.origins.get(trace.obstacle)
             return None
-        costs = {i: of_value(old) for i, old in opened.origins.items()}
+        costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
         return replace(found, work=work, serial=_longest(opened, costs))
 
@@ -339,14 +334,17 @@ def _traced(loop: Lanes) -> _Trace:
 def _ends(
     starts: Sequence[Element], inside: Computation, computed: set[Element]
 ) -> Iterator[tuple[Element | None, Instruction]]:
-    """What is read of what is handed on, or None where the way there is lost, each with the last operation at which the place along the lanes became another one."""
-    stack: list[tuple[Instruction, Index, Instruction | None]] = [(i, index, None) for i, index in starts]
+    """What is read of what is handed on, or None where the way there is lost, each with the operation to blame: the last at which the place along the lanes became another one, else the one
+    that reads."""
+    stack: list[tuple[Instruction, Index, Instruction, Instruction | None]] = [
+        (i, index, i, None) for i, index in starts
+    ]
     while stack:
-        instruction, index, turned = stack.pop()
+        instruction, index, reader, turned = stack.pop()
         if instruction.parent is not inside or (instruction, index) in computed:
             continue
         if instruction.parameter_number is not None:
-            yield (instruction, index), turned or instruction
+            yield (instruction, index), turned or reader
             continue
         computed.add((instruction, index))
         if len(computed) > MOST_VALUES:
@@ -358,8 +356,18 @@ def _ends(
             there = read_at(instruction, number, index)
             if there is None:
                 yield None, instruction
-            else:
-                stack.append((operand, there, turned if _lanes_of(there) == _lanes_of(index) else instruction))
+                continue
+            stack.append((operand, there, instruction, instruction if _turns(index, there, operand.shape) else turned))
+
+
+def _turns(index: Index, there: Index, shape: Shape) -> bool:
+    """Whether an operation that needs an element of an operand for one of its own goes to another place along the lanes, or to one and the same for all lanes."""
+    if there == index:
+        return False
+    lanes = _lanes_of(there)
+    if lanes:
+        return lanes != _lanes_of(index)
+    return any(isinstance(e, Constant) and size > 1 for e, size in zip(there, shape.dimensions, strict=True))
 
 
 def _lanes_of(index: Index) -> list[Expression]:

@@ -25,7 +25,7 @@ def test_state_is_in_variables(tool: Any) -> None:
     assert "in0[" not in rounds and "out0[" not in rounds and "pragma unroll 1" in body
 
 
-@pytest.mark.parametrize("sizes", [(1,), (127,), (129,), (3, 50), (2, 3, 4)])
+@pytest.mark.parametrize("sizes", [(1,), (127,), (129,), (5000,), (3, 50), (2, 3, 4)])
 @pytest.mark.parametrize("rounds", [0, 1, 2, 33])
 def test_sizes_and_rounds(sizes: tuple[int, ...], rounds: int, tool: Any) -> None:
     shape = f"f32[{','.join(map(str, sizes))}]"

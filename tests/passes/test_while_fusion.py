@@ -51,7 +51,9 @@ def test_values_stay(name: str) -> None:
     made, _ = hlo_opt.fuse(module)
     given = module_inputs(module, seed=4)
     for got, want in zip(hlo_opt.compile(made, backend="host")(*given), hlo_opt.evaluate(module, given), strict=True):
-        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-5)
+        np.testing.assert_allclose(
+            got.astype(np.float64), want.astype(np.float64), rtol=2e-2 if want.dtype.itemsize < 4 else 1e-5, atol=1e-4
+        )
 
 
 def test_arrays_of_a_number_are_made_inside() -> None:

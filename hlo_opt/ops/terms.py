@@ -1,0 +1,82 @@
+"""Small products and folds, written out as what they are made of: each term is computed from elements at known places."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from hlo_opt.ir import ElementType, Instruction, Shape, SliceDimension, array
+from hlo_opt.ops.contraction.table import sum_type
+from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
+from hlo_opt.ops.writer import Writer
+
+MOST_TERMS = 64
+"""Of a product or a fold that is written out."""
+
+
+class Terms(Writer):
+    """Writes products and folds term by term, in the order and in the types in which kernels take them."""
+
+    def written_out(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """A small product or fold of the operands; None for any other operation."""
+        if instruction.opcode == "dot":
+            return self.product(instruction, operands)
+        return self.fold(instruction, operands) if instruction.opcode == "reduce" and len(operands) == 2 else None
+
+    def product(self, dot: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """A dot as a sum of products of slices."""
+        left, right = operands
+        kind = dot.shape.type
+        gone = dot.ints("lhs_contracting_dims"), dot.ints("rhs_contracting_dims")
+        shared = dot.ints("lhs_batch_dims"), dot.ints("rhs_batch_dims")
+        terms = math.prod(left.shape.dimensions[d] for d in gone[0])
+        if not 0 < terms <= MOST_TERMS or not kind.is_float or left.shape.type != kind or right.shape.type != kind:
+            return None
+        kept = [
+            [d for d in range(o.shape.rank) if d not in gone[n] and d not in shared[n]] for n, o in enumerate(operands)
+        ]
+        places = []
+        for n in range(2):
+            first = len(shared[0]) + (len(kept[0]) if n else 0)
+            places.append({**{d: k for k, d in enumerate(shared[n])}, **{d: first + k for k, d in enumerate(kept[n])}})
+        wide, total = sum_type(kind), None
+        for at in itertools.product(*(range(left.shape.dimensions[d]) for d in gone[0])):
+            one, two = (
+                self._laid(self._at(o, dict(zip(gone[n], at, strict=True)), wide), [places[n][d] for d in range(o.shape.rank) if d in places[n]], dot.shape)
+                for n, o in enumerate(operands)
+            )  # fmt: skip
+            term = self.binary("multiply", one, two)
+            total = term if total is None else self.binary("add", total, term)
+        assert total is not None
+        return self.convert(total, kind)
+
+    def fold(self, reduce: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """A reduce as one step after another, from the init value on."""
+        whole, init = operands
+        step, gone = monoid(reduce.called_by("to_apply")), reduce.ints("dimensions")
+        terms = math.prod(whole.shape.dimensions[d] for d in gone)
+        if step is None or not 0 < terms <= MOST_TERMS:
+            return None
+        kind = running_types(reduce)[0] if is_wide(reduce) else reduce.shape.type
+        total = self.spread(self.convert(init, kind), reduce.shape.dimensions)
+        for at in itertools.product(*(range(whole.shape.dimensions[d]) for d in gone)):
+            part = self._at(whole, dict(zip(gone, at, strict=True)), kind)
+            total = self.emit(step, total.shape, total, part)
+        return self.convert(total, reduce.shape.type)
+
+    def _at(self, value: Instruction, at: dict[int, int], kind: ElementType) -> Instruction:
+        """What of an array lies at some places of some dimensions, without these."""
+        sizes = value.shape.dimensions
+        cut = tuple(SliceDimension(at[d], at[d] + 1) if d in at else SliceDimension(0, n) for d, n in enumerate(sizes))
+        if at:
+            thin = array(value.shape.type, *(1 if d in at else n for d, n in enumerate(sizes)))
+            value = self.emit("slice", thin, value, slice=cut)
+            value = self.reshape(value, *(n for d, n in enumerate(sizes) if d not in at))
+        return self.convert(value, kind)
+
+    def _laid(self, value: Instruction, places: Sequence[int], shape: Shape) -> Instruction:
+        """An array along the dimensions at those places of a larger one."""
+        if list(places) == list(range(shape.rank)):
+            return value
+        return self.emit("broadcast", array(value.shape.type, *shape.dimensions), value, dimensions=tuple(places))
