@@ -1,7 +1,7 @@
 """The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments N,...] [--steps N] [--rounds N] [--json OUT] [--out FILE]
 
 Rollouts of CartPole in the paper's forms: random numbers from a call that no compiler looks into, drawn by `jax.random`, and drawn before; the state as one concatenated array and as four; the
-loop unrolled by ten; and one under a controller, with nothing random. For each number of environments: launches of a rollout and its estimated microseconds on an H100 as XLA fuses it (preset
+loop unrolled by ten; one under a controller, with nothing random; and one in which a small network chooses the push. For each number of environments: launches of a rollout and its estimated microseconds on an H100 as XLA fuses it (preset
 xla-2026) and as we do (default), then milliseconds and environment steps per second on this machine's CPU, by backend `host` and by XLA:CPU in the same run, medians of alternating runs. XLA:CPU has no
 such custom call: there its arithmetic twin is timed. Prints a Markdown table.
 """
@@ -16,6 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax import lax
 
 import hlo_opt
 from hlo_opt.analysis.targets import DEFAULT_TARGET
@@ -61,6 +65,24 @@ def _controlled(n: int, steps: int) -> Case:
     return Case("controlled", partial(cartpole.controlled, steps=steps), (cartpole.State(near, near, near, near),))
 
 
+def _with_policy(state: jax.Array, first: jax.Array, second: jax.Array, *, steps: int) -> jax.Array:
+    """Many steps in which a small network sees the state and chooses the push."""
+
+    def body(_: int, state: jax.Array) -> jax.Array:
+        votes = jnp.tanh(state @ first) @ second
+        columns = cartpole.State(state[:, 0], state[:, 1], state[:, 2], state[:, 3])
+        moved = cartpole.advance(columns, cartpole.force_of(jnp.where(votes[:, 1] > votes[:, 0], 1, 0)))
+        return jnp.stack(moved, axis=1)
+
+    last: jax.Array = lax.fori_loop(0, steps, body, state)
+    return last
+
+
+def _policy(n: int, steps: int) -> Case:
+    arguments = f32(n, 4, low=-0.1, high=0.1), f32(4, 16), f32(16, 2)
+    return Case("policy", partial(_with_policy, steps=steps), arguments)
+
+
 FORMS: dict[str, tuple[Make, Make]] = {
     "random numbers by a custom call": (_call, _arithmetic),
     "random numbers by jax.random": (_random, _random),
@@ -68,6 +90,7 @@ FORMS: dict[str, tuple[Make, Make]] = {
     "four arrays": (_separate, _separate),
     "four arrays, unrolled by 10": (partial(_separate, unroll=10), partial(_separate, unroll=10)),
     "under a controller": (_controlled, _controlled),
+    "a network of 16 units chooses": (_policy, _policy),
 }
 """What is fused, and what is timed."""
 
