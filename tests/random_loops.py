@@ -15,7 +15,7 @@ def random_loop(draw: Random) -> str:
     across = 0 if two == f"f32[{lanes},{few}]" else 1
     rows = rounds if draw.random() < 0.7 else rounds + 2
     state = [one, two, "f32[]", f"f32[{rows},{lanes}]", f"f32[{rows},{lanes}]"]
-    lines = ["o = s32[] constant(0)", "zero = f32[] constant(0)", "half = f32[] constant(0.5)"]
+    lines = ["o = s32[] constant(0)", "top = f32[] constant(inf)", "half = f32[] constant(0.5)"]
     arrays, pairs, numbers = ["x1"], ["x2"], ["x3"]
 
     def add(kind: list[str], shape: str, text: str) -> None:
@@ -74,7 +74,7 @@ def random_loop(draw: Random) -> str:
             first, rest = lines[-2].split(" ")[0], lines[-1].split(" ")[0]
             add(arrays, one, f"concatenate({rest}, {first}), dimensions={{0}}")
         elif step == "sum":
-            add(numbers, "f32[]", f"reduce({a}, zero), dimensions={{0}}, to_apply=least")
+            add(numbers, "f32[]", f"reduce({a}, top), dimensions={{0}}, to_apply=least")
         elif step == "one of them":
             lines.append(f"el{len(lines)} = f32[1] slice({a}), slice={{[{lanes - 1}:{lanes}]}}")
             add(numbers, "f32[]", f"reshape({lines[-1].split(' ')[0]})")
