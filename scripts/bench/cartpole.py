@@ -1,9 +1,9 @@
-"""The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments N,...] [--steps N] [--rounds N] [--json OUT] [--out FILE]
+"""The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments N,...] [--steps N] [--rounds N] [--json OUT] [--out FILE] [--doc FILE]
 
 Rollouts of CartPole in the paper's forms: random numbers from a call that no compiler looks into, drawn by `jax.random`, and drawn before; the state as one concatenated array and as four; the
 loop unrolled by ten; one under a controller, with nothing random; and one in which a small network chooses the push. For each number of environments: launches of a rollout and its estimated microseconds on an H100 as XLA fuses it (preset
 xla-2026) and as we do (default), then milliseconds and environment steps per second on this machine's CPU, by backend `host` and by XLA:CPU in the same run, medians of alternating runs. XLA:CPU has no
-such custom call: there its arithmetic twin is timed. Prints a Markdown table.
+such custom call: there its arithmetic twin is timed. Prints a Markdown table; `--doc` writes the case study around it (docs/case-study.md).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import hlo_opt
 from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.analysis.targets import target as find
 from hlo_opt.fusion.summary import ModuleSummary, module_summary
+from hlo_opt.passes import report_on, run
+from hlo_opt.report import explain
 from scripts.bench.host_vs_xla_cpu import Result, Work, measure, of_case
 from scripts.programs import cartpole
 from scripts.programs.case import Case, f32, s32, words
@@ -160,6 +162,61 @@ def table(rows: Sequence[Row]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+STORY = """# The case study: CartPole
+
+*Operator Fusion in XLA: Analysis and Evaluation* (Snider and Liang, 2023) asks what keeps XLA from making one kernel of a simulation, and takes CartPole, many environments at once. It finds four things in the
+way: a call for random numbers that the compiler cannot look into, a `concatenate` whose result several kernels read, kernels with several results, and the loop, which no kernel outlives. The authors
+then write the program anew, step by step: random numbers before the loop, four arrays in the place of one, ten rounds unrolled.
+
+This page is what `hlo-opt` does to the first form by itself. It is made by `{command}`.
+
+## What stands in the way
+
+`hlo-opt explain {dump} --preset xla-2026`: XLA's passes on the naive form, with the lines of the Python program.
+
+```
+{before}
+```
+
+## What becomes of it
+
+`hlo-opt fuse {dump}`: the loop is one kernel. A thread takes all rounds of an environment, keeps its state in registers, computes the random words where the call stood, and writes the reward of each
+round. The fusion keeps the loop, and the proof covers it.
+
+```
+{after}
+```
+
+## The paper's forms
+
+Launches of a rollout and microseconds on an {device} by price, as XLA fuses it and as we do; then milliseconds on a CPU with {processors} processors, ours and XLA:CPU's in the same run.
+
+{table}
+Every form but the unrolled one ends as one launch, the naive ones too: what the authors did by hand is what the kernel does. Unrolling keeps kernels of its own for the arrays that JAX cuts into pieces
+of ten rounds.
+"""
+DUMP = "testdata/dumps/cartpole_scan_custom_call.hlo"
+
+
+def story(rows: Sequence[Row]) -> str:
+    """The case study as a page."""
+    module = hlo_opt.parse((Path(__file__).resolve().parents[2] / DUMP).read_text(encoding="utf-8"), filename=DUMP)
+    pages = []
+    for preset in ("xla-2026", "default"):
+        report = report_on(run(module, preset))
+        pages.append(str(explain.as_page(report, [], most=0)).rstrip())
+    command = "python -m scripts.bench.cartpole " + " ".join(sys.argv[1:])
+    return STORY.format(
+        command=command,
+        dump=DUMP,
+        before=pages[0],
+        after=pages[1],
+        device=find(DEFAULT_TARGET).title,
+        processors=os.cpu_count(),
+        table=table(rows),
+    )
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -169,6 +226,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="stop a row after so long")
     parser.add_argument("--json", type=Path, metavar="OUT")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table to it")
+    parser.add_argument("--doc", type=Path, metavar="FILE", help="also write the case study around the table")
     given = parser.parse_args()
     sizes = [int(n) for n in given.environments.split(",")]
     rows = []
@@ -181,6 +239,8 @@ def main() -> int:
     print(made, end="")
     if given.out is not None:
         given.out.write_text(made, encoding="utf-8")
+    if given.doc is not None:
+        given.doc.write_text(story(rows), encoding="utf-8")
     if given.json is not None:
         given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     return 0
