@@ -127,7 +127,7 @@ class _Candidate:
         for name, value in list(self.loop.attributes.items()):
             if isinstance(value, Called) and any(map(self._is_shared, value.computations)):
                 edit.set_attribute(self.loop, name, Called(*map(edit.clone_computation, value.computations)))
-        bodies, origins = set(self.loop.called()), context.origins
+        bodies, origins = dict.fromkeys(self.loop.called()), context.origins
         for kernel in [i for body in bodies for i in body.instructions if launches(i)]:
             context.fused_by.setdefault(outline.original_name(kernel, origins), WhileFusion.name)
         named = {i.name: origin for i, origin in origins.items()}
