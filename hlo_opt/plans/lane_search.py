@@ -266,7 +266,8 @@ class _ByLanes:
         trips = derived_trip_count(self.opened.loop) or 0
         if step is None or abs(first) + abs(step) * trips >= LARGEST:
             return None
-        return first, step
+        low, high = taken.shape.type.limits
+        return (first, step) if low <= first + step * trips <= high else None  # one that wraps is state
 
 
 def _integer(value: Instruction) -> int | None:

@@ -42,6 +42,19 @@ ROWS = (*HALVED, "o = s32[] constant(0)", "u = f32[1,64] reshape(y)")
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("form", ["plain", "lanes"])
+def test_a_counter_that_wraps_leaves_rows_as_they_were(form: Form) -> None:
+    lines = [*ROWS, "few = u8[] constant(1)", "n = u8[] add(x3, few)", "no = u8[] constant(0)"]
+    lines.append("d = f32[300,64] dynamic-update-slice(x2, u, x3, no)")
+    text = loop(["f32[64]", "f32[300,64]", "u8[]"], lines, ["y", "d", "n"], rounds=300, given=["g3 = u8[] constant(0)"])
+    module = hlo_opt.parse(text)
+    fused, _ = hlo_opt.fuse(module)
+    given = module_inputs(module, seed=1)
+    for got, want in zip(compile(fused, "host", form=form)(*given), hlo_opt.evaluate(module, given), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("form", ["plain", "lanes"])
 @pytest.mark.parametrize("place", ["x0", "n0", "o"])
 def test_rows_that_no_round_writes_stay_as_they_were(form: Form, place: str) -> None:
     text = loop(["f32[64]", "f32[9,64]"], [*ROWS, f"d = f32[9,64] dynamic-update-slice(x2, u, {place}, o)"], ["y", "d"])
