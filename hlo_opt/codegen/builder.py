@@ -191,6 +191,14 @@ class Builder(Indices):
         self._scopes[-1].loads.append((parameter, index))
         return self.bind_exact(shape.type, loaded(shape.type, self.where(parameter, index)))
 
+    def point(self, parameter: Instruction, name: Name) -> None:
+        """Let a parameter be read in an array of that name."""
+        self._pointers[parameter] = name
+
+    def pointer(self, parameter: Instruction) -> Name:
+        """The name of the array in which a parameter is read."""
+        return self._pointers[parameter]
+
     def where(self, parameter: Instruction, index: Index, first: Index | None = None, number: Code = NOTHING) -> Code:
         """An element of a parameter as it lies in memory; `first` and `number` as for `held`."""
         return self.held(self._pointers[parameter], parameter.shape, index, first, number)

@@ -53,7 +53,7 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
     stores = [Store(pointers[h.value.number], h.value.taken.shape, h.index, h.name) for h in state if h.value.number in pointers]  # fmt: skip
     for value in part.values:
         if value.counts is not None and value.number in pointers:
-            stores.append(Store(pointers[value.number], value.taken.shape, (), _counted(value, constant(part.trips or 0), builder)))  # fmt: skip
+            stores.append(Store(pointers[value.number], value.taken.shape, (), counted(value, constant(part.trips or 0), builder)))  # fmt: skip
     alike = {pointers[v.number] for v in part.values if v.number in pointers and not v.lanes and part.lanes > 1}
     if any(store.pointer in alike for store in stores):
         with builder.branch(code("{} == 0", position)):
@@ -76,7 +76,7 @@ def _round(
     for value in part.values:
         if value.counts is not None and round_ is not None:
             builder.name_after(value.taken)
-            builder.provide(value.taken, None, (), _counted(value, round_, builder))
+            builder.provide(value.taken, None, (), counted(value, round_, builder))
     if part.trips is None:
         builder.add(Break(code("!{}", builder.value(part.test, ()))))
     after = []
@@ -94,7 +94,7 @@ def _round(
         builder.assign(held.name, made)
 
 
-def _counted(value: Value, round_: Expression, builder: Builder) -> Code:
+def counted(value: Value, round_: Expression, builder: Builder) -> Code:
     """A counter in a round with a number."""
     assert value.counts is not None
     first, step = value.counts

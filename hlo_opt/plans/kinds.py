@@ -12,6 +12,8 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.sets import LOOPS
 from hlo_opt.plans import (
+    block_loop,
+    block_search,
     column_reduction,
     concatenate,
     cumulative,
@@ -105,6 +107,14 @@ KINDS: list[Kind] = [
     Kind("sort", _SORTS, whole=sort.match, walks=sort.walks),
     Kind("scan", frozenset({"scan"}), whole=scan.match, walks=scan.walks),
     Kind("lane-loop", LOOPS, whole=lane_search.match, inside=lane_loop.inside, walks=lane_loop.walks),
+    Kind(
+        "block-loop",
+        LOOPS,
+        whole=block_search.match,
+        whole_warps=True,
+        inside=block_loop.inside,
+        walks=block_loop.walks,
+    ),
     Kind("long-sort", _SORTS, whole=long_sort.match, unheard=True, walks=sort.walks),
     Kind(
         "matrix-vector",

@@ -12,16 +12,17 @@ from hlo_opt.ops.terms import Terms
 
 
 class Round(Terms):
-    """Writes a round. `origins` are the operations of the module that what is written stands for."""
+    """Writes a round. `origins` are the operations of the module that what is written stands for. `written_out` says whether small products and folds are."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, written_out: bool = True) -> None:
         super().__init__("round")
+        self._opens = written_out
         self.origins: dict[Instruction, Instruction] = {}
 
     def copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         """An operation of the loop on values of the round, written out where it is a small product or fold. None where kernels have no text for it."""
         before = len(self.computation.instructions)
-        made = self.written_out(instruction, operands)
+        made = self.written_out(instruction, operands) if self._opens else None
         if made is None and not has_text(instruction):
             return None
         made = made or edit.clone_into(self.computation, instruction, operands)

@@ -41,8 +41,8 @@ def match(region: Region) -> Lanes | None:
     numbers = [taken_element(root) if loops[0] in root.operands else None for root in region.roots]
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
-    opened = _opened(loops[0])
-    found = None if opened is None else _ByLanes(opened, [n for n in numbers if n is not None], region.parameters)
+    opened = opened_of(loops[0])
+    found = None if opened is None else Search(opened, [n for n in numbers if n is not None], region.parameters)
     return None if found is None else found.plan()
 
 
@@ -57,18 +57,23 @@ class Obstacle:
 
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
     """Of a loop of a module, all that its rounds change being read afterwards."""
-    body, condition = (inlined(module, c) for c in (loop.called_by("body"), loop.called_by("condition")))
-    runs = {**loop.attributes, "body": Called(body), "condition": Called(condition)}
-    opened = _opened(Instruction(loop.name, loop.opcode, loop.shape, list(loop.operands), runs))
+    alone = by_itself(module, loop)
+    opened = opened_of(alone)
     if opened is None:
-        members = (*body.instructions, *condition.instructions)
+        members = [i for c in alone.called() for i in c.instructions]
         return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
-    search = _ByLanes(opened, list(opened.taken))
+    search = Search(opened, list(opened.taken))
     return Obstacle(has_plan=True) if search.plan() is not None else Obstacle(search.obstacle)
 
 
+def by_itself(module: Module, loop: Instruction) -> Instruction:
+    """A loop whose computations hold what the fusions in them do."""
+    called = {name: Called(inlined(module, loop.called_by(name))) for name in ("body", "condition")}
+    return Instruction(loop.name, loop.opcode, loop.shape, list(loop.operands), {**loop.attributes, **called})
+
+
 @dataclass(frozen=True)
-class _Opened:
+class Opened:
     """A loop with its round as one computation.
 
     given    what is handed on, before the first round
@@ -86,13 +91,13 @@ class _Opened:
     origins: dict[Instruction, Instruction]
 
 
-def _opened(loop: Instruction) -> _Opened | None:
-    """A loop over a tuple of arrays whose rounds call nothing; None for any other."""
+def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
+    """A loop over a tuple of arrays whose rounds call nothing; None for any other. Small products and folds are `written_out`, or left as they are."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     given, results = held(loop.operands[0]), held(body.root)
     if given is None or results is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
-    writer = Round()
+    writer = Round(written_out=written_out)
     made = writer.computation
     copies: dict[Instruction, Instruction] = {}
     taken: dict[int, Instruction] = {}
@@ -117,14 +122,14 @@ def _opened(loop: Instruction) -> _Opened | None:
     if any(r not in copies for r in results) or condition.root not in copies:
         return None
     after = {n: copies[results[n]] for n in taken}
-    return _Opened(loop, made, given, taken, after, copies[condition.root], writer.origins)
+    return Opened(loop, made, given, taken, after, copies[condition.root], writer.origins)
 
 
 @dataclass
-class _ByLanes:
+class Search:
     """The search for the lanes of a loop. `numbers` are the elements of its tuple that are written; `obstacle` is the operation at which the most lanes that were tried meet."""
 
-    opened: _Opened
+    opened: Opened
     numbers: list[int]
     parameters: Sequence[Instruction] = ()
     obstacle: Instruction | None = None
@@ -134,8 +139,8 @@ class _ByLanes:
         opened = self.opened
         if any(n not in opened.taken for n in self.numbers):
             return None
-        written = {n: made for n, made in opened.made.items() if self._is_written_only(n)}
-        aliases = self._aliases(written)
+        written = {n: made for n, made in opened.made.items() if self.is_written_only(n)}
+        aliases = self.aliases_of(written)
         held_on = [n for n in opened.taken if n not in written]
         windows = {n: update.operands[1].shape for n, update in written.items()}
         for most in (1, MOST_SAME):  # a small array may be lanes, or the same for all of others
@@ -161,12 +166,12 @@ class _ByLanes:
         opened = self.opened
         trips = derived_trip_count(opened.loop) or None
         values = tuple(
-            Value(n, opened.given[n], taken, opened.made[n], lanes[n], None if trips is None else self._counts(n))
+            Value(n, opened.given[n], taken, opened.made[n], lanes[n], None if trips is None else self.counts(n))
             for n, taken in opened.taken.items()
             if n not in written
         )
         results = tuple(
-            Results(n, update, lanes[n], self._before(n, update, aliases))
+            Results(n, update, lanes[n], self.before(n, update, aliases))
             for n, update in written.items()
             if n in self.numbers
         )
@@ -205,7 +210,7 @@ class _ByLanes:
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
         return replace(found, work=work, serial=_longest(opened, costs))
 
-    def _is_written_only(self, number: int) -> bool:
+    def is_written_only(self, number: int) -> bool:
         """Whether a round does nothing with an array but write a window of it."""
         made, taken = self.opened.made[number], self.opened.taken[number]
         if written_window(made) is None or made.operands.count(taken) != 1 or made.operands[0] is not taken:
@@ -227,7 +232,7 @@ class _ByLanes:
                 return found
             found -= lost
 
-    def _aliases(self, written: dict[int, Instruction]) -> tuple[tuple[int, int], ...]:
+    def aliases_of(self, written: dict[int, Instruction]) -> tuple[tuple[int, int], ...]:
         """(output, parameter) for arrays that are written in the memory in which they were given: of which the rounds may leave something as it was, and which nothing else reads."""
         found = []
         given, parameters = self.opened.given, self.parameters
@@ -238,7 +243,7 @@ class _ByLanes:
                 found.append((self.numbers.index(number), parameters.index(buffer)))
         return tuple(found)
 
-    def _before(self, number: int, update: Instruction, aliases: tuple[tuple[int, int], ...]) -> Instruction | None:
+    def before(self, number: int, update: Instruction, aliases: tuple[tuple[int, int], ...]) -> Instruction | None:
         """See `Results.before`."""
         is_there = self.numbers.index(number) in dict(aliases) or self._is_whole(update)
         return None if is_there else self.opened.given[number]
@@ -253,9 +258,9 @@ class _ByLanes:
         if window.dimensions[differ[0]] != 1 or trips < shape.dimensions[differ[0]]:
             return False
         start = update.operands[2 + differ[0]]
-        return any(taken is start and self._counts(n) == (0, 1) for n, taken in opened.taken.items())
+        return any(taken is start and self.counts(n) == (0, 1) for n, taken in opened.taken.items())
 
-    def _counts(self, number: int) -> tuple[int, int] | None:
+    def counts(self, number: int) -> tuple[int, int] | None:
         """The first value and the step of what each round adds the same number to; None for any other value."""
         taken, made = self.opened.taken[number], self.opened.made[number]
         first = _integer(self.opened.given[number])
@@ -375,7 +380,7 @@ def _lanes_of(index: Index) -> list[Expression]:
     return [e for e in index if LANE in variables_of(e)]
 
 
-def _longest(opened: _Opened, costs: dict[Instruction, Work]) -> int:
+def _longest(opened: Opened, costs: dict[Instruction, Work]) -> int:
     """Instructions of a round that wait for each other."""
     found: dict[Instruction, float] = {}
     for i in opened.round.instructions:

@@ -29,4 +29,4 @@ def test_they_agree(seed: int) -> None:
 def test_a_good_part_of_them_is_one_launch() -> None:
     found = [hlo_opt.fuse(hlo_opt.parse(random_loop(Random(seed))), passes=PIPELINE)[0] for seed in range(40)]
     alone = sum(any(i.opcode == "fusion" for i in made.entry.instructions) for made in found)
-    assert 10 <= alone <= 35
+    assert alone >= 35

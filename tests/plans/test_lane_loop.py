@@ -34,8 +34,9 @@ def test_lanes_lie_along_dimensions_that_all_large_values_have(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", COUPLED)
-def test_what_brings_lanes_together_has_no_plan(name: str) -> None:
-    assert isinstance(planned(COUPLED[name]), Reason)
+def test_what_brings_lanes_together_has_no_plan_by_lanes(name: str) -> None:
+    made = planned(COUPLED[name])
+    assert isinstance(made, Reason) or made.kind == "block-loop"
 
 
 def test_rounds_that_are_known_are_counted() -> None:
@@ -76,7 +77,7 @@ def test_results_of_some_rounds_stay_in_the_memory_that_they_were_given_in() -> 
 
 
 def test_a_state_that_registers_do_not_hold_has_no_plan() -> None:
-    assert isinstance(planned(loop(["f32[64,65]"], ["y = f32[64,65] reverse(x1), dimensions={1}"], ["y"])), Reason)
+    assert isinstance(planned(loop(["f32[640,65]"], ["y = f32[640,65] reverse(x1), dimensions={1}"], ["y"])), Reason)
     assert lanes(loop(["f32[64,64]"], ["y = f32[64,64] reverse(x1), dimensions={1}"], ["y"])).dimensions == (64,)
 
 

@@ -1,0 +1,162 @@
+"""The plan of a `while` that one block can own: its threads go through all rounds together and keep the state in shared memory.
+
+A round is cut into phases. In each, threads share out the elements of some values among them, which they leave in shared memory, and then wait for each other. Values are cut off where
+many elements are read for one (a fold, a product) and where an element would be computed more than once; everything else is computed where it is read. XLA:GPU runs every loop as a
+thunk that launches the kernels of its body round after round (xla/backends/gpu/runtime/while_thunk.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_opt.analysis.memory.forms import round_up
+from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ir.index_map import Expression, add, delinearize, modulo, multiply, variable
+from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.instructions import Work
+from hlo_opt.plans.lane_loop import Results, Value
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.walks import ROUND, THREAD, Walk
+
+BLOCK = 512
+"""Most threads of the block."""
+NEAR = 64 * 1024
+"""Bytes of arrays outside that L1 keeps from round to round."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value of a round that lies in shared memory.
+
+    value   what computes it
+    stands  the parameter of the round that stands for it where it is read
+    work    of an element
+    serial  instructions of an element that wait for each other
+    terms   elements of an operand that are folded to one
+    """
+
+    value: Instruction
+    stands: Instruction
+    work: Work
+    serial: int
+    terms: int
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A loop in one block.
+
+    roots    positions of outputs, all of them the loop's
+    numbers  of each root, which element of the loop's tuple it is
+    values   what is handed on from round to round: `made` is a parameter that stands for a cell
+    results  arrays into which each round writes, and which no round reads
+    phases   the cells of a round: those of a phase read only cells of phases before
+    round    what a round computes
+    read     what the rounds read of the loop's operands, again in each
+    trips    rounds
+    aliases  (output, parameter): arrays of which the rounds may leave something as it was
+    """
+
+    kind: ClassVar[str] = "block-loop"
+    hero: Instruction
+    roots: tuple[int, ...]
+    numbers: tuple[int, ...]
+    values: tuple[Value, ...]
+    results: tuple[Results, ...]
+    phases: tuple[tuple[Cell, ...], ...]
+    round: Computation
+    read: tuple[Instruction, ...]
+    trips: int
+    aliases: tuple[tuple[int, int], ...]
+
+    @property
+    def state(self) -> list[Value]:
+        """What is handed on in shared memory: all but counters."""
+        return [v for v in self.values if v.counts is None]
+
+    @property
+    def block(self) -> int:
+        """Threads: one for each element of the largest cell, if so many fit."""
+        most = max([1, *(cell.value.shape.element_count for phase in self.phases for cell in phase)])
+        return min(BLOCK, round_up(most, WARP))
+
+    def segment(self, block: int) -> Segment[Phases]:
+        """One block, alone in its launch."""
+        return Segment(self, 1, aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
+
+    def shared_bytes(self, block: int) -> int:
+        """The state and the cells."""
+        kept = [v.taken.shape for v in self.state]
+        kept += [cell.value.shape for phase in self.phases for cell in phase]
+        return sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
+
+
+def place_in(shape: Shape, position: Expression) -> Index:
+    """The index of an element by its number in memory."""
+    order = [*reversed(shape.minor_to_major)]
+    at = dict(zip(order, delinearize(position, [shape.dimensions[d] for d in order]), strict=True))
+    return tuple(at[d] for d in range(shape.rank))
+
+
+def inside(part: Phases) -> Sequence[Instruction]:
+    """What a round computes, and what stands for what it is given."""
+    return list(part.round.instructions)
+
+
+def walks(region: Region, segment: Segment[Phases], launch: Launch) -> list[Walk]:
+    """What the block reads of its state and writes of it at the end; the phases of the rounds, with a barrier behind each, and what they read of arrays outside."""
+    part, block = segment.part, launch.block
+    found = [_over(v.taken.shape, block, [v.given], v.number in part.numbers) for v in part.state]
+    found += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
+    near = sum(i.shape.element_count * i.shape.type.bytes for i in part.read) <= NEAR
+    found += [_over(i.shape, block, [i], False, 1 if near else part.trips) for i in part.read]
+    for phase in part.phases:
+        for number, cell in enumerate(phase):
+            rounds = -(-cell.value.shape.element_count // block)
+            found.append(Walk(min(block, cell.value.shape.element_count), (), rounds=part.trips * rounds, body=cell.work, steps=cell.serial, barriers=part.trips * (not number), shared=1.0 + 2.0 * cell.terms, held=1))  # fmt: skip
+    found += _copies(part, block)
+    for result in part.results:
+        size = result.window.element_count
+        step = variable("step", part.trips)
+        place = place_in(result.window, modulo(variable(THREAD, block), size))
+        at = tuple(
+            e if whole == window else modulo(add(e, step), whole)
+            for e, whole, window in zip(place, result.update.shape.dimensions, result.window.dimensions, strict=True)
+        )
+        rounds = part.trips * -(-size // block)
+        found.append(Walk(min(block, size), (), [(result.update.shape, at)], places={"step": modulo(variable(ROUND, rounds), part.trips)}, rounds=rounds, held=1))  # fmt: skip
+    return found
+
+
+def _copies(part: Phases, block: int) -> Iterator[Walk]:
+    """The state of the next round takes the place of that of this one."""
+    for number, value in enumerate(part.state):
+        size = value.taken.shape.element_count
+        yield Walk(
+            min(block, size),
+            (),
+            rounds=part.trips * -(-size // block),
+            barriers=part.trips * (not number),
+            shared=2.0,
+            held=1,
+        )
+
+
+def _over(shape: Shape, block: int, read: Sequence[Instruction], is_written: bool, times: int = 1) -> Walk:
+    """All elements of an array, so many times."""
+    size = shape.element_count
+    rounds = -(-size // block)
+    place = variable("place", size)
+    at = place_in(shape, place)
+    own = add(multiply(modulo(variable(ROUND, rounds * times), rounds), block), variable(THREAD, min(block, size)))
+    return Walk(
+        min(block, size),
+        [(i, at) for i in read if i.shape == shape],
+        [(shape, at)] if is_written else (),
+        places={"place": own if size % block == 0 or size < block else modulo(own, size)},
+        held=1,
+        rounds=rounds * times,
+    )

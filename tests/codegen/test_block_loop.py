@@ -1,0 +1,43 @@
+"""Kernels of loops that one block owns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hlo_opt.codegen.emit import emit_kernel
+from hlo_opt.codegen.tree import Array, Barrier, walk
+from hlo_opt.plans import Plan
+from hlo_opt.plans.block_loop import Phases
+from tests.loops import COUPLED, loop
+from tests.plans.test_block_loop import POWER
+from tests.plans.test_lane_loop import planned
+
+CASES = {
+    **{name: text for name, text in COUPLED.items() if isinstance(planned(text), Plan)},
+    "power": loop(["f32[64]", "f32[64,64]"], POWER, ["y", "x2"], rounds=20),
+    "bf16": loop(["bf16[65]"], ["q = bf16[65] reverse(x1), dimensions={0}", "y = bf16[65] add(x1, q)"], ["y"]),
+    "pred": loop(["pred[600]"], ["q = pred[600] reverse(x1), dimensions={0}", "y = pred[600] xor(x1, q)"], ["y"]),
+    "two that change places": loop(["f32[64]", "f32[64]"], ["y = f32[64] reverse(x2), dimensions={0}"], ["y", "x1"]),
+    "columns first": loop(["f32[9,7]{0,1}"], ["q = f32[9,7]{0,1} reverse(x1), dimensions={0,1}", "y = f32[9,7]{0,1} add(x1, q)"], ["y"]),
+    "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_state_lies_in_shared_memory(name: str) -> None:
+    plan = planned(CASES[name])
+    assert isinstance(plan, Plan)
+    part, statements = plan.segments[0].part, list(walk(emit_kernel(plan).tree.body))
+    assert isinstance(part, Phases)
+    arrays = [s for s in statements if isinstance(s, Array)]
+    assert len(arrays) == len(part.state) + sum(map(len, part.phases)) and all(a.shared for a in arrays)
+    barriers = sum(isinstance(s, Barrier) for s in statements)
+    assert barriers == len(part.phases) + 2  # one before the rounds, one behind the state
+
+
+def test_they_agree(tool: Any) -> None:
+    aliased = "places of results that differ by lane"  # its output holds what was given before the launch
+    tool.all_agree([text for name, text in CASES.items() if name not in (aliased, "power")])
+    tool.all_agree([CASES["power"]], relative=1e-5)

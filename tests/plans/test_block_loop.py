@@ -1,0 +1,68 @@
+"""Plans of loops that one block owns."""
+
+from __future__ import annotations
+
+from hlo_opt.plans import Plan
+from hlo_opt.plans.block_loop import Phases
+from tests.loops import COUPLED, loop
+from tests.plans.test_lane_loop import planned
+
+POWER = [
+    "d = f32[64] dot(x2, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "q = f32[64] multiply(d, d)",
+    "o = f32[] constant(0)",
+    "e = f32[] reduce(q, o), dimensions={0}, to_apply=sum",
+    "k = f32[] rsqrt(e)",
+    "b = f32[64] broadcast(k), dimensions={}",
+    "y = f32[64] multiply(d, b)",
+]
+
+
+def phases(text: str) -> Phases:
+    made = planned(text)
+    assert isinstance(made, Plan), str(made)
+    (segment,) = made.segments
+    assert isinstance(segment.part, Phases)
+    assert made.launch.grid == 1 and made.launch.shared_bytes == segment.part.shared_bytes(made.launch.block)
+    return segment.part
+
+
+def opcodes(part: Phases) -> list[list[str]]:
+    return [[cell.value.opcode for cell in phase] for phase in part.phases]
+
+
+def test_folds_and_products_are_cells() -> None:
+    part = phases(loop(["f32[64]", "f32[64,64]"], POWER, ["y", "x2"]))
+    assert opcodes(part) == [["dot"], ["reduce"], ["multiply"]]
+    assert [c.terms for phase in part.phases for c in phase] == [64, 64, 1]
+    assert (
+        part.block == 64 and part.shared_bytes(64) == 64 * 4 * 3 + 16
+    )  # the state, its next value, the product, the sum
+
+
+def test_what_several_places_read_is_a_cell() -> None:
+    once = ["z = f32[] constant(0)", "h = f32[64] sqrt(x1)", "q = f32[64] pad(h, z), padding=1_-1"]
+    near = phases(loop(["f32[64]"], [*once, "y = f32[64] negate(q)"], ["y"]))
+    assert opcodes(near) == [["negate"]]
+    far = phases(loop(["f32[64]"], [*once, "y = f32[64] add(h, q)"], ["y"]))
+    assert opcodes(far) == [["sqrt"], ["add"]]
+
+
+def test_values_that_change_places_are_copied() -> None:
+    turned = ["y = f32[64] reverse(x2), dimensions={0}"]
+    part = phases(loop(["f32[64]", "f32[64]"], turned, ["y", "x1"]))
+    assert sorted(opcodes(part)[0]) == ["parameter", "reverse"]
+
+
+def test_a_counter_is_no_cell() -> None:
+    part = phases(COUPLED["a slice of the state where data say"])
+    assert [v.counts for v in part.values] == [(0, 1), None] and len(part.state) == 1
+
+
+def test_a_large_state_is_left() -> None:
+    text = loop(["f32[8192]"], ["y = f32[8192] reverse(x1), dimensions={0}"], ["y"])
+    assert not isinstance(planned(text), Plan)  # the state and its next value are 64 KB
+
+
+def test_rounds_that_are_not_counted_are_left() -> None:
+    assert not isinstance(planned(COUPLED["a test of all"]), Plan)
