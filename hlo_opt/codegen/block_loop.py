@@ -70,6 +70,8 @@ def _round(builder: Builder, part: Phases, block: int, pointers: dict[int, Name]
         builder.add(Barrier())
     for result in part.results:
         _write(builder, part, block, result, pointers[result.number], round_)
+    if part.lasting:
+        builder.add(Barrier())
     for value in part.state:
         _each(builder, block, value.taken.shape, builder.pointer(value.taken), value.made)
     builder.add(Barrier())

@@ -58,6 +58,7 @@ class Phases:
     read     what the rounds read of the loop's operands, again in each
     trips    rounds
     aliases  (output, parameter): arrays of which the rounds may leave something as it was
+    lasting  whether results are computed from the state, which has to stay until all threads have read it
     """
 
     kind: ClassVar[str] = "block-loop"
@@ -71,6 +72,7 @@ class Phases:
     read: tuple[Instruction, ...]
     trips: int
     aliases: tuple[tuple[int, int], ...]
+    lasting: bool
 
     @property
     def state(self) -> list[Value]:
@@ -118,7 +120,7 @@ def walks(region: Region, segment: Segment[Phases], launch: Launch) -> list[Walk
             rounds = -(-cell.value.shape.element_count // block)
             found.append(Walk(min(block, cell.value.shape.element_count), (), rounds=part.trips * rounds, body=cell.work, steps=cell.serial, barriers=part.trips * (not number), shared=1.0 + 2.0 * cell.terms, held=1))  # fmt: skip
     found += _copies(part, block)
-    for result in part.results:
+    for number, result in enumerate(part.results):
         size = result.window.element_count
         step = variable("step", part.trips)
         place = place_in(result.window, modulo(variable(THREAD, block), size))
@@ -127,7 +129,7 @@ def walks(region: Region, segment: Segment[Phases], launch: Launch) -> list[Walk
             for e, whole, window in zip(place, result.update.shape.dimensions, result.window.dimensions, strict=True)
         )
         rounds = part.trips * -(-size // block)
-        found.append(Walk(min(block, size), (), [(result.update.shape, at)], places={"step": modulo(variable(ROUND, rounds), part.trips)}, rounds=rounds, held=1))  # fmt: skip
+        found.append(Walk(min(block, size), (), [(result.update.shape, at)], places={"step": modulo(variable(ROUND, rounds), part.trips)}, rounds=rounds, barriers=part.trips * (part.lasting and not number), held=1))  # fmt: skip
     return found
 
 

@@ -73,6 +73,7 @@ def _cut(search: Search, trips: int) -> Phases | None:
     made = tuple(v if v.counts is not None else replace(v, made=stands[v.made]) for v in values)
     read = {o for i in opened.round.instructions for o in i.operands if o.parent is not opened.round and o.shape.rank and o.literal is None}  # fmt: skip
     numbers = tuple(search.numbers)
+    sources = {i for r in results for o in r.update.operands[1:] for i in [o, *_below(o, opened.round)]}
     found = Phases(
         hero=opened.loop,
         roots=tuple(range(len(numbers))),
@@ -84,6 +85,7 @@ def _cut(search: Search, trips: int) -> Phases | None:
         read=tuple(o for o in opened.given if o in read),
         trips=trips,
         aliases=aliases,
+        lasting=any(v.taken in sources for v in state),
     )
     shapes = [v.taken.shape for v in state] + [c.value.shape for phase in phases for c in phase]
     if any(s.type.per_byte > 1 for s in shapes) or found.shared_bytes(found.block) > SHARED_BYTES:
