@@ -9,11 +9,11 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of
 from hlo_opt.codegen.lane_loop import counted
 from hlo_opt.codegen.scalars import memory_type, stored
-from hlo_opt.codegen.tree import Barrier
+from hlo_opt.codegen.tree import Barrier, Break
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant
-from hlo_opt.ops.code import Name
+from hlo_opt.ops.code import Name, code
 from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.block_loop import Phases, place_in
@@ -36,7 +36,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Phases], first_block: in
         if result.before is not None:
             _each(builder, block, result.update.shape, pointers[result.number], result.before)
     builder.add(Barrier())
-    with builder.loop(part.trips) as round_:
+    with builder.for_ever() if part.trips is None else builder.loop(part.trips) as round_:
         _round(builder, part, block, pointers, round_)
     for value in part.state:
         if value.number in pointers:
@@ -45,7 +45,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Phases], first_block: in
         if value.counts is not None and value.number in pointers:
             with _element(builder, block, value.taken.shape) as index:
                 builder.store(
-                    pointers[value.number], value.taken.shape, index, counted(value, constant(part.trips), builder)
+                    pointers[value.number], value.taken.shape, index, counted(value, constant(part.trips or 0), builder)
                 )
 
 
@@ -56,7 +56,7 @@ def _shared(builder: Builder, stands: Instruction, stem: str) -> None:
     builder.point(stands, name)
 
 
-def _round(builder: Builder, part: Phases, block: int, pointers: dict[int, Name], round_: Expression) -> None:
+def _round(builder: Builder, part: Phases, block: int, pointers: dict[int, Name], round_: Expression | None) -> None:
     for phase in part.phases:
         for cell in phase:
             _each(
@@ -68,6 +68,8 @@ def _round(builder: Builder, part: Phases, block: int, pointers: dict[int, Name]
                 lambda: _count(builder, part, round_),
             )
         builder.add(Barrier())
+    if part.test is not None:
+        builder.add(Break(code("!{}", builder.held(builder.pointer(part.test), part.test.shape, ()))))
     for result in part.results:
         _write(builder, part, block, result, pointers[result.number], round_)
     if part.lasting:
@@ -77,15 +79,17 @@ def _round(builder: Builder, part: Phases, block: int, pointers: dict[int, Name]
     builder.add(Barrier())
 
 
-def _count(builder: Builder, part: Phases, round_: Expression) -> None:
+def _count(builder: Builder, part: Phases, round_: Expression | None) -> None:
     """The counters in a round."""
     for value in part.values:
-        if value.counts is not None:
+        if value.counts is not None and round_ is not None:
             builder.name_after(value.taken)
             builder.provide(value.taken, None, (), counted(value, round_, builder))
 
 
-def _write(builder: Builder, part: Phases, block: int, result: Results, pointer: Name, round_: Expression) -> None:
+def _write(
+    builder: Builder, part: Phases, block: int, result: Results, pointer: Name, round_: Expression | None
+) -> None:
     """What a round writes of an array of results."""
     with _element(builder, block, result.window) as index:
         _count(builder, part, round_)

@@ -30,6 +30,7 @@ from hlo_opt.codegen.tree import (
     Assign,
     Barrier,
     Block,
+    Break,
     Chain,
     Fence,
     For,
@@ -202,14 +203,16 @@ class _Writer(ThreadText):
                 self.flush(nodes)
                 nodes.append("\n".join(self.merges(merge)))
                 return
-            case Leave(condition):
-                if self.is_same(condition):  # all threads leave, or none
-                    self.flush(nodes)
-                    nodes.append(f"if ({self.text(condition)}) return;")
-                else:
-                    self.keeps_leaves = True
-                    self.current.items.append(item)
-                    self.flush(nodes)
+            case Leave(condition) | Break(condition) if self.is_same(condition):  # all threads, or none
+                self.flush(nodes)
+                nodes.append(f"if ({self.text(condition)}) {'return' if isinstance(item, Leave) else 'break'};")
+                return
+            case Break():
+                raise UnknownError("a thread ends a loop by itself")
+            case Leave():
+                self.keeps_leaves = True
+                self.current.items.append(item)
+                self.flush(nodes)
                 return
             case Let():
                 self.let_item(item, nodes)
@@ -227,7 +230,7 @@ class _Writer(ThreadText):
             full = item.expression and substitute(item.expression, self.full)
             if full is not None:
                 self.full[name] = full
-            if self.is_uniform(index_names(item)):
+            if index_names(item) <= self.uniform:
                 self.flush(nodes)
                 nodes.append(f"const {_WIDE} {name} = {self.text(item.value)};")
                 self.uniform.add(name)
@@ -248,13 +251,10 @@ class _Writer(ThreadText):
         known = self.pure.keys() | self.uniform | {THREAD.text}
         return item.is_index and item.constant and plain and index_names(item) <= known
 
-    def is_uniform(self, names: set[str]) -> bool:
-        return names <= self.uniform
-
     def is_same(self, condition: Code) -> bool:
         """Whether a condition is the same for all threads, given that none writes the shared memory that it reads."""
         plain = not any(isinstance(piece, Shuffle | Part | FirstRound) for piece in condition.parts())
-        return plain and self.is_uniform({name.text for name in condition.names()})
+        return plain and {name.text for name in condition.names()} <= self.uniform
 
     def compound(self, item: Block | For | Walk | Neighbours | Segment, nodes: list[_Node]) -> None:
         if isinstance(item, Segment):
@@ -277,6 +277,8 @@ class _Writer(ThreadText):
                 self.around(f"if ({self.text(condition)})" if condition else "", body, nodes)
                 if otherwise:
                     self.around("else", otherwise, nodes)
+            case For(name=None, body=body):
+                self.around("for (;;)", body, nodes)
             case For(kind, Name() as name, first, test, step, _, body):
                 self.declare(name, kind)
                 self.uniform.add(name.text)
@@ -297,7 +299,7 @@ class _Writer(ThreadText):
             isinstance(s, Array) or (isinstance(s, Assign) and s.target.name is not None) for s in walk(loop.body)
         )
         found = self.homes.keys() | self.banks.keys()
-        is_same = self.is_uniform(mentioned - {loop.name.text})
+        is_same = mentioned - {loop.name.text} <= self.uniform
         return is_same and not kept and found.isdisjoint(name.text for name in names_in(loop.body))
 
     def around(self, header: str, body: Sequence[Statement], nodes: list[_Node]) -> None:
@@ -311,8 +313,7 @@ class _Writer(ThreadText):
         """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here, elements that lie as far apart as there are threads:
         which thread has which of a round's does not matter as long as it keeps them."""
         assert isinstance(item.start, Variable)
-        base = f"hlo_base{self.made}"
-        self.made += 1
+        base, self.made = f"hlo_base{self.made}", self.made + 1
         self.declare(item.name, _WIDE)
         start = item.start.name
         before = self.before(self.full.get(start, item.start))
@@ -365,7 +366,7 @@ class _Writer(ThreadText):
     def before(self, start: Expression) -> str | None:
         """What is the same for all threads in an index that is the thread's and something more; None for any other index."""
         rest = substitute(start, {THREAD.text: constant(0)})
-        if THREAD.text not in variables_of(start) or not self.is_uniform(set(variables_of(rest))):
+        if THREAD.text not in variables_of(start) or not set(variables_of(rest)) <= self.uniform:
             return None
         at_one = substitute(start, {THREAD.text: constant(1)})
         is_sum = at_one == add(rest, constant(1)) and not any(THREAD.text in variables_of(d) for d in digits_in(start))
@@ -379,8 +380,7 @@ class _Writer(ThreadText):
         register = found[0].register.text
         if len(found) > 1 or not isinstance(item, Let) or register not in self.types:
             raise UnknownError("several shuffles in a statement")
-        store = f"hlo_shown{self.made}"
-        self.made += 1
+        store, self.made = f"hlo_shown{self.made}", self.made + 1
         self.arrays_of[store] = self.types[register]
         self.shown[id(item)] = store
         self.current.items.append(Assign(of(Name(store)), of(Name(register))))

@@ -96,7 +96,7 @@ class _Candidate:
         if not isinstance(made, Plan):
             return False
         state = FusionState(self.module, target, context.memory.known)
-        rounds = trip_count(self.loop, context.options.trip_counts)
+        rounds = trip_count(self.loop)  # what a plan is priced with, too
         apart = math.fsum(state.prices.of(i).us for c in self.loop.called() for i in c.instructions if launches(i))
         return price(made, target).us < apart * (1 if rounds is None else rounds)
 

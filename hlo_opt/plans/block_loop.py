@@ -56,7 +56,9 @@ class Phases:
     phases   the cells of a round: those of a phase read only cells of phases before
     round    what a round computes
     read     what the rounds read of the loop's operands, again in each
-    trips    rounds
+    trips    rounds, where they are counted
+    rounds   rounds that the price expects
+    test     what stands for the cell that says whether there is another round, where rounds are not counted: it is one of the phases' own
     aliases  (output, parameter): arrays of which the rounds may leave something as it was
     lasting  whether results are computed from the state, which has to stay until all threads have read it
     """
@@ -70,7 +72,9 @@ class Phases:
     phases: tuple[tuple[Cell, ...], ...]
     round: Computation
     read: tuple[Instruction, ...]
-    trips: int
+    trips: int | None
+    rounds: int
+    test: Instruction | None
     aliases: tuple[tuple[int, int], ...]
     lasting: bool
 
@@ -114,22 +118,22 @@ def walks(region: Region, segment: Segment[Phases], launch: Launch) -> list[Walk
     found = [_over(v.taken.shape, block, [v.given], v.number in part.numbers) for v in part.state]
     found += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
     near = sum(i.shape.element_count * i.shape.type.bytes for i in part.read) <= NEAR
-    found += [_over(i.shape, block, [i], False, 1 if near else part.trips) for i in part.read]
+    found += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
     for phase in part.phases:
         for number, cell in enumerate(phase):
             rounds = -(-cell.value.shape.element_count // block)
-            found.append(Walk(min(block, cell.value.shape.element_count), (), rounds=part.trips * rounds, body=cell.work, steps=cell.serial, barriers=part.trips * (not number), shared=1.0 + 2.0 * cell.terms, held=1))  # fmt: skip
+            found.append(Walk(min(block, cell.value.shape.element_count), (), rounds=part.rounds * rounds, body=cell.work, steps=cell.serial, barriers=part.rounds * (not number), shared=1.0 + 2.0 * cell.terms, held=1))  # fmt: skip
     found += _copies(part, block)
     for number, result in enumerate(part.results):
         size = result.window.element_count
-        step = variable("step", part.trips)
+        step = variable("step", part.rounds)
         place = place_in(result.window, modulo(variable(THREAD, block), size))
         at = tuple(
             e if whole == window else modulo(add(e, step), whole)
             for e, whole, window in zip(place, result.update.shape.dimensions, result.window.dimensions, strict=True)
         )
-        rounds = part.trips * -(-size // block)
-        found.append(Walk(min(block, size), (), [(result.update.shape, at)], places={"step": modulo(variable(ROUND, rounds), part.trips)}, rounds=rounds, barriers=part.trips * (part.lasting and not number), held=1))  # fmt: skip
+        rounds = part.rounds * -(-size // block)
+        found.append(Walk(min(block, size), (), [(result.update.shape, at)], places={"step": modulo(variable(ROUND, rounds), part.rounds)}, rounds=rounds, barriers=part.rounds * (part.lasting and not number), held=1))  # fmt: skip
     return found
 
 
@@ -140,8 +144,8 @@ def _copies(part: Phases, block: int) -> Iterator[Walk]:
         yield Walk(
             min(block, size),
             (),
-            rounds=part.trips * -(-size // block),
-            barriers=part.trips * (not number),
+            rounds=part.rounds * -(-size // block),
+            barriers=part.rounds * (not number),
             shared=2.0,
             held=1,
         )

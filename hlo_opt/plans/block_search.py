@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ops.sets import looped, taken_element
 from hlo_opt.ops.spec import OpKind, find
@@ -38,21 +37,20 @@ def match(region: Region) -> Phases | None:
         return None
     taken = [taken_element(root) if loops[0] in root.operands else None for root in region.roots]
     numbers = [number for number in taken if number is not None]
-    trips = derived_trip_count(loops[0])
-    if len(numbers) != len(taken) or len(set(numbers)) != len(numbers) or not trips:
+    if len(numbers) != len(taken) or len(set(numbers)) != len(numbers):
         return None
     opened = opened_of(loops[0], written_out=False)
-    return None if opened is None else _cut(Search(opened, numbers, region.parameters), trips)
+    return None if opened is None else _cut(Search(opened, numbers, region.parameters))
 
 
 def fits(module: Module, loop: Instruction) -> bool:
     """Whether one block could own a loop of a module, all that its rounds change being read afterwards."""
-    opened, trips = opened_of(by_itself(module, loop), written_out=False), derived_trip_count(loop)
-    return opened is not None and bool(trips) and _cut(Search(opened, list(opened.taken)), trips or 0) is not None
+    opened = opened_of(by_itself(module, loop), written_out=False)
+    return opened is not None and _cut(Search(opened, list(opened.taken))) is not None
 
 
-def _cut(search: Search, trips: int) -> Phases | None:
-    opened = search.opened
+def _cut(search: Search) -> Phases | None:
+    opened, trips = search.opened, search.trips
     if any(n not in opened.taken for n in search.numbers) or any(
         i.shape.is_tuple and i.opcode != "tuple" for i in opened.round.instructions
     ):
@@ -61,12 +59,13 @@ def _cut(search: Search, trips: int) -> Phases | None:
     aliases = search.aliases_of(written)
     results = tuple(Results(n, made, (), search.before(n, made, aliases)) for n, made in written.items() if n in search.numbers)  # fmt: skip
     values = [
-        Value(n, opened.given[n], taken, opened.made[n], (), search.counts(n))
+        Value(n, opened.given[n], taken, opened.made[n], (), None if trips is None else search.counts(n))
         for n, taken in opened.taken.items()
         if n not in written
     ]
     state = [v for v in values if v.counts is None]
-    cells = _cells(opened, [v.made for v in state], results)
+    asked = [opened.test] if trips is None else []
+    cells = _cells(opened, [*(v.made for v in state), *asked], results)
     if not state or cells is None or any(s.taken.shape.element_count > LARGEST for s in state):
         return None
     phases, stands = _phased(opened, cells)
@@ -84,6 +83,8 @@ def _cut(search: Search, trips: int) -> Phases | None:
         round=opened.round,
         read=tuple(o for o in opened.given if o in read),
         trips=trips,
+        rounds=search.rounds,
+        test=stands[opened.test] if trips is None else None,
         aliases=aliases,
         lasting=any(v.taken in sources for v in state),
     )

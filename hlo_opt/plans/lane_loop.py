@@ -113,6 +113,7 @@ class Lanes:
     round      what a round computes, with `taken` in the place of what is handed on
     test       whether there is another round
     trips      how many there are, where that is known and not 0
+    rounds     how many the price expects
     work       of a lane in a round
     serial     instructions of a round that wait for each other
     aliases    (output, parameter): arrays of which the rounds may leave something as it was
@@ -129,6 +130,7 @@ class Lanes:
     round: Computation
     test: Instruction
     trips: int | None
+    rounds: int
     work: Work
     serial: int
     aliases: tuple[tuple[int, int], ...]
@@ -176,7 +178,7 @@ def inside(part: Lanes) -> Sequence[Instruction]:
 def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]:
     """What threads read of their state and write of it at the end; the rounds."""
     part, threads = segment.part, segment.part.lanes
-    lane, trips = part.lane_at(variable(LANE, threads)), part.trips or 1
+    lane, trips = part.lane_at(variable(LANE, threads)), part.rounds
     places = [(v, index) for v in part.values for index in v.places(lane)]
     outside = Walk(
         threads,

@@ -10,8 +10,9 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from hlo_opt.analysis.graph.loops import derived_trip_count
+from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.lowering import Index
@@ -134,6 +135,16 @@ class Search:
     parameters: Sequence[Instruction] = ()
     obstacle: Instruction | None = None
 
+    @cached_property
+    def trips(self) -> int | None:
+        """How many rounds there are, where that is known and not 0. What the text states is not enough."""
+        return derived_trip_count(self.opened.loop) or None
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that a price expects."""
+        return self.trips or known_trip_count(self.opened.loop) or 1
+
     def plan(self) -> Lanes | None:
         """The most lanes that do not need each other; None where there are none."""
         opened = self.opened
@@ -164,7 +175,7 @@ class Search:
     ) -> Lanes | None:
         """The plan with these lanes, if they do not need each other."""
         opened = self.opened
-        trips = derived_trip_count(opened.loop) or None
+        trips = self.trips
         values = tuple(
             Value(n, opened.given[n], taken, opened.made[n], lanes[n], None if trips is None else self.counts(n))
             for n, taken in opened.taken.items()
@@ -193,6 +204,7 @@ class Search:
             round=opened.round,
             test=opened.test,
             trips=trips,
+            rounds=self.rounds,
             work=NOTHING,
             serial=0,
             aliases=aliases,
@@ -251,7 +263,7 @@ class Search:
     def _is_whole(self, update: Instruction) -> bool:
         """Whether the rounds write all of an array together: all of it each, or each the next row."""
         opened, shape, window = self.opened, update.shape, update.operands[1].shape
-        trips = derived_trip_count(opened.loop) or 0
+        trips = self.trips or 0
         differ = [d for d in range(shape.rank) if shape.dimensions[d] != window.dimensions[d]]
         if len(differ) != 1:
             return not differ and trips > 0
@@ -268,7 +280,7 @@ class Search:
             return None
         (other,) = (o for o in made.operands if o is not taken)
         step = _integer(other)
-        trips = derived_trip_count(self.opened.loop) or 0
+        trips = self.trips or 0
         if step is None or abs(first) + abs(step) * trips >= LARGEST:
             return None
         low, high = taken.shape.type.limits

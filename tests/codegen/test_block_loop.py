@@ -21,6 +21,8 @@ CASES = {
     "pred": loop(["pred[600]"], ["q = pred[600] reverse(x1), dimensions={0}", "y = pred[600] xor(x1, q)"], ["y"]),
     "two that change places": loop(["f32[64]", "f32[64]"], ["y = f32[64] reverse(x2), dimensions={0}"], ["y", "x1"]),
     "columns first": loop(["f32[9,7]{0,1}"], ["q = f32[9,7]{0,1} reverse(x1), dimensions={0,1}", "y = f32[9,7]{0,1} add(x1, q)"], ["y"]),
+    "a flag that is carried": loop(["f32[64]", "pred[]"], ["q = f32[64] reverse(x1), dimensions={0}", "y = f32[64] add(x1, q)", "l = s32[] constant(3)", "g = pred[] compare(x0, l), direction=LT"], ["y", "g"], test=["c = pred[] copy(x2)"]),
+    "no round": loop(["f32[64]"], ["y = f32[64] reverse(x1), dimensions={0}"], ["y"], rounds=0),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
 

@@ -64,5 +64,14 @@ def test_a_large_state_is_left() -> None:
     assert not isinstance(planned(text), Plan)  # the state and its next value are 64 KB
 
 
-def test_rounds_that_are_not_counted_are_left() -> None:
-    assert not isinstance(planned(COUPLED["a test of all"]), Plan)
+def test_the_test_of_rounds_that_are_not_counted_is_a_cell() -> None:
+    part = phases(COUPLED["a test of all"])
+    assert part.trips is None and part.test is not None and part.rounds == 1
+    assert [c.value.opcode for c in part.phases[0] if c.stands is part.test] == ["reduce"]
+    assert all(v.counts is None for v in part.values)
+
+
+def test_a_stated_count_is_what_the_price_expects() -> None:
+    text = COUPLED["a test of all"].replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"70"}}')
+    part = phases(text)
+    assert part.trips is None and part.rounds == 70
