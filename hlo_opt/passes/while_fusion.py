@@ -27,6 +27,10 @@ MOST_INSIDE = 8
 """Operations that make an array which is made inside: broadcasts of numbers, counters."""
 
 
+HOST_ROUND_TRIP_US = 10.0
+"""Of each round of a loop that is not counted, an estimate: the host gets the byte that says whether there is another one, and waits for it (xla/backends/gpu/runtime/while_thunk.cc)."""
+
+
 @dataclass(frozen=True)
 class WhileFusion(Pass):
     """Make one kernel of a loop whose lanes do not need each other, or which one block can own, where that is estimated to take less time than a launch of each kernel in each round."""
@@ -59,7 +63,7 @@ class _Candidate:
     @classmethod
     def of(cls, loop: Instruction, module: Module) -> _Candidate | None:
         """None where no kernel could have it, whatever it computes."""
-        computation, results = loop.computation, held(loop.called_by("body").root)
+        computation, results = loop.computation, _handed_on(loop.called_by("body"))
         if held(loop.operands[0]) is None or results is None or loop.control_predecessors:
             return None
         for body in loop.called():
@@ -96,9 +100,9 @@ class _Candidate:
         if not isinstance(made, Plan):
             return False
         state = FusionState(self.module, target, context.memory.known)
-        rounds = trip_count(self.loop)  # what a plan is priced with, too
+        rounds = trip_count(self.loop)  # without one a plan is priced with one round
         apart = math.fsum(state.prices.of(i).us for c in self.loop.called() for i in c.instructions if launches(i))
-        return price(made, target).us < apart * (1 if rounds is None else rounds)
+        return price(made, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else apart * rounds)
 
     def put(self, context: PassContext) -> None:
         """Put the fusion in the loop's place."""
@@ -162,6 +166,15 @@ class _Candidate:
         ends = [edit.create_element(loop, number) for number in self.elements]
         edit.set_root(inside, ends[0] if len(ends) == 1 else edit.create_tuple(inside, ends))
         return operands
+
+
+def _handed_on(body: Computation) -> list[Instruction] | None:
+    """The elements of the tuple that a body ends with, which one of its kernels may make; None where they are made otherwise."""
+    root = body.root
+    if fused(root) is None:
+        return held(root)
+    made = held(root_of(root))
+    return made and [m if m.parameter_number is None else root.operands[m.parameter_number] for m in made]
 
 
 def _made_of_numbers(value: Instruction) -> list[Instruction] | None:

@@ -111,6 +111,8 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
             element = taken_element(i)
             if element is not None and i.operands[0] is state:
                 copies[i] = taken.get(element, given[element])
+            elif element is not None and (parts := held(i.operands[0])) is not None:
+                copies[i] = copies[parts[element]]
             elif i is not state and not (i is computation.root and computation is body):
                 copy = (
                     None
