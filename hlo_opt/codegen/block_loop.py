@@ -16,12 +16,13 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant
 from hlo_opt.ops.code import Name, code
 from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.block_loop import Phases, place_in
+from hlo_opt.plans.block_loop import InBlock
 from hlo_opt.plans.lane_loop import Results
+from hlo_opt.plans.phases import place_in
 from hlo_opt.plans.plan import Plan, Segment
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment[Phases], first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: int, targets: Targets) -> None:
     """One block, alone in its launch."""
     part, block = segment.part, plan.launch.block
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
@@ -56,7 +57,7 @@ def _shared(builder: Builder, stands: Instruction, stem: str) -> None:
     builder.point(stands, name)
 
 
-def _round(builder: Builder, part: Phases, block: int, pointers: dict[int, Name], round_: Expression | None) -> None:
+def _round(builder: Builder, part: InBlock, block: int, pointers: dict[int, Name], round_: Expression | None) -> None:
     for phase in part.phases:
         for cell in phase:
             _each(
@@ -79,7 +80,7 @@ def _round(builder: Builder, part: Phases, block: int, pointers: dict[int, Name]
     builder.add(Barrier())
 
 
-def _count(builder: Builder, part: Phases, round_: Expression | None) -> None:
+def _count(builder: Builder, part: InBlock, round_: Expression | None) -> None:
     """The counters in a round."""
     for value in part.values:
         if value.counts is not None and round_ is not None:
@@ -88,7 +89,7 @@ def _count(builder: Builder, part: Phases, round_: Expression | None) -> None:
 
 
 def _write(
-    builder: Builder, part: Phases, block: int, result: Results, pointer: Name, round_: Expression | None
+    builder: Builder, part: InBlock, block: int, result: Results, pointer: Name, round_: Expression | None
 ) -> None:
     """What a round writes of an array of results."""
     with _element(builder, block, result.window) as index:

@@ -1,9 +1,4 @@
-"""The plan of a `while` that one block can own: its threads go through all rounds together and keep the state in shared memory.
-
-A round is cut into phases. In each, threads share out the elements of some values among them, which they leave in shared memory, and then wait for each other. Values are cut off where
-many elements are read for one (a fold, a product) and where an element would be computed more than once; everything else is computed where it is read. XLA:GPU runs every loop as a
-thunk that launches the kernels of its body round after round (xla/backends/gpu/runtime/while_thunk.cc).
-"""
+"""The plan of a `while` that one block can own: its threads go through all rounds together and keep the state in shared memory (see `hlo_opt.plans.phases`)."""
 
 from __future__ import annotations
 
@@ -12,12 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import round_up
-from hlo_opt.ir import Computation, Instruction, Shape
-from hlo_opt.ir.index_map import Expression, add, delinearize, modulo, multiply, variable
-from hlo_opt.ops.lowering import Index
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.index_map import add, modulo, multiply, variable
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.instructions import Work
-from hlo_opt.plans.lane_loop import Results, Value
+from hlo_opt.plans.phases import Phases, place_in
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
@@ -28,91 +21,29 @@ NEAR = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A value of a round that lies in shared memory.
-
-    value   what computes it
-    stands  the parameter of the round that stands for it where it is read
-    work    of an element
-    serial  instructions of an element that wait for each other
-    terms   elements of an operand that are folded to one
-    """
-
-    value: Instruction
-    stands: Instruction
-    work: Work
-    serial: int
-    terms: int
-
-
-@dataclass(frozen=True)
-class Phases:
-    """A loop in one block.
-
-    roots    positions of outputs, all of them the loop's
-    numbers  of each root, which element of the loop's tuple it is
-    values   what is handed on from round to round: `made` is a parameter that stands for a cell
-    results  arrays into which each round writes, and which no round reads
-    phases   the cells of a round: those of a phase read only cells of phases before
-    round    what a round computes
-    read     what the rounds read of the loop's operands, again in each
-    trips    rounds, where they are counted
-    rounds   rounds that the price expects
-    test     what stands for the cell that says whether there is another round, where rounds are not counted: it is one of the phases' own
-    aliases  (output, parameter): arrays of which the rounds may leave something as it was
-    lasting  whether results are computed from the state, which has to stay until all threads have read it
-    """
+class InBlock(Phases):
+    """A loop in one block."""
 
     kind: ClassVar[str] = "block-loop"
-    hero: Instruction
-    roots: tuple[int, ...]
-    numbers: tuple[int, ...]
-    values: tuple[Value, ...]
-    results: tuple[Results, ...]
-    phases: tuple[tuple[Cell, ...], ...]
-    round: Computation
-    read: tuple[Instruction, ...]
-    trips: int | None
-    rounds: int
-    test: Instruction | None
-    aliases: tuple[tuple[int, int], ...]
-    lasting: bool
-
-    @property
-    def state(self) -> list[Value]:
-        """What is handed on in shared memory: all but counters."""
-        return [v for v in self.values if v.counts is None]
 
     @property
     def block(self) -> int:
         """Threads: one for each element of the largest cell, if so many fit."""
-        most = max([1, *(cell.value.shape.element_count for phase in self.phases for cell in phase)])
+        most = max([1, *(cell.value.shape.element_count for cell in self.cells)])
         return min(BLOCK, round_up(most, WARP))
 
-    def segment(self, block: int) -> Segment[Phases]:
+    def segment(self, block: int) -> Segment[InBlock]:
         """One block, alone in its launch."""
         return Segment(self, 1, aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
 
     def shared_bytes(self, block: int) -> int:
         """The state and the cells."""
         kept = [v.taken.shape for v in self.state]
-        kept += [cell.value.shape for phase in self.phases for cell in phase]
+        kept += [cell.value.shape for cell in self.cells]
         return sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
 
 
-def place_in(shape: Shape, position: Expression) -> Index:
-    """The index of an element by its number in memory."""
-    order = [*reversed(shape.minor_to_major)]
-    at = dict(zip(order, delinearize(position, [shape.dimensions[d] for d in order]), strict=True))
-    return tuple(at[d] for d in range(shape.rank))
-
-
-def inside(part: Phases) -> Sequence[Instruction]:
-    """What a round computes, and what stands for what it is given."""
-    return list(part.round.instructions)
-
-
-def walks(region: Region, segment: Segment[Phases], launch: Launch) -> list[Walk]:
+def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Walk]:
     """What the block reads of its state and writes of it at the end; the phases of the rounds, with a barrier behind each, and what they read of arrays outside."""
     part, block = segment.part, launch.block
     found = [_over(v.taken.shape, block, [v.given], v.number in part.numbers) for v in part.state]
@@ -137,7 +68,7 @@ def walks(region: Region, segment: Segment[Phases], launch: Launch) -> list[Walk
     return found
 
 
-def _copies(part: Phases, block: int) -> Iterator[Walk]:
+def _copies(part: InBlock, block: int) -> Iterator[Walk]:
     """The state of the next round takes the place of that of this one."""
     for number, value in enumerate(part.state):
         size = value.taken.shape.element_count

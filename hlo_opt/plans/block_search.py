@@ -1,183 +1,34 @@
-"""The search for the phases of a loop that one block can own.
-
-An operation that reads many elements for one of its own is a cell, whoever reads it. So is a value of which an element would be computed more than once: the readers of each are counted from
-the ends of the round upwards.
-"""
+"""The search for the phases of a loop that one block can own."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
-
-from hlo_opt.ir import Computation, Instruction, Module, edit
-from hlo_opt.ops.sets import looped, taken_element
-from hlo_opt.ops.spec import OpKind, find
-from hlo_opt.plans.block_loop import Cell, Phases
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.plans import phase_search
+from hlo_opt.plans.block_loop import InBlock
 from hlo_opt.plans.columns import SHARED_BYTES
-from hlo_opt.plans.instructions import Work, of_fold, of_value
-from hlo_opt.plans.lane_loop import Results, Value
-from hlo_opt.plans.lane_search import Opened, Search, by_itself, opened_of
+from hlo_opt.plans.lane_search import Search
 from hlo_opt.plans.plan import Region
-from hlo_opt.plans.walks import AHEAD
 
 LARGEST = 1 << 14
 """Elements of a value of the state, and of a cell."""
 MOST_WORK = 1 << 17
 """Elements that the threads of the block go through in a round."""
-MOST_CELLS = 64
-ANSWER = 8
-"""Instructions that wait for each other in the time in which shared memory, or L1, answers."""
 
 
-def match(region: Region) -> Phases | None:
+def match(region: Region) -> InBlock | None:
     """The region as a loop in one block, or None."""
-    loops = [i for i in region.computation.instructions if looped(i) is not None]
-    if len(loops) != 1:
-        return None
-    taken = [taken_element(root) if loops[0] in root.operands else None for root in region.roots]
-    numbers = [number for number in taken if number is not None]
-    if len(numbers) != len(taken) or len(set(numbers)) != len(numbers):
-        return None
-    opened = opened_of(loops[0], written_out=False)
-    return None if opened is None else _cut(Search(opened, numbers, region.parameters))
+    return _owned(phase_search.of_region(region))
 
 
 def fits(module: Module, loop: Instruction) -> bool:
     """Whether one block could own a loop of a module, all that its rounds change being read afterwards."""
-    opened = opened_of(by_itself(module, loop), written_out=False)
-    return opened is not None and _cut(Search(opened, list(opened.taken))) is not None
+    return _owned(phase_search.of_loop(module, loop)) is not None
 
 
-def _cut(search: Search) -> Phases | None:
-    opened, trips = search.opened, search.trips
-    if any(n not in opened.taken for n in search.numbers) or any(
-        i.shape.is_tuple and i.opcode != "tuple" for i in opened.round.instructions
-    ):
+def _owned(search: Search | None) -> InBlock | None:
+    cut = None if search is None else phase_search.cut(search)
+    if cut is None or any(v.taken.shape.element_count > LARGEST for v in cut.state):
         return None
-    written = {n: made for n, made in opened.made.items() if search.is_written_only(n)}
-    aliases = search.aliases_of(written)
-    results = tuple(Results(n, made, (), search.before(n, made, aliases)) for n, made in written.items() if n in search.numbers)  # fmt: skip
-    values = [
-        Value(n, opened.given[n], taken, opened.made[n], (), None if trips is None else search.counts(n))
-        for n, taken in opened.taken.items()
-        if n not in written
-    ]
-    state = [v for v in values if v.counts is None]
-    asked = [opened.test] if trips is None else []
-    cells = _cells(opened, [*(v.made for v in state), *asked], results)
-    if not state or cells is None or any(s.taken.shape.element_count > LARGEST for s in state):
-        return None
-    phases, stands = _phased(opened, cells)
-    made = tuple(v if v.counts is not None else replace(v, made=stands[v.made]) for v in values)
-    read = {o for i in opened.round.instructions for o in i.operands if o.parent is not opened.round and o.shape.rank and o.literal is None}  # fmt: skip
-    numbers = tuple(search.numbers)
-    sources = {i for r in results for o in r.update.operands[1:] for i in [o, *_below(o, opened.round)]}
-    found = Phases(
-        hero=opened.loop,
-        roots=tuple(range(len(numbers))),
-        numbers=numbers,
-        values=made,
-        results=results,
-        phases=phases,
-        round=opened.round,
-        read=tuple(o for o in opened.given if o in read),
-        trips=trips,
-        rounds=search.rounds,
-        test=stands[opened.test] if trips is None else None,
-        aliases=aliases,
-        lasting=any(v.taken in sources for v in state),
-    )
-    shapes = [v.taken.shape for v in state] + [c.value.shape for phase in phases for c in phase]
-    if any(s.type.per_byte > 1 for s in shapes) or found.shared_bytes(found.block) > SHARED_BYTES:
-        return None
-    terms = sum(c.value.shape.element_count * _terms(c.value) for phase in phases for c in phase)
-    return found if terms <= MOST_WORK else None
-
-
-def _terms(i: Instruction) -> int:
-    """How many elements of its first operand an element needs."""
-    spec = find(i.opcode)
-    read = None if spec is None or spec.index is None or not i.operands else spec.index(i, 0)
-    return 1 if read is None else math.prod(read.symbols)
-
-
-def _is_movement(i: Instruction) -> bool:
-    spec = find(i.opcode)
-    return spec is not None and spec.kind in (OpKind.MOVEMENT, OpKind.INDEXING) and i.opcode != "scatter"
-
-
-def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Results]) -> list[Instruction] | None:
-    """The values of a round that are cells, operands first; None where an element of the loop would be read in a way that is not known."""
-    inside = opened.round
-    cells = set(ends)
-    times: dict[Instruction, float] = dict.fromkeys(ends, 0.0)
-    for result in results:
-        for operand in result.update.operands[1:]:
-            times[operand] = times.get(operand, 0.0) + 1.0
-    updates = {result.update for result in results}
-    for i in reversed(list(inside.instructions)):
-        if i in updates or i.parameter_number is not None or i.literal is not None or (i not in times and i not in cells):  # fmt: skip
-            continue
-        spec = find(i.opcode)
-        if spec is None or (spec.index is None and spec.kind is not OpKind.ELEMENTWISE and i.operands):
-            return None
-        is_near = spec.kind is OpKind.ELEMENTWISE
-        if _terms(i) > 1 or (times[i] > 1.01 and i.shape.element_count > 1 and not _is_movement(i) and i.operands):
-            cells.add(i)
-        for number, operand in enumerate(i.operands):
-            if operand.parent is not inside:
-                continue
-            read = None if spec.index is None else spec.index(i, number)
-            here = i.shape.element_count * (1 if read is None else math.prod(read.symbols))
-            reads = here / max(1, operand.shape.element_count) * (1.0 if i in cells else max(1.0, times[i]))
-            before = times.get(operand, 0.0)
-            times[operand] = max(before, reads) if is_near else before + reads
-    return [i for i in inside.instructions if i in cells] + [e for e in dict.fromkeys(ends) if e.parent is not inside] if len(cells) <= MOST_CELLS else None  # fmt: skip
-
-
-def _phased(opened: Opened, cells: Sequence[Instruction]) -> tuple[tuple[tuple[Cell, ...], ...], dict[Instruction, Instruction]]:  # fmt: skip
-    """The cells by phases, and what stands for each in the round."""
-    inside = opened.round
-    found: list[list[Cell]] = []
-    stands: dict[Instruction, Instruction] = {}
-    phase: dict[Instruction, int] = {}
-    for value in cells:
-        below, first = _below(value, inside), 0
-        for i in below:
-            first = max(first, phase.get(i, -1) + 1)
-        stand = edit.create_parameter(inside, f"c{len(stands)}", value.shape, len(inside.parameters))
-        if value.parent is inside and value.parameter_number is None:
-            for user in inside.instructions:
-                for position, operand in enumerate(user.operands):
-                    if operand is value:
-                        edit.replace_operand(user, position, stand)
-        stands[value] = stand
-        phase[stand] = first
-        work, serial = _work(value, below)
-        while len(found) <= first:
-            found.append([])
-        found[first].append(Cell(value, stand, work, serial, _terms(value)))
-    return tuple(tuple(f) for f in found), stands
-
-
-def _below(value: Instruction, inside: Computation) -> list[Instruction]:
-    """What a cell is computed from, down to other cells and what is handed on."""
-    found, stack = {value: None}, [value] if value.parameter_number is None else []
-    while stack:
-        for operand in stack.pop().operands:
-            if operand.parent is inside and operand not in found:
-                found[operand] = None
-                if operand.parameter_number is None:
-                    stack.append(operand)
-    return list(found)
-
-
-def _work(value: Instruction, below: Sequence[Instruction]) -> tuple[Work, int]:
-    """Of an element: of the values inside a fold, or of a product's factors, as often as it has terms."""
-    terms = _terms(value)
-    own = of_fold(value) if terms > 1 else of_value(value)
-    total = sum((of_value(i) for i in below[1:]), own)
-    return total * terms, math.ceil(
-        total.slots if terms == 1 else own.slots * terms + total.slots + ANSWER * terms / AHEAD
-    )
+    found = InBlock.of(cut)
+    work = sum(cell.value.shape.element_count * cell.terms for cell in found.cells)
+    return found if found.shared_bytes(found.block) <= SHARED_BYTES and work <= MOST_WORK else None

@@ -9,7 +9,7 @@ import pytest
 from hlo_opt.codegen.emit import emit_kernel
 from hlo_opt.codegen.tree import Array, Barrier, walk
 from hlo_opt.plans import Plan
-from hlo_opt.plans.block_loop import Phases
+from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
 from tests.plans.test_block_loop import POWER
 from tests.plans.test_lane_loop import planned
@@ -32,7 +32,7 @@ def test_the_state_lies_in_shared_memory(name: str) -> None:
     plan = planned(CASES[name])
     assert isinstance(plan, Plan)
     part, statements = plan.segments[0].part, list(walk(emit_kernel(plan).tree.body))
-    assert isinstance(part, Phases)
+    assert isinstance(part, InBlock)
     arrays = [s for s in statements if isinstance(s, Array)]
     assert len(arrays) == len(part.state) + sum(map(len, part.phases)) and all(a.shared for a in arrays)
     barriers = sum(isinstance(s, Barrier) for s in statements)
@@ -51,5 +51,5 @@ def test_the_state_stays_until_all_results_are_computed(tool: Any) -> None:
     lines = ["y = f32[64] negate(x1)", "q = f32[64] reverse(x1), dimensions={0}", "u = f32[1,64] reshape(q)", "o = s32[] constant(0)", "d = f32[5,64] dynamic-update-slice(x2, u, x0, o)"]  # fmt: skip
     text = loop(["f32[64]", "f32[5,64]"], lines, ["y", "d"])
     plan = planned(text)
-    assert isinstance(plan, Plan) and isinstance(plan.segments[0].part, Phases) and plan.segments[0].part.lasting
+    assert isinstance(plan, Plan) and isinstance(plan.segments[0].part, InBlock) and plan.segments[0].part.lasting
     tool.all_agree([text])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.plans import Plan
-from hlo_opt.plans.block_loop import Phases
+from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
 from tests.plans.test_lane_loop import planned
 
@@ -18,16 +18,16 @@ POWER = [
 ]
 
 
-def phases(text: str) -> Phases:
+def phases(text: str) -> InBlock:
     made = planned(text)
     assert isinstance(made, Plan), str(made)
     (segment,) = made.segments
-    assert isinstance(segment.part, Phases)
+    assert isinstance(segment.part, InBlock)
     assert made.launch.grid == 1 and made.launch.shared_bytes == segment.part.shared_bytes(made.launch.block)
     return segment.part
 
 
-def opcodes(part: Phases) -> list[list[str]]:
+def opcodes(part: InBlock) -> list[list[str]]:
     return [[cell.value.opcode for cell in phase] for phase in part.phases]
 
 
