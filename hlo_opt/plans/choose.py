@@ -20,6 +20,7 @@ from hlo_opt.plans.disjoint import disjoint_outputs
 from hlo_opt.plans.kinds import KINDS, Kind, kind_of, orders_differ
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
 from hlo_opt.plans.plan import Launch, Part, Plan, Region
+from hlo_opt.plans.price import price
 from hlo_opt.plans.products import product_of
 
 LARGEST_CONSTANT = 1024
@@ -39,8 +40,7 @@ def plan(
     kinds = [k for k in KINDS if k.may_be_in(opcodes, orders_differ=differ)]
     if any(k.unheard for k in kinds) and not (_is_unheard(region) if long_sorts is None else long_sorts):
         kinds = [k for k in kinds if not k.unheard]
-    wholes = (k.whole(region) for k in kinds if k.whole is not None)
-    alone = next((part for part in wholes if part is not None), None)
+    alone = _whole(region, target, kinds)
     opened = None if alone is None else kind_of(alone).inside
     inside = opened(alone) if alone is not None and opened is not None else ()
     asked = [i for i in region.computation.instructions if not lowered or looped(i) is not None]
@@ -114,6 +114,21 @@ def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Pla
                 room -= sum(part.shared_bytes(part.block) for part in found)
     parts.sort(key=lambda part: kind_of(part).order)
     return _launch(region, parts)
+
+
+def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
+    """The region as one part of a kind that takes it whole: the first found, or, where that has fewer threads than a warp, the one that takes the least time."""
+    found: list[Part] = []
+    for kind in kinds:
+        part = None if kind.whole is None else kind.whole(region)
+        if part is not None:
+            launch = _launch(region, [part]).launch
+            found.append(part)
+            if launch.grid * launch.block >= WARP:
+                break
+    if len(found) < 2:
+        return next(iter(found), None)
+    return min(found, key=lambda part: price(_launch(region, [part]), target).us)
 
 
 def _launch(region: Region, parts: Sequence[Part]) -> Plan:

@@ -145,18 +145,18 @@ def _phased(opened: Opened, cells: Sequence[Instruction]) -> tuple[tuple[tuple[C
                         edit.replace_operand(user, position, stand)
         stands[value] = stand
         phase[stand] = first
-        work, serial = _work(value, under)
+        work, serial = _work(value, [opened.origins.get(i, i) for i in under[1:]], opened.origins.get(value, value))
         while len(found) <= first:
             found.append([])
         found[first].append(Cell(value, stand, work, serial, _terms(value)))
     return tuple(tuple(f) for f in found), stands
 
 
-def _work(value: Instruction, under: Sequence[Instruction]) -> tuple[Work, int]:
-    """Of an element: of the values inside a fold, or of a product's factors, as often as it has terms."""
+def _work(value: Instruction, under: Sequence[Instruction], origin: Instruction) -> tuple[Work, int]:
+    """Of an element: of the values inside a fold, or of a product's factors, as often as it has terms. What these are is asked of the operations of the module."""
     terms = _terms(value)
-    own = of_fold(value) if terms > 1 else of_value(value)
-    total = sum((of_value(i) for i in under[1:]), own)
+    own = of_fold(origin) if terms > 1 else of_value(origin)
+    total = sum(map(of_value, under), own)
     return total * terms, math.ceil(
         total.slots if terms == 1 else own.slots * terms + total.slots + ANSWER * terms / AHEAD
     )

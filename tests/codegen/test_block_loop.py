@@ -22,6 +22,7 @@ CASES = {
     "two that change places": loop(["f32[64]", "f32[64]"], ["y = f32[64] reverse(x2), dimensions={0}"], ["y", "x1"]),
     "columns first": loop(["f32[9,7]{0,1}"], ["q = f32[9,7]{0,1} reverse(x1), dimensions={0,1}", "y = f32[9,7]{0,1} add(x1, q)"], ["y"]),
     "a flag that is carried": loop(["f32[64]", "pred[]"], ["q = f32[64] reverse(x1), dimensions={0}", "y = f32[64] add(x1, q)", "l = s32[] constant(3)", "g = pred[] compare(x0, l), direction=LT"], ["y", "g"], test=["c = pred[] copy(x2)"]),
+    "bits of an array that stays are turned": loop(["u32[64]", "u32[64]"], ["k = u32[] constant(13)", "ks = u32[64] broadcast(k), dimensions={}", "l = u32[] constant(19)", "ls = u32[64] broadcast(l), dimensions={}", "a = u32[64] shift-left(x2, ks)", "b = u32[64] shift-right-logical(x2, ls)", "o = u32[64] or(a, b)", "q = u32[64] reverse(x1), dimensions={0}", "y = u32[64] add(q, o)"], ["y", "x2"]),
     "no round": loop(["f32[64]"], ["y = f32[64] reverse(x1), dimensions={0}"], ["y"], rounds=0),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip

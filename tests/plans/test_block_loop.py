@@ -75,3 +75,10 @@ def test_a_stated_count_is_what_the_price_expects() -> None:
     text = COUPLED["a test of all"].replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"70"}}')
     part = phases(text)
     assert part.trips is None and part.rounds == 70
+
+
+def test_a_block_takes_a_loop_with_a_few_lanes_where_that_is_quicker() -> None:
+    """One lane could have it all, products written out: 16 threads are quicker."""
+    lines = ["d = f32[16] dot(x2, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "y = f32[16] tanh(d)"]
+    part = phases(loop(["f32[16]", "f32[16,16]"], lines, ["y", "x2"]))
+    assert opcodes(part) == [["dot"], ["tanh"]]
