@@ -20,6 +20,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import fused, held, launches, looped, root_of, taken_element
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import candidate_of
 
@@ -27,6 +28,8 @@ MOST_INSIDE = 8
 """Operations that make an array which is made inside: broadcasts of numbers, counters."""
 
 
+LITTLE = 4
+"""Instructions of an element of such an operation."""
 HOST_ROUND_TRIP_US = 10.0
 """Of each round of a loop that is not counted, an estimate: the host gets the byte that says whether there is another one, and waits for it (xla/backends/gpu/runtime/while_thunk.cc)."""
 
@@ -185,9 +188,11 @@ def _made_of_numbers(value: Instruction) -> list[Instruction] | None:
 
 
 def _is_number(i: Instruction) -> bool:
-    """Whether it is a scalar constant, or moves and converts what it is given."""
+    """Whether it is a scalar constant, or moves what it is given, or computes little: rounds may read it often."""
     if i.literal is not None:
         return not i.literal.is_elided and i.shape.is_array and not i.shape.rank
     spec = find(i.opcode)
     kinds = (OpKind.MOVEMENT, OpKind.ELEMENTWISE)
-    return spec is not None and spec.kind in kinds and i.shape.is_array and i.parameter_number is None
+    if spec is None or spec.kind not in kinds or not i.shape.is_array or i.parameter_number is not None:
+        return False
+    return of_value(i).slots <= LITTLE

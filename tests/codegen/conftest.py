@@ -11,9 +11,10 @@ import pytest
 
 from hlo_opt.codegen import Kernel, emit_kernel
 from hlo_opt.evaluate.inputs import module_inputs
-from hlo_opt.ir import Shape
+from hlo_opt.ir import Computation, Shape, edit
 from hlo_opt.plans import Plan, Region, plan
 from hlo_opt.plans.region import array_roots, inlined
+from hlo_opt.plans.sketch import candidate_of
 from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
 from hlo_opt.runtime.numpy import Reference, empty_memory, from_memory, to_memory
 from hlo_opt.text import parse
@@ -31,8 +32,10 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def region_of_text(text: str) -> Region:
     module = parse(text)
-    computation = inlined(module, module.entry)
-    return Region(computation.root, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
+    computation, around = inlined(module, module.entry), Computation("around")
+    given = [edit.create_parameter(around, f"g{n}", p.shape, n) for n, p in enumerate(computation.parameters)]
+    kernel = candidate_of(computation, given)
+    return Region(kernel, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
 
 
 def whole_numbers(array: Array) -> Array:

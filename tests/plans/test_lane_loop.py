@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-import hlo_opt
 from hlo_opt.diag import Reason
-from hlo_opt.plans import Plan, Region, plan
+from hlo_opt.plans import Plan, plan
 from hlo_opt.plans.lane_loop import Lanes
 from hlo_opt.plans.price import price
-from hlo_opt.plans.region import array_roots
+from tests.codegen.conftest import region_of_text
 from tests.loops import COUPLED, HALVED, LANES, loop
 from tests.small_modules import H100
 
 
 def planned(text: str) -> Plan | Reason:
-    entry = hlo_opt.parse(text).entry
-    return plan(Region(entry.root, entry, tuple(entry.parameters), tuple(array_roots(entry.root))), H100)
+    return plan(region_of_text(text), H100)
 
 
 def lanes(text: str) -> Lanes:
