@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 LESS = "less {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = pred[] compare(a, b), direction=LT\n}\n"
+BOTH = "both {\n  a = pred[] parameter(0)\n  b = pred[] parameter(1)\n  ROOT c = pred[] and(a, b)\n}\n"
 EITHER = "either {\n  a = pred[] parameter(0)\n  b = pred[] parameter(1)\n  ROOT c = pred[] or(a, b)\n}\n"
 
 
@@ -55,12 +56,60 @@ def loop(
     ]
     parts = [("body", body), ("condition", condition), ("ENTRY e", entry)]
     written = "\n".join(f"{name} {{\n" + "".join(f"  {line}\n" for line in of) + "}\n" for name, of in parts)
-    return f"HloModule m\n\n{SUM}\n{LESS}\n{EITHER}\n{written}"
+    return f"HloModule m\n\n{SUM}\n{LESS}\n{EITHER}\n{BOTH}\n{written}"
 
 
 HALVED = ("h = f32[] constant(0.5)", "hs = f32[64] broadcast(h), dimensions={}", "y = f32[64] multiply(x1, hs)")
 
+LIMIT = (
+    "m = f32[] constant(0.01)",
+    "ms = f32[64] broadcast(m), dimensions={}",
+    "g = pred[64] compare(x1, ms), direction=GT",
+)
+"""Which lanes are above a limit."""
+ANY = ("no = pred[] constant(false)", "c = pred[] reduce(g, no), dimensions={0}, to_apply=either")
+"""As long as one is."""
+COUNTED = ("k = s32[64] convert(g)", "n = s32[64] add(x2, k)")
+"""How often each was."""
+
 LANES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "lanes that end by themselves": (
+        loop(
+            ["f32[64]", "s32[64]"],
+            [*LIMIT, *HALVED[:2], *COUNTED, "v = f32[64] multiply(x1, hs)", "y = f32[64] select(g, v, x1)"],
+            ["y", "n"],
+            test=[*LIMIT, *ANY],
+        ),
+        (64,),
+    ),
+    "lanes that are done, and a last round for all": (
+        loop(
+            ["f32[64,2]", "pred[64]"],
+            [
+                "d = pred[64,2] broadcast(x2), dimensions={0}",
+                *HALVED[:1],
+                "hs = f32[64,2] broadcast(h), dimensions={}",
+                "s = f32[64,2] multiply(x1, hs)",
+                "y = f32[64,2] select(d, x1, s)",
+                "e = f32[64,1] slice(y), slice={[0:64], [0:1]}",
+                "f = f32[64] reshape(e)",
+                "l = f32[] constant(0.25)",
+                "ls = f32[64] broadcast(l), dimensions={}",
+                "u = pred[64] compare(f, ls), direction=LT",
+                "o = pred[64] or(x2, u)",
+            ],
+            ["y", "o"],
+            test=[
+                "yes = pred[] constant(true)",
+                "a = pred[] reduce(x2, yes), dimensions={0}, to_apply=both",
+                "na = pred[] not(a)",
+                "most = s32[] constant(9)",
+                "i = pred[] compare(x0, most), direction=LT",
+                "c = pred[] and(na, i)",
+            ],
+        ),
+        (64,),
+    ),
     "one array": (loop(["f32[64]"], HALVED, ["y"]), (64,)),
     "joined state": (
         loop(
@@ -294,6 +343,83 @@ COUPLED: dict[str, str] = {
             "no = pred[] constant(false)",
             "c = pred[] reduce(g, no), dimensions={0}, to_apply=either",
         ],
+    ),
+    "a value that goes on when a lane has ended": loop(
+        ["f32[64]", "s32[64]"],
+        [
+            *LIMIT,
+            *HALVED[:2],
+            "y = f32[64] multiply(x1, hs)",
+            "k = s32[64] convert(g)",
+            "one64 = s32[64] broadcast(one), dimensions={}",
+            "n = s32[64] add(x2, one64)",
+        ],
+        ["y", "n"],
+        test=[*LIMIT, *ANY],
+    ),
+    "lanes that may begin again": loop(
+        ["f32[64]", "f32[]"],
+        [
+            "xs = f32[64] broadcast(x2), dimensions={}",
+            "g = pred[64] compare(x1, xs), direction=GT",
+            *HALVED[:2],
+            "v = f32[64] multiply(x1, hs)",
+            "y = f32[64] select(g, v, x1)",
+            "e = f32[] multiply(x2, h)",
+        ],
+        ["y", "e"],
+        test=[
+            "xs = f32[64] broadcast(x2), dimensions={}",
+            "g = pred[64] compare(x1, xs), direction=GT",
+            "no = pred[] constant(false)",
+            "q = pred[] reduce(g, no), dimensions={0}, to_apply=either",
+            "most = s32[] constant(6)",
+            "i = pred[] compare(x0, most), direction=LT",
+            "c = pred[] and(q, i)",
+        ],
+        read=[1],
+    ),
+    "a number for all that is read": loop(
+        ["f32[64]", "s32[]"],
+        [*LIMIT, *HALVED[:2], "v = f32[64] multiply(x1, hs)", "y = f32[64] select(g, v, x1)", "n = s32[] add(x2, one)"],
+        ["y", "n"],
+        test=[*LIMIT, *ANY],
+    ),
+    "lanes that stay by another predicate": loop(
+        ["f32[64]"],
+        [
+            *LIMIT,
+            "e = f32[] constant(0.02)",
+            "es = f32[64] broadcast(e), dimensions={}",
+            "q = pred[64] compare(x1, es), direction=GT",
+            *HALVED[:2],
+            "v = f32[64] multiply(x1, hs)",
+            "w = f32[64] select(q, x1, v)",
+            "y = f32[64] select(g, v, w)",
+        ],
+        ["y"],
+        test=[*LIMIT, *ANY],
+    ),
+    "lanes that change when they have ended": loop(
+        ["f32[64]"],
+        [*LIMIT, *HALVED[:2], "v = f32[64] multiply(x1, hs)", "y = f32[64] select(g, v, v)"],
+        ["y"],
+        test=[*LIMIT, *ANY],
+    ),
+    "rows of all lanes until the last has ended": loop(
+        ["f32[64]", "f32[40,64]"],
+        [
+            *LIMIT,
+            *HALVED[:2],
+            "v = f32[64] multiply(x1, hs)",
+            "y = f32[64] select(g, v, x1)",
+            "o = s32[] constant(0)",
+            "u = f32[1,64] reshape(v)",
+            "d = f32[40,64] dynamic-update-slice(x2, u, x0, o)",
+        ],
+        ["y", "d"],
+        test=[*LIMIT, *ANY],
+        given=["e = f32[] constant(3)", "g2 = f32[40,64] broadcast(e), dimensions={}"],
     ),
     "results that are read again": loop(
         ["f32[64]", "f32[5,64]"],

@@ -57,6 +57,7 @@ SUB_ROOMS = {
         "movement",
         "reduction",
         "contraction",
+        "logic",
         "terms",
         "scratch",
         "indexing",

@@ -13,7 +13,7 @@ from hlo_opt.ir.index_map import Expression, add, constant, multiply
 from hlo_opt.ops.code import Code, Name, code
 from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.lane_loop import Lanes, Value
+from hlo_opt.plans.lane_loop import Lanes, Value, places_of
 from hlo_opt.plans.plan import Plan, Segment
 
 
@@ -77,8 +77,9 @@ def _round(
         if value.counts is not None and round_ is not None:
             builder.name_after(value.taken)
             builder.provide(value.taken, None, (), counted(value, round_, builder))
-    if part.trips is None:
-        builder.add(Break(code("!{}", builder.value(part.test, ()))))
+    for test, lanes in part.tests:
+        (index,) = places_of(test.shape, lanes, lane)
+        builder.add(Break(code("!{}", builder.value(test, index))))
     after = []
     for held in state:
         made = builder.value(held.value.made, held.index)

@@ -21,7 +21,7 @@ def match(region: Region) -> InBlock | None:
 
 
 def fits(module: Module, loop: Instruction) -> bool:
-    """Whether one block could own a loop of a module, all that its rounds change being read afterwards."""
+    """Whether one block could own a loop of a module."""
     return _owned(phase_search.of_loop(module, loop)) is not None
 
 

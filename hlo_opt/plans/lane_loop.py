@@ -111,7 +111,8 @@ class Lanes:
     dimensions sizes of the lanes' dimensions
     order      these dimensions from the one with the largest stride to that with the least
     round      what a round computes, with `taken` in the place of what is handed on
-    test       whether there is another round
+    tests      what has to hold for another round, each with the dimensions that lanes lie along: with none, it is the same for all lanes; with some, a lane for which it does not hold ends
+               by itself. Not asked where rounds are counted
     trips      how many there are, where that is known and not 0
     rounds     how many the price expects
     work       of a lane in a round
@@ -128,7 +129,7 @@ class Lanes:
     values: tuple[Value, ...]
     results: tuple[Results, ...]
     round: Computation
-    test: Instruction
+    tests: tuple[tuple[Instruction, tuple[int, ...]], ...]
     trips: int | None
     rounds: int
     work: Work

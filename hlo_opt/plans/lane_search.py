@@ -15,11 +15,13 @@ from functools import cached_property
 from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
+from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.sets import SIGNS, held, looped, taken_element, written_window
 from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
 from hlo_opt.plans.instructions import NOTHING, Work, of_value
-from hlo_opt.plans.lane_loop import LANE, MOST_HELD, Lanes, Results, Value, along
+from hlo_opt.plans.lane_exits import Quiet
+from hlo_opt.plans.lane_loop import LANE, MOST_HELD, Lanes, Results, Value, along, places_of
 from hlo_opt.plans.lane_rounds import Round, has_text
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
@@ -57,13 +59,13 @@ class Obstacle:
 
 
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
-    """Of a loop of a module, all that its rounds change being read afterwards."""
+    """Of a loop of a module."""
     alone = by_itself(module, loop)
     opened = opened_of(alone)
     if opened is None:
         members = [i for c in alone.called() for i in c.instructions]
         return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
-    search = Search(opened, list(opened.taken))
+    search = Search(opened, opened.read_of(loop))
     return Obstacle(has_plan=True) if search.plan() is not None else Obstacle(search.obstacle)
 
 
@@ -81,6 +83,8 @@ class Opened:
     taken    what stands for it in a round; what the loop leaves as it is stands for itself
     made     what it is after the round
     origins  of what a round computes, the operations of the module
+    same     the predicates that have to hold for another round, but for those
+    any      of which one lane's has to: each with what asks all lanes, an operation of the module
     """
 
     loop: Instruction
@@ -90,6 +94,13 @@ class Opened:
     made: dict[int, Instruction]
     test: Instruction
     origins: dict[Instruction, Instruction]
+    same: list[Instruction]
+    any: list[tuple[Instruction, Instruction]]
+
+    def read_of(self, loop: Instruction) -> list[int]:
+        """What somebody reads of the loop in its module, among what its rounds change."""
+        read = {taken_element(user) for user in loop.users}
+        return [n for n in self.taken if n in read or None in read or loop.is_root]
 
 
 def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
@@ -125,7 +136,19 @@ def opened_of(loop: Instruction, *, written_out: bool = True) -> Opened | None:
     if any(r not in copies for r in results) or condition.root not in copies:
         return None
     after = {n: copies[results[n]] for n in taken}
-    return Opened(loop, made, given, taken, after, copies[condition.root], writer.origins)
+    found = Opened(loop, made, given, taken, after, copies[condition.root], writer.origins, [], [])
+    for part in conjuncts(condition.root):
+        asked = asked_of_all(part)
+        if asked is None:
+            found.same.append(copies[part])
+        else:
+            array, wanted = asked
+            test = copies[array]
+            if not wanted:
+                test = writer.unary(part.opcode, test)
+                writer.origins[test] = part
+            found.any.append((test, part))
+    return found
 
 
 @dataclass
@@ -189,7 +212,8 @@ class Search:
             if n in self.numbers
         )
         first = next((n for n in lanes if lanes[n]), None)
-        if not all(r.is_apart for r in results):
+        tests = self._tests(dimensions) if trips is None else ()
+        if not all(r.is_apart for r in results) or tests is None:
             return None
         order: tuple[int, ...] = ()
         if first is not None:
@@ -204,7 +228,7 @@ class Search:
             values=values,
             results=results,
             round=opened.round,
-            test=opened.test,
+            tests=tests,
             trips=trips,
             rounds=self.rounds,
             work=NOTHING,
@@ -220,9 +244,21 @@ class Search:
         if trace.obstacle is not None:
             self.obstacle = self.obstacle or opened.origins.get(trace.obstacle)
             return None
+        if any(dims for _, dims in tests) and not _end_by_themselves(found):
+            self.obstacle = self.obstacle or opened.any[0][1]
+            return None
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
         return replace(found, work=work, serial=_longest(opened, costs))
+
+    def _tests(self, dimensions: tuple[int, ...]) -> tuple[tuple[Instruction, tuple[int, ...]], ...] | None:
+        """See `Lanes.tests`. None where what is asked of all lanes does not lie along them, one element for each."""
+        asked = [(test, along(test.shape, dimensions)) for test, _ in self.opened.any]
+        found = [(test, lanes) for test, lanes in asked if lanes and test.shape.element_count == math.prod(dimensions)]
+        if len(found) < len(asked):
+            self.obstacle = self.obstacle or self.opened.any[0][1]
+            return None
+        return (*((test, ()) for test in self.opened.same), *found)
 
     def is_written_only(self, number: int) -> bool:
         """Whether a round does nothing with an array but write a window of it."""
@@ -339,9 +375,10 @@ def _traced(loop: Lanes) -> _Trace:
     apart += [(r.update.operands[1], index) for r in loop.results for index in r.places(lane)]
     shared: list[Element] = [(v.made, index) for v, index in places if not v.lanes]
     shared += [(o, ()) for r in loop.results for o in r.update.operands[2:]]
-    shared.append((loop.test, ()))
+    shared += [(test, ()) for test, lanes in loop.tests if not lanes]
+    own_tests = [(test, *places_of(test.shape, lanes, lane)) for test, lanes in loop.tests if lanes]
     found = _Trace(set())
-    for starts, allowed in ((apart, own), (shared, alike)):
+    for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
         seen: set[Element] = set()
         for end, blamed in _ends(starts, loop.round, seen):
             if end not in allowed:
@@ -349,6 +386,20 @@ def _traced(loop: Lanes) -> _Trace:
                 return found
         found.computed |= seen
     return found
+
+
+def _end_by_themselves(loop: Lanes) -> bool:
+    """Whether a round leaves a lane as it is for which one of its own tests does not hold. What is the same for all lanes goes on: nobody may read it, nor what rounds write."""
+    lane = loop.lane_at(variable(LANE, loop.lanes))
+    if loop.results or any(v.number in loop.numbers and not v.lanes for v in loop.values):
+        return False
+    for test, lanes in loop.tests:
+        if lanes:
+            quiet = Quiet((test, *places_of(test.shape, lanes, lane)))
+            places = ((v, index) for v in loop.values if v.lanes for index in v.places(lane))
+            if not all(quiet.keeps((v.made, index), (v.taken, index)) for v, index in places):
+                return False
+    return True
 
 
 def _ends(

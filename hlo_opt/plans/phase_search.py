@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hlo_opt.ir import Instruction, Module, edit
-from hlo_opt.ops.sets import looped, taken_element
+from hlo_opt.ops.sets import held, looped, taken_element
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import Work, of_fold, of_value
 from hlo_opt.plans.lane_loop import Results, Value
@@ -39,16 +39,16 @@ def of_region(region: Region) -> Search | None:
 
 
 def of_loop(module: Module, loop: Instruction) -> Search | None:
-    """A loop of a module, all that its rounds change being read afterwards."""
+    """A loop of a module."""
     opened = opened_of(by_itself(module, loop), written_out=False)
-    return None if opened is None else Search(opened, list(opened.taken))
+    return None if opened is None else Search(opened, opened.read_of(loop))
 
 
 def cut(search: Search) -> Phases | None:
     """The phases of a loop; None where it cannot be cut. It changes the round that was opened: a second cut needs another."""
     opened, trips = search.opened, search.trips
     if any(n not in opened.taken for n in search.numbers) or any(
-        i.shape.is_tuple and i.opcode != "tuple" for i in opened.round.instructions
+        i.shape.is_tuple and held(i) is None for i in opened.round.instructions
     ):
         return None
     written = {n: made for n, made in opened.made.items() if search.is_written_only(n)}
@@ -95,7 +95,7 @@ def _terms(i: Instruction) -> int:
 
 def _is_movement(i: Instruction) -> bool:
     spec = find(i.opcode)
-    return spec is not None and spec.kind in (OpKind.MOVEMENT, OpKind.INDEXING) and i.opcode != "scatter"
+    return spec is not None and spec.kind in (OpKind.MOVEMENT, OpKind.INDEXING)
 
 
 def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Results]) -> list[Instruction] | None:

@@ -356,6 +356,64 @@ def gradient_through(x: Array) -> Any:
     return rounds(20, lambda x: jnp.clip(x + 1e-3 * jax.grad(inner)(x), 0, 1), x)
 
 
+# ---- lanes that end by themselves
+
+
+@loop("lanes", f32(N, low=0.1, high=9))
+def roots_until_good(x: Array) -> Any:
+    """Square roots, each until it is good, with the number of rounds."""
+
+    def one(x: Array) -> Any:
+        return lax.while_loop(
+            lambda s: jnp.abs(s[0] * s[0] - x) > 1e-4 * x, lambda s: (0.5 * (s[0] + x / s[0]), s[1] + 1), (x, 0)
+        )
+
+    return jax.vmap(one)(x)
+
+
+@loop("lanes", f32(64, low=-2, high=1), f32(64, low=-1, high=1))
+def mandelbrot_until_far(a: Array, b: Array) -> Any:
+    """Each point of a plane until it is far, at most 100 rounds."""
+
+    def one(a: Array, b: Array) -> Any:
+        def step(s: Any) -> Any:
+            x, y, n = s
+            return x * x - y * y + a, 2 * x * y + b, n + 1
+
+        near = lambda s: (s[0] * s[0] + s[1] * s[1] < 4) & (s[2] < 100)  # noqa: E731
+        return lax.while_loop(near, step, (jnp.float32(0), jnp.float32(0), 0))[2]
+
+    return jax.vmap(jax.vmap(one, (0, None)), (None, 0))(a, b)
+
+
+@loop("lanes", s32(N, low=1, high=1000))
+def collatz_until_one(x: Array) -> Any:
+    """How long it takes each number to come to one."""
+
+    def one(x: Array) -> Any:
+        def step(s: Any) -> Any:
+            return jnp.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1
+
+        return lax.while_loop(lambda s: s[0] != 1, step, (x, 0))[1]
+
+    return jax.vmap(one)(x)
+
+
+@loop("lanes", f32(N, 2, low=-1, high=1))
+def episodes(state: Array) -> Any:
+    """Until all are done, or 200 rounds have been made; who is done stays where he is."""
+
+    def step(s: Any) -> Any:
+        state, done, length, i = s
+        x, v = state[:, 0], state[:, 1]
+        moved = jnp.stack([x + 0.1 * v, v + 0.1 * x], axis=1)
+        state = jnp.where(done[:, None], state, moved)
+        return state, done | (jnp.abs(state[:, 0]) > 2), length + ~done, i + 1
+
+    start = (state, jnp.zeros(state.shape[0], bool), jnp.zeros(state.shape[0], jnp.int32), 0)
+    return lax.while_loop(lambda s: ~jnp.all(s[1]) & (s[3] < 200), step, start)[:3]
+
+
 # ---- one block: lanes need each other, the state is small
 
 
