@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of
 from hlo_opt.codegen.lane_loop import counted
-from hlo_opt.codegen.scalars import memory_type, stored
+from hlo_opt.codegen.scalars import memory_type
 from hlo_opt.codegen.tree import Barrier, Break
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction, Shape
@@ -111,8 +111,7 @@ def _each(
     with _element(builder, block, shape) as index:
         if before is not None:
             before()
-        element = builder.value(value, index)
-        builder.assign(builder.held(pointer, shape, index), stored(shape.type, element))
+        builder.store(pointer, shape, index, builder.value(value, index))
 
 
 @contextmanager
