@@ -131,3 +131,17 @@ ENTRY e {
 """
     fused, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="instruction-fusion", simplify="never")
     assert [i.opcode for i in fused.entry.instructions] == ["parameter", "parameter", "fusion"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f32[3,2] gather(p, i), offset_dims={1}, collapsed_slice_dims={}, start_index_map={0}, index_vector_dim=1, slice_sizes={2}",
+        "f32[2] dynamic-slice(p, j), dynamic_slice_sizes={2}",
+        "f32[9] dynamic-update-slice(b, q, j)",
+    ],
+)
+def test_starts_that_are_larger_than_an_index(line: str, tool: Any) -> None:
+    text = f"HloModule m\n\nENTRY e {{\n  p = f32[9] parameter(0)\n  i = u64[3] parameter(1)\n  q = f32[2] parameter(2)\n  b = f32[9] negate(p)\n  k = u64[1] slice(i), slice={{[0:1]}}\n  j = u64[] reshape(k)\n  ROOT r = {line}\n}}\n"
+    starts = np.array([(1 << 63) + 1, 4, (1 << 64) - 1], np.uint64)
+    tool.agrees(text, inputs=[np.arange(9, dtype=np.float32), starts, np.full(2, 20, np.float32)])

@@ -7,10 +7,10 @@ not lie wholly inside is skipped.
 from __future__ import annotations
 
 from hlo_opt.ir import IndexMap, Instruction, Shape
-from hlo_opt.ir.element_type import S32
+from hlo_opt.ir.element_type import S32, U64
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, dimensions, identity, variable
 from hlo_opt.ops import faces, omitted
-from hlo_opt.ops.code import Code, atom
+from hlo_opt.ops.code import Code, atom, code
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.indexing.gather_dimensions import Batching, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard, never, zero
@@ -106,12 +106,17 @@ def clamped_starts(
         if room <= size:
             found.append(constant(0))
             continue
-        if vector:
-            text = builder.value(instruction.operands[first], (constant(k),))
-        else:
-            text = builder.value(instruction.operands[first + k], ())
-        found.append(builder.index(text, 0, room - size))
+        given, at = (instruction.operands[first], (constant(k),)) if vector else (instruction.operands[first + k], ())
+        found.append(_start(builder, given, at, room - size))
     return found
+
+
+def _start(builder: KernelBuilder, given: Instruction, at: Index, most: int) -> Expression:
+    """A start index, clamped. One of 64 bits without a sign may be larger than an index can be."""
+    value = builder.value(given, at)
+    if given.shape.type == U64:
+        value = code(f"({{0}} > {most}ull ? {most}ull : {{0}})", value)
+    return builder.index(value, 0, most)
 
 
 def lower_slice(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:
@@ -198,7 +203,7 @@ def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index
         at = batch
         if g.index_vector_dim < indices.shape.rank:
             at = (*batch[: g.index_vector_dim], constant(k), *batch[g.index_vector_dim :])
-        starts[d] = builder.index(builder.value(indices, at), 0, room)
+        starts[d] = _start(builder, indices, at, room)
     return starts
 
 
