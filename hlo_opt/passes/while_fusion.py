@@ -66,22 +66,28 @@ class _Candidate:
     @classmethod
     def of(cls, loop: Instruction, module: Module) -> _Candidate | None:
         """None where no kernel could have it, whatever it computes."""
-        computation, results = loop.computation, _handed_on(loop.called_by("body"))
-        if held(loop.operands[0]) is None or results is None or loop.control_predecessors:
+        computation, results, start = loop.computation, _handed_on(loop.called_by("body")), loop.operands[0]
+        given = held(start)
+        if given is None or results is None or loop.control_predecessors or start.control_predecessors:
+            return None
+        if not all(
+            value.shape.same_bytes(shape) for value, shape in zip(given, loop.shape.elements or (), strict=True)
+        ):
             return None
         for body in loop.called():
             for i in body.instructions:
                 if has_side_effect(i) or i.control_predecessors or (fused(i) is not None and not is_plain_fusion(i)):
                     return None
         computation.index_users()
-        if any(loop in i.control_predecessors for i in computation.instructions):
+        awaited = {before for i in computation.instructions for before in i.control_predecessors}
+        if loop in awaited or start in awaited:
             return None
         state = loop.called_by("body").parameters[0]
         found = cls(module, loop, {})
         for number, end in enumerate(results):
             is_kept = taken_element(end) == number and end.operands[0] is state
             takers = [user for user in loop.users if taken_element(user) == number]
-            if any(user.control_predecessors for user in takers):
+            if any(user.control_predecessors or user in awaited for user in takers):
                 return None
             if takers or found.is_read_whole:
                 if is_kept:  # to hand it on would be another graph

@@ -126,3 +126,25 @@ def test_a_fusion_with_a_loop_that_no_plan_covers_counts_its_rounds() -> None:
         outer = f"{body[: body.index('ENTRY e')]}{inside}\nENTRY e {{\n  p = f32[64] parameter(0)\n  ROOT f = (f32[64]) fusion(p), kind=kLoop, calls=inside\n}}\n"
         counted.append(module_summary(hlo_opt.parse(outer), H100).launches)
     assert counted[0] == 1 < 10 < counted[1]
+
+
+WAITING = {
+    "something waits for an element": ("  r1 = f32[64] get-tuple-element(w), index=1\n", "  r1 = f32[64] get-tuple-element(w), index=1\n  q = f32[64] negate(p1), control-predecessors={r1}\n"),
+    "the start waits": ("  s = (s32[], f32[64]) tuple(z, p1)\n", "  q = f32[64] negate(p1)\n  s = (s32[], f32[64]) tuple(z, p1), control-predecessors={q}\n"),
+    "something waits for the start": ("  s = (s32[], f32[64]) tuple(z, p1)\n", "  s = (s32[], f32[64]) tuple(z, p1)\n  q = f32[64] negate(p1), control-predecessors={s}\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_the_program_waits_for_stays(name: str) -> None:
+    before, after = WAITING[name]
+    text = (
+        LANES["one array"][0].replace(before, after).replace("(f32[64]) tuple(r1)", "(f32[64], f32[64]) tuple(r1, q)")
+    )
+    assert after in text and has_loop(fused(text))
+
+
+def test_a_state_that_is_given_in_another_layout_stays() -> None:
+    text = loop(["f32[64,8]"], ["y = f32[64,8] add(x1, x1)"], ["y"])
+    assert not has_loop(fused(text))
+    assert has_loop(fused(text.replace("p1 = f32[64,8] parameter", "p1 = f32[64,8]{0,1} parameter")))
