@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import thread_of
 from hlo_opt.codegen.lane_loop import counted
 from hlo_opt.codegen.scalars import memory_type
@@ -119,5 +120,5 @@ def _element(builder: Builder, block: int, shape: Shape) -> Iterator[Index]:
     """A thread's elements of an array, one after another."""
     size = shape.element_count
     place = Variable(0, size - 1, builder.names.fresh("place"))
-    with builder.walk("int", place, thread_of(block), size, block):
+    with builder.walk(index_type(Variable(0, size + block, "")), place, thread_of(block), size, block):
         yield place_in(shape, place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -97,9 +97,14 @@ class Results:
 
 def places_of(shape: Shape, lanes: Sequence[int], lane: Index) -> list[Index]:
     """The elements of an array that belong to a lane, some of its dimensions being the lanes'."""
+    return list(_each_place(shape, lanes, lane))
+
+
+def _each_place(shape: Shape, lanes: Sequence[int], lane: Index) -> Iterator[Index]:
     rest = [range(1 if d in lanes else size) for d, size in enumerate(shape.dimensions)]
     place = dict(zip(lanes, lane, strict=False))
-    return [tuple(place.get(d, constant(n)) for d, n in enumerate(at)) for at in itertools.product(*rest)]
+    for at in itertools.product(*rest):
+        yield tuple(place.get(d, constant(n)) for d, n in enumerate(at))
 
 
 @dataclass(frozen=True)
@@ -214,10 +219,11 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
 
 
 def _places_read(slice_: Instruction, part: Lanes, lane: Index, step: Expression) -> list[Index]:
-    """Where a lane reads of a window in a round, which is taken to move on by one place with each round."""
+    """Where a lane reads of a window in a round, which is taken to move on by one place with each round: some of the places, where a lane may read more than it holds."""
     whole, window = slice_.operands[0].shape, slice_.shape
-    lanes = along(window, part.dimensions)
-    return [_moving(whole, window, at, step) for at in places_of(window, lanes or (), lane)[:MOST_HELD]]
+    lanes = along(window, part.dimensions) or ()
+    few = Shape(window.type, tuple(n if d in lanes else min(n, MOST_HELD) for d, n in enumerate(window.dimensions)))
+    return [_moving(whole, window, at, step) for at in itertools.islice(_each_place(few, lanes, lane), MOST_HELD)]
 
 
 def _moving(whole: Shape, window: Shape, at: Index, step: Expression) -> Index:

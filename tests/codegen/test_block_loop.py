@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hlo_opt.codegen.emit import emit_kernel
-from hlo_opt.codegen.tree import Array, Barrier, walk
+from hlo_opt.codegen.tree import Array, Barrier, Walk, walk
 from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
@@ -56,3 +56,14 @@ def test_the_state_stays_until_all_results_are_computed(tool: Any) -> None:
     plan = planned(text)
     assert isinstance(plan, Plan) and isinstance(plan.segments[0].part, InBlock) and plan.segments[0].part.lasting
     tool.all_agree([text])
+
+
+def test_more_elements_than_an_int_counts() -> None:
+    whole = f"f32[2,{1 << 31}]"
+    lines = ["y = f32[64] reverse(x1), dimensions={0}", "u = f32[1,64] reshape(y)", "o = s32[] constant(0)", f"d = {whole} dynamic-update-slice(x2, u, o, x0)"]  # fmt: skip
+    given = ["e = f32[] constant(3)", f"g2 = {whole} broadcast(e), dimensions={{}}"]
+    plan = planned(loop(["f32[64]", whole], lines, ["y", "d"], given=given))
+    assert isinstance(plan, Plan)
+    walks = [s for s in walk(emit_kernel(plan).tree.body) if isinstance(s, Walk)]
+    assert {w.kind for w in walks if w.end == 1 << 32} == {"long long"}
+    assert {w.kind for w in walks if w.end == 64} == {"int"}

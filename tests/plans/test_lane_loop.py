@@ -6,7 +6,7 @@ import pytest
 
 from hlo_opt.diag import Reason
 from hlo_opt.plans import Plan, plan
-from hlo_opt.plans.lane_loop import Lanes
+from hlo_opt.plans.lane_loop import MOST_HELD, Lanes, walks
 from hlo_opt.plans.price import price
 from tests.codegen.conftest import region_of_text
 from tests.loops import COUPLED, HALVED, LANES, loop
@@ -96,6 +96,19 @@ def test_many_lanes_are_many_blocks() -> None:
     made = planned(loop(["f32[2048]"], ["y = f32[2048] sine(x1)"], ["y"], rounds=100))
     assert isinstance(made, Plan)
     assert (made.launch.grid, made.launch.block) == (16, 128)
+
+
+def test_a_window_that_is_read_may_be_of_any_size() -> None:
+    lines = [
+        "o = s32[] constant(0)",
+        f"a = f32[1,{1 << 40}] dynamic-slice(x2, x0, o), dynamic_slice_sizes={{1,{1 << 40}}}",
+    ]
+    lines += ["b = f32[1,64] slice(a), slice={[0:1], [0:64]}", "c = f32[64] reshape(b)", "y = f32[64] add(x1, c)"]
+    made = planned(loop(["f32[64]", f"f32[2,{1 << 40}]"], lines, ["y", "x2"]))
+    assert isinstance(made, Plan)
+    (segment,) = made.segments
+    *_, rounds = walks(made.region, segment, made.launch)
+    assert len(rounds.wanted) == MOST_HELD
 
 
 def test_the_price_grows_with_the_rounds() -> None:
