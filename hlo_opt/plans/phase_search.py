@@ -66,10 +66,11 @@ def cut(search: Search) -> Phases | None:
         return None
     phases, stands = _phased(opened, cells)
     shapes = [v.taken.shape for v in state] + [c.value.shape for phase in phases for c in phase]
-    if any(s.type.per_byte > 1 for s in shapes):
-        return None
     made = tuple(v if v.counts is not None else replace(v, made=stands[v.made]) for v in values)
     read = {o for i in opened.round.instructions for o in i.operands if o.parent is not opened.round and o.shape.rank and o.literal is None}  # fmt: skip
+    moved = [*shapes, *(r.window for r in results), *(o.shape for o in read)]
+    if any(s.type.per_byte > 1 for s in shapes) or not all(s.element_count for s in moved):
+        return None
     return Phases(
         hero=opened.loop,
         roots=tuple(range(len(search.numbers))),
