@@ -88,6 +88,13 @@ def is_elsewhere(instruction: Instruction, number: int, index: Index) -> bool:
     return any(condition.never for condition in read.conditions_at(index))
 
 
+def is_under_condition(instruction: Instruction, number: int, index: Index) -> bool:
+    """Whether an operand is read for some elements alone: its value is computed where the condition holds, and nobody else finds it there."""
+    spec = find(instruction.opcode)
+    read = None if spec is None or spec.index is None else spec.index(instruction, number)
+    return read is not None and bool(read.conditions) and bool(read.conditions_at(index))
+
+
 def read_at(instruction: Instruction, number: int, index: Index) -> Index | None:
     """Where an operand is read for an element; the elements of a tuple have the tuple's index."""
     if instruction.opcode in ("tuple", "get-tuple-element"):

@@ -18,7 +18,7 @@ from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.sets import SIGNS, held, looped, taken_element, written_window
-from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
+from hlo_opt.plans.element_reads import Element, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.instructions import NOTHING, Work, of_value
 from hlo_opt.plans.lane_exits import Quiet
 from hlo_opt.plans.lane_loop import LANE, MOST_HELD, Lanes, Results, Value, along, places_of
@@ -407,19 +407,22 @@ def _ends(
     starts: Sequence[Element], inside: Computation, computed: set[Element]
 ) -> Iterator[tuple[Element | None, Instruction]]:
     """What is read of what is handed on, or None where the way there is lost, each with the operation to blame: the last at which the place along the lanes became another one, else the one
-    that reads."""
-    stack: list[tuple[Instruction, Index, Instruction, Instruction | None]] = [
-        (i, index, i, None) for i, index in starts
+    that reads. What is read under a condition is computed there, once more under each."""
+    stack: list[tuple[Instruction, Index, int, Instruction, Instruction | None]] = [
+        (i, index, 0, i, None) for i, index in starts
     ]
+    conditions: dict[tuple[Instruction, int, Index, int], int] = {}
+    seen: set[tuple[Instruction, Index, int]] = set()
     while stack:
-        instruction, index, reader, turned = stack.pop()
-        if instruction.parent is not inside or (instruction, index) in computed:
+        instruction, index, under, reader, turned = stack.pop()
+        if instruction.parent is not inside or (instruction, index, under) in seen:
             continue
         if instruction.parameter_number is not None:
             yield (instruction, index), turned or reader
             continue
+        seen.add((instruction, index, under))
         computed.add((instruction, index))
-        if len(computed) > MOST_VALUES:
+        if len(seen) > MOST_VALUES:
             yield None, instruction
             return
         for number, operand in enumerate(instruction.operands):
@@ -429,7 +432,11 @@ def _ends(
             if there is None:
                 yield None, instruction
                 continue
-            stack.append((operand, there, instruction, instruction if _turns(index, there, operand.shape) else turned))
+            below = under
+            if is_under_condition(instruction, number, index):
+                below = conditions.setdefault((instruction, number, index, under), len(conditions) + 1)
+            blamed = instruction if _turns(index, there, operand.shape) else turned
+            stack.append((operand, there, below, instruction, blamed))
 
 
 def _turns(index: Index, there: Index, shape: Shape) -> bool:

@@ -16,6 +16,7 @@ from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import Work, of_fold, of_value
 from hlo_opt.plans.lane_loop import Results, Value
 from hlo_opt.plans.lane_search import Opened, Search, by_itself, opened_of
+from hlo_opt.plans.limits import LARGEST, values_computed
 from hlo_opt.plans.phases import Cell, Phases, below
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.walks import AHEAD
@@ -70,6 +71,10 @@ def cut(search: Search) -> Phases | None:
     read = {o for i in opened.round.instructions for o in i.operands if o.parent is not opened.round and o.shape.rank and o.literal is None}  # fmt: skip
     moved = [*shapes, *(r.window for r in results), *(o.shape for o in read)]
     if any(s.type.per_byte > 1 for s in shapes) or not all(s.element_count for s in moved):
+        return None
+    ends = [c.value for phase in phases for c in phase] + [o for r in results for o in r.update.operands[1:]]
+    number = values_computed(Region(opened.loop, opened.round, tuple(opened.round.parameters), tuple(ends)), LARGEST)
+    if number > LARGEST:
         return None
     return Phases(
         hero=opened.loop,

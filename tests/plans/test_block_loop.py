@@ -94,3 +94,17 @@ EMPTY = {
 @pytest.mark.parametrize("name", EMPTY)
 def test_empty_arrays_are_left(name: str) -> None:
     assert not isinstance(planned(EMPTY[name]), Plan)
+
+
+def test_places_that_double_with_each_operation_are_left() -> None:
+    """The code would have a part for each."""
+    lines, last = [], "x1"
+    for n in range(20):
+        lines += [
+            f"a{n} = f32[32] slice({last}), slice={{[0:64:2]}}",
+            f"b{n} = f32[32] slice({last}), slice={{[1:64:2]}}",
+        ]
+        last = f"c{n}"
+        lines.append(f"{last} = f32[64] concatenate(b{n}, a{n}), dimensions={{0}}")
+    assert isinstance(planned(loop(["f32[64]"], [*lines[:12], "y = f32[64] negate(c3)"], ["y"])), Plan)
+    assert not isinstance(planned(loop(["f32[64]"], [*lines, "y = f32[64] negate(c19)"], ["y"])), Plan)

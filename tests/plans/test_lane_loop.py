@@ -111,6 +111,17 @@ def test_a_window_that_is_read_may_be_of_any_size() -> None:
     assert len(rounds.wanted) == MOST_HELD
 
 
+def test_conditions_that_nest_are_counted() -> None:
+    """Each lane finds its own element again, but in two branches of the code, and in two of each of these."""
+    lines, last = [], "x1"
+    for n in range(20):
+        lines += [f"a{n} = f32[5] slice({last}), slice={{[0:5]}}", f"b{n} = f32[59] slice({last}), slice={{[5:64]}}"]
+        last = f"c{n}"
+        lines.append(f"{last} = f32[64] concatenate(a{n}, b{n}), dimensions={{0}}")
+    assert lanes(loop(["f32[64]"], [*lines[:12], "y = f32[64] negate(c3)"], ["y"])).dimensions == (64,)
+    assert not isinstance(planned(loop(["f32[64]"], [*lines, "y = f32[64] negate(c19)"], ["y"])), Plan)
+
+
 def test_the_price_grows_with_the_rounds() -> None:
     found = []
     for rounds in (1, 100, 10_000):
