@@ -102,16 +102,20 @@ class _Candidate:
 
     def pays(self, context: PassContext) -> bool:
         """Whether one launch has a plan, and takes less than the rounds of the loop."""
-        target = context.options.target
-        inside = Computation("candidate")
-        fusion = candidate_of(inside, self._fill(inside))
-        made = plan(region_of(self.module, fusion), target)
-        if not isinstance(made, Plan):
+        target, made = context.options.target, self.plan(context)
+        if made is None:
             return False
         state = FusionState(self.module, target, context.memory.known)
         rounds = trip_count(self.loop)  # without one a plan is priced with one round
         apart = math.fsum(state.prices.of(i).us for c in self.loop.called() for i in c.instructions if launches(i))
         return price(made, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else apart * rounds)
+
+    def plan(self, context: PassContext) -> Plan | None:
+        """One launch of all rounds, if there is one."""
+        inside = Computation("candidate")
+        fusion = candidate_of(inside, self._fill(inside))
+        made = plan(region_of(self.module, fusion), context.options.target)
+        return made if isinstance(made, Plan) else None
 
     def put(self, context: PassContext) -> None:
         """Put the fusion in the loop's place."""

@@ -9,9 +9,12 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.passes import while_fusion
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host.library import has_compiler
+from scripts.random_loops import Loop, differences
 from tests.random_loops import random_loop
+from tests.random_wild_loops import random_wild_loop
 
 PIPELINE = "while-fusion,dce"
 
@@ -30,3 +33,12 @@ def test_a_good_part_of_them_is_one_launch() -> None:
     found = [hlo_opt.fuse(hlo_opt.parse(random_loop(Random(seed))), passes=PIPELINE)[0] for seed in range(40)]
     alone = sum(any(i.opcode == "fusion" for i in made.entry.instructions) for made in found)
     assert alone >= 35
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("first", [0, 20])
+def test_wild_loops_agree_where_there_is_a_plan(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(while_fusion._Candidate, "pays", lambda self, context: self.plan(context) is not None)
+    loops = [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(first, first + 20)]
+    assert sum(loop.is_alone for loop in loops) >= 12
+    assert differences(loops) == []
