@@ -214,7 +214,7 @@ class _Writer:
         made = self.add(self.shape(wide), f"concatenate({a}, {b}), dimensions={{{d}}}")
         start, step = self.draw.choice([(0, 1), (size, 1), (0, 2), (1, 2)])
         end = start + size if step == 1 else 2 * size
-        self.arrays.append(self.cut(made, wide, d, start, end, step))
+        self.arrays.append(self.add(self.one, f"copy({self.cut(made, wide, d, start, end, step)})"))
 
     def far_reverse(self) -> None:
         d = self.draw.randrange(len(self.lanes))

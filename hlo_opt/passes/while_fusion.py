@@ -70,9 +70,8 @@ class _Candidate:
         given = held(start)
         if given is None or results is None or loop.control_predecessors or start.control_predecessors:
             return None
-        if not all(
-            value.shape.same_bytes(shape) for value, shape in zip(given, loop.shape.elements or (), strict=True)
-        ):
+        shapes = loop.shape.elements or ()
+        if not all(v.shape.same_bytes(s) for values in (given, results) for v, s in zip(values, shapes, strict=True)):
             return None
         for body in loop.called():
             for i in body.instructions:
