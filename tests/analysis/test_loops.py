@@ -111,3 +111,13 @@ def test_a_counter_that_leaves_its_type_is_not_counted() -> None:
     narrow = text.replace("s32[]", "s8[]")
     assert trip_count(hlo_opt.parse(text).entry.root) == 1
     assert trip_count(hlo_opt.parse(narrow).entry.root) is None
+
+
+def test_a_bitcast_of_a_number_to_another_type_is_another_number() -> None:
+    start = "  zero = u32[] constant(4294967295)\n  first = s32[] bitcast(zero)\n"
+    text = LOOP.format(start=0, limit=3, step=-1, direction="GT", config="")
+    text = text.replace("  zero = s32[] constant(0)\n", start).replace("tuple(zero, x)", "tuple(first, x)")
+    module = hlo_opt.parse(text)
+    assert trip_count(module.entry.root) is None  # it starts at -1 and ends there
+    same = text.replace("u32[] constant(4294967295)", "s32[] constant(5)")
+    assert trip_count(hlo_opt.parse(same).entry.root) == 2

@@ -105,7 +105,7 @@ def _count(start: int, limit: int, step: int, direction: str) -> int | None:
 
 
 def trace(value: Traced) -> Traced:
-    """Follow a value through copies, tuples, fusions and calls to the instruction that makes it."""
+    """Follow a value through copies, tuples, fusions and calls to the instruction that makes it. A bitcast to another type is no copy."""
     while True:
         i, arguments, elements = value.instruction, value.arguments, value.elements
         if i.parameter_number is not None and arguments is not None:
@@ -115,12 +115,17 @@ def trace(value: Traced) -> Traced:
             value = Traced(i.operands[0], arguments, (*elements, number))
         elif elements and (parts := held(i)) is not None:
             value = Traced(parts[elements[-1]], arguments, elements[:-1])
-        elif i.opcode in COPIES or keeps_bytes(i.opcode):
+        elif (i.opcode in COPIES or keeps_bytes(i.opcode)) and _is_alike(i.shape, i.operands[0].shape):
             value = Traced(i.operands[0], arguments, elements)
         elif (body := body_of(i)) is not None:
             value = Traced(body.root, tuple(Traced(o, arguments) for o in i.operands), elements)
         else:
             return value
+
+
+def _is_alike(shape: Shape, other: Shape) -> bool:
+    """Whether the same bytes mean the same numbers."""
+    return shape.is_tuple or other.is_tuple or shape.type == other.type
 
 
 def _operands(value: Traced) -> tuple[Traced, Traced]:
