@@ -17,10 +17,11 @@ from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations, needed_first
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import fused, held, launches, looped, root_of, taken_element
+from hlo_opt.ops.sets import fused, held, is_view, launches, looped, root_of, taken_element
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.instructions import of_value
+from hlo_opt.plans.lane_search import by_itself
 from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import candidate_of
 
@@ -70,9 +71,6 @@ class _Candidate:
         given = held(start)
         if given is None or results is None or loop.control_predecessors or start.control_predecessors:
             return None
-        shapes = loop.shape.elements or ()
-        if not all(v.shape.same_bytes(s) for values in (given, results) for v, s in zip(values, shapes, strict=True)):
-            return None
         for body in loop.called():
             for i in body.instructions:
                 if has_side_effect(i) or i.control_predecessors or (fused(i) is not None and not is_plain_fusion(i)):
@@ -85,6 +83,10 @@ class _Candidate:
         found = cls(module, loop, {})
         for number, end in enumerate(results):
             is_kept = taken_element(end) == number and end.operands[0] is state
+            shape = (loop.shape.elements or ())[number]
+            lies_so = given[number].shape.same_bytes(shape) and end.shape.same_bytes(shape)
+            if not lies_so and not (is_kept and _reads_by_index(loop, module)):
+                return None
             takers = [user for user in loop.users if taken_element(user) == number]
             if any(user.control_predecessors or user in awaited for user in takers):
                 return None
@@ -178,6 +180,11 @@ class _Candidate:
         ends = [edit.create_element(loop, number) for number in self.elements]
         edit.set_root(inside, ends[0] if len(ends) == 1 else edit.create_tuple(inside, ends))
         return operands
+
+
+def _reads_by_index(loop: Instruction, module: Module) -> bool:
+    """Whether nothing in the rounds depends on how an array lies in memory."""
+    return not any(is_view(i.opcode) for body in by_itself(module, loop).called() for i in body.instructions)
 
 
 def _handed_on(body: Computation) -> list[Instruction] | None:

@@ -84,6 +84,8 @@ def test_a_block_takes_a_loop_with_a_few_lanes_where_that_is_quicker() -> None:
     lines = ["d = f32[16] dot(x2, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "y = f32[16] tanh(d)"]
     part = phases(loop(["f32[16]", "f32[16,16]"], lines, ["y", "x2"]))
     assert opcodes(part) == [["dot"], ["tanh"]]
+
+
 EMPTY = {
     "state": loop(["f32[64]", "f32[64,0]"], ["y = f32[64] reverse(x1), dimensions={0}", "d = f32[64,0] negate(x2)"], ["y", "d"]),
     "rows": loop(["f32[64]", "f32[7,64]"], ["y = f32[64] reverse(x1), dimensions={0}", "c = f32[0,64] broadcast(y), dimensions={1}", "o = s32[] constant(0)", "d = f32[7,64] dynamic-update-slice(x2, c, x0, o)"], ["y", "d"]),
