@@ -268,7 +268,7 @@ class Search:
         if any(o.shape.rank for o in made.operands[2:]):
             return False
         readers = [i for i in self.opened.round.instructions if taken in i.operands or made in i.operands]
-        handed_on = [*self.opened.made.values()]
+        handed_on = [*self.opened.made.values(), self.opened.test]
         return readers == [made] and handed_on.count(made) == 1 and taken not in handed_on
 
     def _same_for_all(self, numbers: set[int], most: int) -> set[int]:
