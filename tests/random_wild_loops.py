@@ -145,11 +145,14 @@ class _Writer:
         first, rest = self.cut(pair, sizes, self.across, 0, 1), self.cut(pair, sizes, self.across, 1, self.few)
         self.pairs.append(self.add(self.two, f"concatenate({rest}, {first}), dimensions={{{self.across}}}"))
 
+    def neutral(self, name: str) -> str:
+        """The init value of a fold: XLA takes others once, more often or not at all."""
+        least, most = (0, 120) if self.kind in UNSIGNED else (-120, 120)
+        return self.constant({"most": least, "least": most, "total": 0}[name])
+
     def near_fold(self) -> None:
-        if self.few == 1:
-            return  # XLA leaves out the init value
         name = self.draw.choice(["most", "least", "total"])
-        init = self.draw.choice(self.numbers) if self.draw.random() < 0.5 else self.constant(1)
+        init = self.neutral(name)
         made = self.add(self.one, f"reduce({self.draw.choice(self.pairs)}, {init}), dimensions={{{self.across}}}, to_apply={name}")  # fmt: skip
         self.arrays.append(self.small(self.one, made))
 
@@ -232,11 +235,9 @@ class _Writer:
             self.arrays.append(self.add(self.one, f"transpose({self.draw.choice(self.arrays)}), dimensions={{1,0}}"))
 
     def far_fold(self) -> None:
-        if 1 in self.lanes:
-            return  # XLA leaves out the init value
         every = ",".join(str(d) for d in range(len(self.lanes)))
         name = self.draw.choice(["most", "least", "total"])
-        made = self.add(self.number, f"reduce({self.draw.choice(self.arrays)}, {self.draw.choice(self.numbers)}), dimensions={{{every}}}, to_apply={name}")  # fmt: skip
+        made = self.add(self.number, f"reduce({self.draw.choice(self.arrays)}, {self.neutral(name)}), dimensions={{{every}}}, to_apply={name}")  # fmt: skip
         self.numbers.append(self.small(self.number, made))
 
     def far_fold_one(self) -> None:
