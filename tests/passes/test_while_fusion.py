@@ -149,3 +149,16 @@ def test_a_state_that_is_given_or_made_in_another_layout_stays(line: str) -> Non
     text = loop(["f32[64,8]"], ["y = f32[64,8] add(x1, x1)"], ["y"])
     assert line in text and not has_loop(fused(text))
     assert has_loop(fused(text.replace(line, line.replace("f32[64,8]", "f32[64,8]{0,1}"))))
+
+
+def test_a_table_in_another_layout_is_read_by_its_indices_alone() -> None:
+    lines = ["o = s32[] constant(0)", "u = f32[1,8] dynamic-slice(x2, x0, o), dynamic_slice_sizes={1,8}", "v = f32[8] reshape(u)", "y = f32[8] add(x1, v)"]  # fmt: skip
+    text = loop(["f32[8]", "f32[5,8]"], lines, ["y", "x2"])
+    turned = text.replace("p2 = f32[5,8] parameter", "p2 = f32[5,8]{0,1} parameter")
+    made = fused(turned)
+    assert not has_loop(made)
+    given = module_inputs(hlo_opt.parse(turned), seed=2)
+    for got, want in zip(hlo_opt.evaluate(made, given), hlo_opt.evaluate(hlo_opt.parse(turned), given), strict=True):
+        np.testing.assert_array_equal(got, want)
+    view = "b = f32[8,5] bitcast(x2)\n  c = f32[8,1] slice(b), slice={[0:8], [2:3]}\n  v = f32[8] reshape(c)"
+    assert has_loop(fused(turned.replace("v = f32[8] reshape(u)", view)))
