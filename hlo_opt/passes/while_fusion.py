@@ -84,8 +84,9 @@ class _Candidate:
         for number, end in enumerate(results):
             is_kept = taken_element(end) == number and end.operands[0] is state
             shape = (loop.shape.elements or ())[number]
-            lies_so = given[number].shape.same_bytes(shape) and end.shape.same_bytes(shape)
-            if not lies_so and not (is_kept and _reads_by_index(loop, module)):
+            if not given[number].shape.same_bytes(shape):
+                return None
+            if not end.shape.same_bytes(shape) and not (is_kept and _reads_by_index(loop, module)):
                 return None
             takers = [user for user in loop.users if taken_element(user) == number]
             if any(user.control_predecessors or user in awaited for user in takers):
