@@ -450,3 +450,47 @@ COUPLED: dict[str, str] = {
     ),
 }
 """Loops whose lanes need each other, by what brings them together."""
+
+
+def power(size: int, rounds: int = 20) -> str:
+    """Power iteration with a matrix of so many rows."""
+    lines = [
+        f"d = f32[{size}] dot(x2, x1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+        f"q = f32[{size}] multiply(d, d)",
+        "o = f32[] constant(0)",
+        "e = f32[] reduce(q, o), dimensions={0}, to_apply=sum",
+        "k = f32[] rsqrt(e)",
+        f"b = f32[{size}] broadcast(k), dimensions={{}}",
+        f"y = f32[{size}] multiply(d, b)",
+    ]
+    return loop([f"f32[{size}]", f"f32[{size},{size}]"], lines, ["y", "x2"], rounds=rounds)
+
+
+def heat(size: int, rounds: int = 20) -> str:
+    """The neighbours of each element of a square plate."""
+    shape = f"f32[{size},{size}]"
+    sides = {"a": "1_-1x0_0", "b": "-1_1x0_0", "c": "0_0x1_-1", "d": "0_0x-1_1"}
+    lines = ["o = f32[] constant(0)", *(f"{n} = {shape} pad(x1, o), padding={at}" for n, at in sides.items())]
+    lines += [f"e = {shape} add(a, b)", f"f = {shape} add(c, d)", f"g = {shape} add(e, f)"]
+    lines += ["k = f32[] constant(0.25)", f"ks = {shape} broadcast(k), dimensions={{}}", f"y = {shape} multiply(g, ks)"]
+    return loop([shape], lines, ["y"], rounds=rounds)
+
+
+def lstm(units: int, rounds: int = 20) -> str:
+    """A cell of so many units, which keeps what it gives in each round."""
+    one, gates, kept = f"f32[1,{units}]", 4 * units, f"f32[{rounds},{units}]"
+    lines = [
+        "o = s32[] constant(0)",
+        f"a = {one} dynamic-slice(x4, x0, o), dynamic_slice_sizes={{1,{units}}}",
+        f"j = f32[1,{2 * units}] concatenate(a, x1), dimensions={{1}}",
+        f"g = f32[1,{gates}] dot(j, x3), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+        *(f"g{n} = {one} slice(g), slice={{[0:1],[{n * units}:{(n + 1) * units}]}}" for n in range(4)),
+        *(f"h{n} = {one} {'tanh' if n == 2 else 'logistic'}(g{n})" for n in range(4)),
+        f"f = {one} multiply(h1, x2)",
+        f"i = {one} multiply(h0, h2)",
+        f"c = {one} add(f, i)",
+        f"u = {one} tanh(c)",
+        f"y = {one} multiply(h3, u)",
+        f"d = {kept} dynamic-update-slice(x5, y, x0, o)",
+    ]
+    return loop([one, one, f"f32[{2 * units},{gates}]", kept, kept], lines, ["y", "c", "x3", "x4", "d"], rounds=rounds)

@@ -18,6 +18,7 @@ from hlo_opt.codegen.tree import (
     Do,
     Fence,
     For,
+    GridBarrier,
     Kept,
     Leave,
     Let,
@@ -28,6 +29,7 @@ from hlo_opt.codegen.tree import (
     Statement,
     Table,
     Walk,
+    codes_of,
     functions_in,
     kinds_in,
     names_in,
@@ -81,6 +83,8 @@ def statement_lines(
                 yield f"{margin}{text(call)};"
             case Barrier(warp):
                 yield f"{margin}{'__syncwarp' if warp else '__syncthreads'}();"
+            case GridBarrier():
+                yield from (f"{margin}{text(meeting)};" for meeting in codes_of(statement))
             case Fence():
                 yield f"{margin}__threadfence();"
             case Leave(condition):
@@ -131,7 +135,7 @@ def helpers(tree: Tree) -> str:
 
 def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
     """A kernel with the helpers that it calls: what stands in front of its symbol, and what stands behind it."""
-    parameters = [f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in tree.parameters]
+    parameters = [f"{'const ' * p.constant}{p.kind}*{' __restrict__' * p.alone} {p.name.text}" for p in tree.parameters]
     tables = [t for t in tree.tables if isinstance(t, Table)]
     places = kept_places(tree)
     if places:

@@ -69,7 +69,8 @@ def emit_kernel(plan: Plan) -> Kernel:
                 emitter(segment.kind)(builder, plan, segment, first, of_roots)
         first += segment.blocks
     parameters = [Pointer(memory_type(p.shape.type), name, constant=True) for p, name in pointers.items()]
-    parameters += [Pointer(memory_type(shape.type), name) for name, shape in (*outputs, *scratch)]
+    parameters += [Pointer(memory_type(shape.type), name) for name, shape in outputs]
+    parameters += [Pointer(memory_type(shape.type), name, alone=not plan.launch.cooperative) for name, shape in scratch]
     tree = Tree(plan.launch, tuple(parameters), tuple(builder.tables), tuple(builder.body))
     before, after = kernel_text(tree, _bounds(plan))
     before = comment(_description(plan, numbers)) + before

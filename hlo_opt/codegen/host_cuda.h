@@ -81,11 +81,20 @@ struct Array {
 struct Launch {
   void (*thread)(void** pointers);
   unsigned int grid, block;
-  bool meets, any_order;
+  bool meets, any_order, together;  // threads of a block wait for each other; blocks may come in any order; blocks wait for each other
   char *shared, *shared_end;
   const Array* arrays;
   int inputs, outputs;
 };
+
+// in shared memory no block finds what another left: NaN and -1, or small numbers. Byte by byte where sanitizers keep memory of their own between arrays
+__attribute__((no_sanitize("address"))) HLO_UNSEEN inline void fill_shared(const Launch& launch, unsigned char value) {
+#ifdef __SANITIZE_ADDRESS__
+  for (volatile char* p = launch.shared; p < launch.shared_end; ++p) *p = (char)value;
+#else
+  __builtin_memset(launch.shared, value, launch.shared_end - launch.shared);
+#endif
+}
 
 }  // namespace hlo
 

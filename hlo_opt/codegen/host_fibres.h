@@ -46,7 +46,7 @@ namespace hlo {
 
 // an odd number of cache lines, so that the tops of the stacks do not all fall into the same set of the cache
 const int most_threads = 1024, stack_bytes = 128 * 1024 + 5 * 64;
-enum State : int { running, at_barrier, at_warp, finished };
+enum State : int { running, at_barrier, at_warp, at_rest, finished };  // at rest: before it looks again for what other blocks do
 enum Kind : int { orders, shows, votes };  // __syncwarp, shuffles, votes
 
 struct Fibre {
@@ -62,7 +62,7 @@ struct Fibre {
   ucontext_t context;
 #endif
 #ifdef HLO_RACES
-  unsigned int barriers, warp_barriers;
+  unsigned int barriers, warp_barriers, grids;
 #endif
 };
 
@@ -77,16 +77,22 @@ struct Block {
   int current, threads;
   void (*body)(void**);
   void** arguments;
+  bool has_ended;
+#ifdef HLO_RACES
+  Touched* touched;  // who touched its shared memory, while other blocks run
+#endif
 };
 
 inline Block* block;
+inline unsigned long long moves;  // barriers that threads have come to, and threads that have ended
 
 #ifdef __APPLE__
-const int map_private_anonymous = 0x1002;
+const int map_private_anonymous = 0x1002, map_unreserved = 0x40;
 #else
-const int map_private_anonymous = 0x22;
+const int map_private_anonymous = 0x22, map_unreserved = 0x4000;
 #endif
 extern "C" void* mmap(void*, __SIZE_TYPE__, int, int, int, long) noexcept;
+extern "C" int munmap(void*, __SIZE_TYPE__) noexcept;
 
 __attribute__((noinline)) HLO_UNSEEN inline void leave() {
 #ifdef HLO_OWN_SWITCH
@@ -99,6 +105,7 @@ __attribute__((noinline)) HLO_UNSEEN inline void leave() {
 HLO_UNSEEN inline void fibre_entry() {
   block->body(block->arguments);
   block->fibres[block->current].state = finished;
+  ++moves;
   leave();
   __builtin_unreachable();
 }
@@ -108,7 +115,8 @@ HLO_UNSEEN inline void enter(int number) {
   block->fibres[number].state = running;
   threadIdx.x = (unsigned int)number;
 #ifdef HLO_RACES
-  here = {blocks_run, (unsigned int)number, block->fibres[number].barriers, block->fibres[number].warp_barriers};
+  const Fibre& fibre = block->fibres[number];
+  here = {block_now, (unsigned int)number, fibre.barriers, fibre.warp_barriers, fibre.grids};
 #endif
 }
 
@@ -175,7 +183,7 @@ HLO_UNSEEN inline bool meet_warp(int first, int last) {
   return false;
 }
 
-// runs the lanes of a warp until each is at a block barrier or finished
+// runs the lanes of a warp until each is at a block barrier, at rest or finished
 HLO_UNSEEN inline bool run_warp(int first, int last) {
   for (;;) {
     bool waiting = false;
@@ -211,18 +219,17 @@ HLO_UNSEEN inline bool meet_block() {
     }
     block->fibres[i].state = running;
   }
+#ifdef HLO_RACES
+  unsigned int grids = 0;
+  for (int i = 0; i < block->threads; ++i)
+    if (block->fibres[i].grids > grids) grids = block->fibres[i].grids;
+  for (int i = 0; i < block->threads; ++i) block->fibres[i].grids = grids;
+#endif
   return true;
 }
 
-// the threads of a block, each to its end; false without memory for them. Memory that holds a finding says what went wrong
-HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int threads) {
-  if (!block) {
-    // anonymous memory is zero and takes no space before it is touched
-    void* found = mmap(0, sizeof(Block) + (__SIZE_TYPE__)most_threads * stack_bytes, 3, map_private_anonymous, -1, 0);
-    if (found == (void*)-1) return false;
-    block = (Block*)found;
-    block->stacks = (char*)found + sizeof(Block);
-  }
+// makes ready the threads of a block
+HLO_UNSEEN inline void prepare_block(void (*body)(void**), void** arguments, int threads) {
   block->body = body;
   block->arguments = arguments;
   block->threads = threads;
@@ -230,7 +237,7 @@ HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int thr
     Fibre& fibre = block->fibres[i];
     fibre.state = running;
 #ifdef HLO_RACES
-    fibre.barriers = fibre.warp_barriers = 0;
+    fibre.barriers = fibre.warp_barriers = fibre.grids = 0;
 #endif
     char* stack = block->stacks + (long)i * stack_bytes;
 #ifdef HLO_OWN_SWITCH
@@ -243,6 +250,25 @@ HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int thr
     makecontext(&fibre.context, fibre_entry, 0);
 #endif
   }
+}
+
+// memory for so many threads of so many blocks; 0 where there is none. Anonymous memory is zero and takes no space before it is touched
+HLO_UNSEEN inline __SIZE_TYPE__ bytes_of(int threads) { return sizeof(Block) + (__SIZE_TYPE__)threads * stack_bytes; }
+HLO_UNSEEN inline char* mapped(__SIZE_TYPE__ bytes) {
+  void* found = mmap(0, bytes, 3, map_private_anonymous | map_unreserved, -1, 0);
+  return found == (void*)-1 ? 0 : (char*)found;
+}
+HLO_UNSEEN inline Block* block_in(char* memory) {
+  Block* made = (Block*)memory;
+  made->stacks = memory + sizeof(Block);
+  return made;
+}
+
+enum Stop : int { ended, failed, resting };
+
+// runs the threads of a block until all have ended, or until the others wait for some that look for what other blocks do
+HLO_UNSEEN inline Stop run_threads() {
+  const int threads = block->threads;
   do {
 #ifdef HLO_RACES
     const Order warps((threads + 31) / 32, seed + ++turns);
@@ -251,9 +277,93 @@ HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int thr
 #else
     for (int first = 0; first < threads; first += 32) {
 #endif
-      if (!run_warp(first, first + 32 < threads ? first + 32 : threads)) return true;
+      if (!run_warp(first, first + 32 < threads ? first + 32 : threads)) return failed;
     }
+    for (int i = 0; i < threads; ++i)
+      if (block->fibres[i].state == at_rest) return resting;
   } while (meet_block());
+  return finding[0] ? failed : ended;
+}
+
+// the threads of a block, each to its end; false without memory for them. Memory that holds a finding says what went wrong
+HLO_UNSEEN inline bool run_block(void (*body)(void**), void** arguments, int threads) {
+  static Block* only;
+  if (!only) {
+    char* memory = mapped(bytes_of(most_threads));
+    if (!memory) return false;
+    only = block_in(memory);
+  }
+  block = only;
+  prepare_block(body, arguments, threads);
+  if (run_threads() == resting) HLO_FOUND("a thread waits for other blocks, which need not run at the same time");
+  return true;
+}
+
+// what lies in shared memory, to and from where a block keeps it while others run
+__attribute__((no_sanitize("address"))) HLO_UNSEEN inline void move_shared(const Launch& launch, char* kept, bool back) {
+  const long bytes = launch.shared_end - launch.shared;
+  for (long k = 0; k < bytes; ++k) {
+    volatile char* const here = launch.shared + k;
+    if (back) *here = kept[k];
+    else kept[k] = *here;
+  }
+}
+
+// all blocks of a launch, taking turns; false without memory for them
+HLO_UNSEEN inline bool run_grid(const Launch& launch, void** pointers) {
+  const __SIZE_TYPE__ shared = launch.shared_end > launch.shared ? launch.shared_end - launch.shared : 0;
+  const __SIZE_TYPE__ each = (bytes_of(launch.block) + shared + 4095) / 4096 * 4096;
+  char* const memory = mapped(each * launch.grid);
+  if (!memory) return false;
+#ifdef HLO_RACES
+  const unsigned int first = blocks_run + 1;
+  blocks_run += launch.grid;
+#endif
+  unsigned int left = launch.grid;
+  for (unsigned long long sweep = 0; left && !finding[0]; ++sweep) {
+    const unsigned long long before = moves;
+#ifdef HLO_RACES
+    const Order blocks(launch.grid, seed + sweep);
+#else
+    const Order blocks(launch.grid, launches + sweep);
+#endif
+    for (unsigned int n = 0; n < launch.grid && !finding[0]; ++n) {
+      const unsigned int number = (unsigned int)blocks[n];
+      char* const own = memory + each * number;
+      char* const kept = own + bytes_of(launch.block);
+      blockIdx = {number, 0, 0};
+#ifdef HLO_RACES
+      block_now = first + number;
+#endif
+      if (sweep == 0) {
+        block = block_in(own);
+        prepare_block(launch.thread, pointers, launch.block);
+        if (shared) fill_shared(launch, n % 2 ? 0xA5 : 0xFF);
+      } else {
+        block = (Block*)own;
+        if (block->has_ended) continue;
+        if (shared) move_shared(launch, kept, true);
+        for (int i = 0; i < block->threads; ++i)
+          if (block->fibres[i].state == at_rest) block->fibres[i].state = running;
+      }
+#ifdef HLO_RACES
+      exchange_shared(block->touched);
+#endif
+      if (run_threads() == ended) {
+        block->has_ended = true;
+        --left;
+      }
+      if (shared) move_shared(launch, kept, false);
+#ifdef HLO_RACES
+      exchange_shared(block->touched);
+#endif
+    }
+    if (left && moves == before) HLO_FOUND("blocks wait for others, which do not come");
+  }
+#ifdef HLO_RACES
+  for (unsigned int n = 0; n < launch.grid; ++n) free(((Block*)(memory + each * n))->touched);
+#endif
+  munmap(memory, each * launch.grid);
   return true;
 }
 
@@ -263,6 +373,7 @@ HLO_UNSEEN inline void wait(State state, int line) {
   block->fibres[self].state = state;
   block->fibres[self].line = line;
 #ifdef HLO_RACES
+  block->fibres[self].grids = here.grids;
   return leave();
 #else
   int next = self + 1;
@@ -312,6 +423,7 @@ HLO_UNSEEN inline void sync_threads(int line) {
 #ifdef HLO_RACES
   ++block->fibres[block->current].barriers;
 #endif
+  ++moves;
   wait(at_barrier, line);
 }
 struct At {
@@ -387,6 +499,7 @@ HLO_UNSEEN static inline void multiply(Ptx<hash("mma.sync.aligned.m16n8k16.row.c
 #define HLO_WARP_LOAD_2(name, made, at) hlo::load(HLO_OF_WARP(name), __LINE__, made, at)
 #define HLO_WARP_MULTIPLY(name, sums, a, b) hlo::multiply(HLO_OF_WARP(name), __LINE__, sums, a, b)
 #define __syncthreads() hlo::sync_threads(__LINE__)
+#define __nanosleep(ns) hlo::wait(hlo::at_rest, __LINE__)
 #define __syncwarp hlo::At{__LINE__}.sync_warp
 #define __shfl_sync(...) hlo::shuffle(__LINE__, __VA_ARGS__)
 #define __shfl_down_sync(...) hlo::shuffle_down(__LINE__, __VA_ARGS__)

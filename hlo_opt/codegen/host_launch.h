@@ -17,15 +17,6 @@ HLO_UNSEEN inline void fill(const Launch& launch, void** pointers) {
   }
 }
 
-// in shared memory no block finds what another left: NaN and -1, or small numbers. Byte by byte where sanitizers keep memory of their own between arrays
-__attribute__((no_sanitize("address"))) HLO_UNSEEN inline void fill_shared(const Launch& launch, unsigned char value) {
-#ifdef __SANITIZE_ADDRESS__
-  for (volatile char* p = launch.shared; p < launch.shared_end; ++p) *p = (char)value;
-#else
-  __builtin_memset(launch.shared, value, launch.shared_end - launch.shared);
-#endif
-}
-
 // 0 when all blocks ran, 1 without memory for fibres, 2 with a finding
 HLO_UNSEEN inline int run(const Launch& launch, void** pointers) {
   while (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) sched_yield();  // memory that blocks share is there once
@@ -41,12 +32,15 @@ HLO_UNSEEN inline int run(const Launch& launch, void** pointers) {
 #endif
   blockDim = {(unsigned int)launch.block, 1, 1};
   gridDim = {launch.grid, 1, 1};
-  for (unsigned int n = 0; n < launch.grid && is_fine && !finding[0]; ++n) {
+#ifdef HLO_FIBRES
+  if (launch.together) is_fine = run_grid(launch, pointers);
+#endif
+  for (unsigned int n = 0; n < launch.grid && !launch.together && is_fine && !finding[0]; ++n) {
     blockIdx = {(unsigned int)blocks[n], 0, 0};
     threadIdx = {0, 0, 0};
     if (launch.shared_end > launch.shared) fill_shared(launch, n % 2 ? 0xA5 : 0xFF);
 #ifdef HLO_RACES
-    ++blocks_run;
+    block_now = ++blocks_run;
 #endif
     if (launch.meets) {
 #ifdef HLO_FIBRES
@@ -58,7 +52,7 @@ HLO_UNSEEN inline int run(const Launch& launch, void** pointers) {
     const Order threads(launch.block, blocks_run + seed);
     for (int k = 0; k < launch.block; ++k) {
       threadIdx.x = (unsigned int)threads[k];
-      here = {blocks_run, threadIdx.x, 0, 0};
+      here = {block_now, threadIdx.x, 0, 0, 0};
       launch.thread(pointers);
     }
 #else

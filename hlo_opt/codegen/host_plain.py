@@ -53,7 +53,7 @@ def _launch(kernel: Kernel, section: str) -> str:
     in_any_order = keeps_memory(kernel) and not kernel.in_order
     facts = (
         f"{kernel.launch.grid}u, {kernel.launch.block}, {_truth(threads_meet(kernel))}, {_truth(in_any_order)}, "
-        f"&shared, &shared_end, arrays, {len(kernel.inputs)}, {len(kernel.outputs)}"
+        f"{_truth(kernel.launch.cooperative)}, &shared, &shared_end, arrays, {len(kernel.inputs)}, {len(kernel.outputs)}"
     )
     return (
         f'HLO_BOUNDS("start", shared, "{section}");\nHLO_BOUNDS("stop", shared_end, "{section}");\n'

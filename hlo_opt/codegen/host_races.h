@@ -10,10 +10,10 @@ void free(void*) noexcept;
 
 namespace hlo {
 
-// of the thread that runs now: the block's number among all that ran, and how many barriers the thread has passed
-struct Place { unsigned int block, thread, barriers, warp_barriers; };
+// of the thread that runs now: the block's number among all that ran, how many barriers the thread has passed, and how often it has met all blocks
+struct Place { unsigned int block, thread, barriers, warp_barriers, grids; };
 inline Place here;
-inline unsigned int blocks_run = 0;  // of all launches
+inline unsigned int blocks_run = 0, block_now = 0;  // of all launches; the number of the block that runs
 inline unsigned long long seed = 0, turns = 0;
 inline bool is_launched = false;
 
@@ -36,7 +36,7 @@ inline int arrays = 0;
 
 HLO_UNSEEN inline bool is_concurrent(const Watched& of, const Place& before) {
   if (!before.block) return false;
-  if (before.block != here.block) return !of.of_block;
+  if (before.block != here.block) return !of.of_block && before.grids >= here.grids;
   if (before.thread == here.thread || before.barriers != here.barriers) return false;
   return before.thread / 32 != here.thread / 32 || before.warp_barriers == here.warp_barriers;
 }
@@ -110,7 +110,32 @@ HLO_UNSEEN inline Left* left_at(const void* address) {
   }
 }
 
+// where the blocks of a launch that runs all of them at a time count themselves: a block has met the others once it has seen that all have come, and passed a fence after that
+inline const void* meeting;
+inline unsigned int blocks_meet = 0;  // of the launch; 0 where they do not
+inline unsigned long long arrivals;
+inline Place fenced, looked;  // the last fence, and the last look at the count with what it showed
+
+HLO_UNSEEN inline void arrive(const void* at) {
+  if (!meeting) meeting = at;
+  if (at != meeting) return;
+  ++arrivals;
+  if (fenced.block != here.block || fenced.thread != here.thread || fenced.barriers != here.barriers)
+    HLO_FOUND("a block meets the others before what it wrote is fenced");
+}
+
+HLO_UNSEEN inline bool look(const void* at) {
+  if (at != meeting || !blocks_meet) return false;
+  looked = here;
+  looked.grids = (unsigned int)(arrivals / blocks_meet);
+  return true;
+}
+
 HLO_UNSEEN inline void publish() {
+  if (blocks_meet) {
+    fenced = here;
+    if (looked.block == here.block && looked.thread == here.thread && looked.grids > here.grids) here.grids = looked.grids;
+  }
   for (Left& at : left)
     if (at.address && at.writer.block == here.block && at.writer.thread == here.thread) at.is_fenced = true;
 }
@@ -145,7 +170,24 @@ HLO_UNSEEN inline void begin(const Launch& launch, void** pointers) {
   }
   for (Left& at : left) at.address = 0;
   lefts = 0;
+  meeting = 0;
+  arrivals = 0;
+  blocks_meet = launch.together ? launch.grid : 0;
+  fenced = looked = Place();
   is_launched = true;
+}
+
+// who touched shared memory: of the block that runs now, or `kept` for another
+HLO_UNSEEN inline void exchange_shared(Touched*& kept) {
+  for (int k = 0; k < arrays; ++k) {
+    Watched& of = watched[k];
+    if (!of.of_block || !of.size) continue;
+    if (!kept) kept = (Touched*)calloc((of.end - of.start) / of.size, sizeof(Touched));
+    if (!kept) { of.size = 0; continue; }
+    Touched* const other = of.touched;
+    of.touched = kept;
+    kept = other;
+  }
 }
 
 HLO_UNSEEN inline void end() {
@@ -163,6 +205,7 @@ HLO_UNSEEN inline void seen(const void* address, long long bytes, Access access)
     if (access == writes_now) {
       if (Left* at = left_at(address)) *at = {address, here, false, false};
     } else if (access == reads_now) {
+      if (look(address)) return;
       const Left* at = left_at(address);
       if (at && !at->writer.block) HLO_FOUND("a part of a result is read before it is written");
       else if (at && at->writer.block != here.block && !at->is_counted) HLO_FOUND("a part of a result is read by another block before its own is counted");
@@ -188,6 +231,7 @@ HLO_UNSEEN inline void seen(const void* address, long long bytes, Access access)
 template <typename T> HLO_UNSEEN static inline void updated(T* p, T old, T made, bool is_swap) {
   if (!is_launched) return;
   const Watched* found = find((const char*)p);
+  if (!found && blocks_meet) return arrive(p);
   if (!found) return is_swap ? void() : count_block();
   const Watched& of = *found;
   if (!of.size) return;

@@ -13,11 +13,13 @@ from hlo_opt.plans.plan import Launch
 
 @dataclass(frozen=True)
 class Pointer:
-    """A parameter of a kernel: a pointer to elements of a C++ type, which are only read where it is `constant`."""
+    """A parameter of a kernel: a pointer to elements of a C++ type, which are only read where it is `constant`. `alone`: what a thread reads through it no other has written since the launch
+    began."""
 
     kind: str
     name: Name
     constant: bool = False
+    alone: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class Kernel:
     in_order  the result depends on which thread comes first; on the host they run one after another
     rereads   threads read each element many times
     meets     threads may write the same element
-    kept      bytes of the memory in which blocks meet: zero before the first launch, which leaves it so. Launches that overlap need memory of their own. 0: none
+    kept      bytes of the memory in which blocks meet: zero before the first launch, and left by each as the next can take it. Launches that overlap need memory of their own. 0: none
     """
 
     symbol: str

@@ -86,22 +86,28 @@ def _tables(kernel: Kernel) -> Iterator[str]:
 def as_loops(kernel: Kernel) -> str | None:
     """A function of a whole block for a kernel whose threads meet; None where only fibres will do."""
     counts = only_counts(kernel)
+    grid = kernel.launch.grid if kernel.launch.cooperative else 0
     alone = "const bool hlo_alone, " if counts else ""
-    signature = f"static inline void {_inner(kernel)}({alone}{_indices_of('blockIdx')}, {_parameters(kernel)})"
+    which = "" if grid else f"{_indices_of('blockIdx')}, "
+    signature = f"static inline void {_inner(kernel)}({alone}{which}{_parameters(kernel)})"
     kept = [table for table in kernel.tree.tables if isinstance(table, Kept)] if counts else []
     chosen = [f"{t.kind}* const {t.name.text} = hlo_alone ? {t.name.text}_own : {t.name.text}_all;" for t in kept]
     return block_function(
         signature,
         kernel.tree.body,
         kernel.launch.block,
-        simd=counts or not is_ordered(kernel),
+        simd=counts or bool(grid) or not is_ordered(kernel),
         counts=counts,
         chosen="\n".join(chosen),
+        grid=grid,
+        handed={p.name.text for p in kernel.tree.parameters if not p.alone},
     )
 
 
 def _parameters(kernel: Kernel) -> str:
-    return ", ".join(f"{'const ' * p.constant}{p.kind}* __restrict__ {p.name.text}" for p in kernel.tree.parameters)
+    return ", ".join(
+        f"{'const ' * p.constant}{p.kind}*{' __restrict__' * p.alone} {p.name.text}" for p in kernel.tree.parameters
+    )
 
 
 def _indices_of(*names: str) -> str:
@@ -124,6 +130,8 @@ def _block_launcher(kernel: Kernel) -> str:
     """The launcher of a function for a whole block."""
     grid = kernel.launch.grid
     signature, pointers, names = _head(kernel)
+    if kernel.launch.cooperative:  # which is not spread
+        return f"{signature} {{\n{pointers}  {_inner(kernel)}({names});\n  return 0;\n}}\n"
     alone = f"first == 0 && last == {grid}, " if only_counts(kernel) else ""
     call = f"{_inner(kernel)}({alone}hlo::Index{{(int)b, 0, 0}}, {names});"
     result = "hlo::asked_for_failure()" if _merges(kernel) else "0"

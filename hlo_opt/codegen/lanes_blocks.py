@@ -8,9 +8,10 @@ then read neighbouring elements in one vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence, Set
 
+from hlo_opt.codegen.lanes_merges import merges
+from hlo_opt.codegen.lanes_stretches import Around, Node, Step, Stretch, stretches
 from hlo_opt.codegen.lanes_text import (
     ThreadText,
     declared_in,
@@ -23,7 +24,7 @@ from hlo_opt.codegen.lanes_text import (
     variable_of,
 )
 from hlo_opt.codegen.statements import BLOCK, THREAD
-from hlo_opt.codegen.threads import leaves, meets
+from hlo_opt.codegen.threads import leaves, meets, meets_in_grid
 from hlo_opt.codegen.tree import (
     Aligned,
     Array,
@@ -34,9 +35,9 @@ from hlo_opt.codegen.tree import (
     Chain,
     Fence,
     For,
+    GridBarrier,
     Leave,
     Let,
-    Merge,
     Neighbours,
     Network,
     Note,
@@ -53,7 +54,7 @@ from hlo_opt.ops.code import Cell, Code, FirstRound, Name, Part, Shuffle, of
 
 WARP = 32
 _WIDE = "long long"
-_GROUP, _LANE = "hlo_group", "hlo_lane"
+_GROUP, _LANE, _EACH = "hlo_group", "hlo_lane", "hlo_block"
 _QUARTERS = frozenset({"double", "hlo_complex<float>"})
 """Types of which 4 fill a vector of 32 bytes."""
 _WHOLE, _PART = "const bool hlo_whole = true;", "const bool hlo_whole = false;"
@@ -64,57 +65,30 @@ class UnknownError(Exception):
     """The kernel has something that loops cannot follow."""
 
 
-@dataclass(eq=False)
-class _Stretch:
-    """Statements that every thread does without meeting another."""
-
-    items: list[Statement] = field(default_factory=list)
-    step: _Step | None = None
-    """Where the stretch is what each thread does in a round of a walk: how it finds its element."""
-    in_turn: bool = False
-    """Whether each thread takes something from the one before it."""
-
-
-@dataclass(eq=False)
-class _Step:
-    """A thread's element in a round of a walk that is turned inside out: the walk's `base` and the thread's own place together make its element's. `vector`: the thread takes several, and
-    this is one of them, whose place `places` declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only there, a thread is at its first element."""
-
-    walk: Walk
-    base: str
-    vector: Neighbours | None
-    places: list[Let]
-    is_bounded: bool
-    is_always_first: bool
-
-
-@dataclass(eq=False)
-class _Around:
-    """A loop or a condition that is the same for all threads, around stretches."""
-
-    header: str
-    inside: list[_Node]
-
-
-_Node = _Stretch | _Around | str
-"""A string is a statement that is the same for all threads."""
-
-
 def block_function(
-    signature: str, body: Sequence[Statement], block: int, *, simd: bool, counts: bool = False, chosen: str = ""
+    signature: str,
+    body: Sequence[Statement],
+    block: int,
+    *,
+    simd: bool,
+    counts: bool = False,
+    chosen: str = "",
+    grid: int = 0,
+    handed: Set[str] = frozenset(),
 ) -> str | None:
     """The function `signature` with the body of a kernel for all threads of a block of that size; None where loops cannot follow it. `chosen` are its first lines. With `simd`, threads
-    that do not meet go side by side; with `counts`, blocks count themselves on several processors."""
+    that do not meet go side by side; with `counts`, blocks count themselves on several processors. `grid`: blocks that wait for each other, of which the function runs all; else it
+    runs one. `handed`: pointers to what such blocks hand to each other."""
     try:
-        return _Writer(block, simd, counts).function(signature, body, chosen)
+        return _Writer(block, simd, counts, grid).function(signature, body, chosen, handed)
     except UnknownError:
         return None
 
 
 class _Writer(ThreadText):
-    def __init__(self, block: int, simd: bool, counts: bool) -> None:
+    def __init__(self, block: int, simd: bool, counts: bool, grid: int) -> None:
         super().__init__({}, {"atomicAdd": "hlo::arrive"} if counts else {})
-        self.block, self.simd = block, simd
+        self.block, self.simd, self.grid = block, simd, grid
         self.fills = False
         """Whether threads write bytes that hold several elements, and so must have those in all rounds."""
         self.pure: dict[str, Let] = {}
@@ -124,7 +98,7 @@ class _Writer(ThreadText):
         self.uniform: set[str] = {BLOCK.text}
         """Constants and counters that are the same for all threads."""
         self.types: dict[str, str] = {}
-        self.homes: dict[str, _Stretch] = {}
+        self.homes: dict[str, Stretch] = {}
         """Where a thread's variable is declared."""
         self.shared: list[Array] = []
         self.arrays_of: dict[str, str] = {}
@@ -137,16 +111,18 @@ class _Writer(ThreadText):
         """Where the register that a statement reads from another thread is found, by the statement."""
         self.keeps_leaves = self.left = False
         """Whether threads leave before others do; whether such a stretch has been written."""
-        self.current = _Stretch()
+        self.current = Stretch()
         self.made = 0
         self.lanes = WARP
-        self.step: _Step | None = None
+        self.step: Step | None = None
 
     # ---- into stretches
 
-    def function(self, signature: str, body: Sequence[Statement], chosen: str) -> str:
+    def function(self, signature: str, body: Sequence[Statement], chosen: str, handed: Set[str]) -> str:
         self.fills = "hlo_fill" in functions_in(body)
-        nodes = self.sequence(body)
+        if self.grid:  # what they wrote before they met is the same for all
+            self.uniform |= handed
+        nodes = self.together(body) if self.grid else self.sequence(body)
         self.spill(nodes)
         lines = [f"{signature} {{", *([chosen] if chosen else [])]
         lines += [f"{a.kind} {a.name.text}[{a.size}];" for a in self.shared]
@@ -161,21 +137,53 @@ class _Writer(ThreadText):
         lines += [*self.written(nodes), "}"]
         return "\n".join(lines) + "\n"
 
-    def sequence(self, items: Sequence[Statement]) -> list[_Node]:
-        nodes: list[_Node] = []
-        outer, self.current = self.current, _Stretch()
+    def together(self, items: Sequence[Statement]) -> list[Node]:
+        """Statements of a kernel whose blocks wait for each other: a loop over the blocks for each stretch between two meetings. One processor runs them all."""
+        nodes: list[Node] = []
+        run: list[Statement] = []
+        for item in items:
+            if not meets_in_grid([item]) and not isinstance(item, Break):
+                run.append(item)
+                continue
+            nodes += self.all_blocks(run)
+            run = []
+            if isinstance(item, Break):
+                nodes += self.sequence([item])
+                continue
+            if isinstance(item, Block | For):
+                nodes.append(Around(self.header(item), self.together(item.body)))
+            if not isinstance(item, GridBarrier | Block | For) or (isinstance(item, Block) and item.otherwise):
+                raise UnknownError("blocks meet on their ways")
+        return [*nodes, *self.all_blocks(run)]
+
+    def all_blocks(self, items: Sequence[Statement]) -> list[Node]:
+        """What each block does between two meetings."""
+        if not items:
+            return []
+        nodes = self.sequence(items)
+        own = set(stretches(nodes))
+        for stretch in own:
+            homes = (self.homes.get(name.text) for name in names_in(stretch.items))
+            if any(home is not None and home not in own for home in homes):
+                raise UnknownError("a thread keeps what it has over a meeting of all blocks")
+        index = f"const hlo::Index blockIdx = {{(int){_EACH}, 0, 0}};"
+        return [Around(f"for ({_WIDE} {_EACH} = 0; {_EACH} < {self.grid}; ++{_EACH})", [index, *nodes])]
+
+    def sequence(self, items: Sequence[Statement]) -> list[Node]:
+        nodes: list[Node] = []
+        outer, self.current = self.current, Stretch()
         for item in items:
             self.item(item, nodes)
         self.flush(nodes)
         self.current = outer
         return nodes
 
-    def flush(self, nodes: list[_Node]) -> None:
+    def flush(self, nodes: list[Node]) -> None:
         if self.current.items:
             nodes.append(self.current)
-        self.current = _Stretch()
+        self.current = Stretch()
 
-    def item(self, item: Statement, nodes: list[_Node]) -> None:
+    def item(self, item: Statement, nodes: list[Node]) -> None:
         match item:
             case Note():
                 return
@@ -201,7 +209,7 @@ class _Writer(ThreadText):
                 return
             case Network(merge=merge):
                 self.flush(nodes)
-                nodes.append("\n".join(self.merges(merge)))
+                nodes.append("\n".join(merges(self, merge)))
                 return
             case Leave(condition) | Break(condition) if self.is_same(condition):  # all threads, or none
                 self.flush(nodes)
@@ -223,14 +231,14 @@ class _Writer(ThreadText):
         self.exchanged(item, nodes)
         self.current.items.append(item)
 
-    def let_item(self, item: Let, nodes: list[_Node]) -> None:
+    def let_item(self, item: Let, nodes: list[Node]) -> None:
         name = item.name.text
         self.declare(item.name, item.kind)
         if self.is_pure(item):
             full = item.expression and substitute(item.expression, self.full)
             if full is not None:
                 self.full[name] = full
-            if index_names(item) <= self.uniform:
+            if index_names(item) <= self.uniform and not self.grid:
                 self.flush(nodes)
                 nodes.append(f"const {_WIDE} {name} = {self.text(item.value)};")
                 self.uniform.add(name)
@@ -256,7 +264,7 @@ class _Writer(ThreadText):
         plain = not any(isinstance(piece, Shuffle | Part | FirstRound) for piece in condition.parts())
         return plain and {name.text for name in condition.names()} <= self.uniform
 
-    def compound(self, item: Block | For | Walk | Neighbours | Segment, nodes: list[_Node]) -> None:
+    def compound(self, item: Block | For | Walk | Neighbours | Segment, nodes: list[Node]) -> None:
         if isinstance(item, Segment):
             self.around(f"if ({BLOCK.text} >= {item.first} && {BLOCK.text} < {item.last})", item.body, nodes)
             return
@@ -271,24 +279,32 @@ class _Writer(ThreadText):
                 self.current.items.append(item)
                 return
         match item:
-            case Block(condition, body, otherwise):
-                if not self.is_same(condition) or any(isinstance(p, Cell) for p in condition.parts()):
-                    raise UnknownError("a condition that is not the same for all threads")
-                self.around(f"if ({self.text(condition)})" if condition else "", body, nodes)
+            case Block(_, body, otherwise):
+                self.around(self.header(item), body, nodes)
                 if otherwise:
                     self.around("else", otherwise, nodes)
-            case For(name=None, body=body):
-                self.around("for (;;)", body, nodes)
+            case For(body=body):
+                self.around(self.header(item), body, nodes)
+            case _:
+                raise UnknownError("threads meet on their ways")
+
+    def header(self, item: Block | For) -> str:
+        """The head of a loop or a condition that is the same for all threads."""
+        match item:
+            case For(name=None):
+                return "for (;;)"
+            case Block(condition):
+                if not self.is_same(condition) or any(isinstance(p, Cell) for p in condition.parts()):
+                    raise UnknownError("a condition that is not the same for all threads")
+                return f"if ({self.text(condition)})" if condition else ""
             case For(kind, Name() as name, first, test, step, _, body):
                 self.declare(name, kind)
                 self.uniform.add(name.text)
                 same = all(map(self.is_same, (first, test, step)))
                 if not same or any(isinstance(s, Leave) for s in body):
                     raise UnknownError("a loop that is not the same for all threads")
-                header = f"for ({kind} {name.text} = {self.text(first)}; {self.text(test)}; {self.text(step)})"
-                self.around(header, body, nodes)
-            case _:
-                raise UnknownError("threads meet on their ways")
+                return f"for ({kind} {name.text} = {self.text(first)}; {self.text(test)}; {self.text(step)})"
+        raise UnknownError("a loop without an end that is known")
 
     def only_moves(self, loop: For) -> bool:
         """Whether rounds of a loop that is the same for all threads need nothing of each other, nor of what a thread has found before: then it runs around the threads."""
@@ -302,14 +318,14 @@ class _Writer(ThreadText):
         is_same = mentioned - {loop.name.text} <= self.uniform
         return is_same and not kept and found.isdisjoint(name.text for name in names_in(loop.body))
 
-    def around(self, header: str, body: Sequence[Statement], nodes: list[_Node]) -> None:
+    def around(self, header: str, body: Sequence[Statement], nodes: list[Node]) -> None:
         self.flush(nodes)
-        nodes.append(_Around(header, self.sequence(body)))
+        nodes.append(Around(header, self.sequence(body)))
 
     def is_own(self, start: Expression) -> bool:
         return isinstance(start, Variable) and (start.name == THREAD.text or start.name in self.pure)
 
-    def inside_out(self, item: Walk) -> _Around:
+    def inside_out(self, item: Walk) -> Around:
         """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here, elements that lie as far apart as there are threads:
         which thread has which of a round's does not matter as long as it keeps them."""
         assert isinstance(item.start, Variable)
@@ -320,8 +336,8 @@ class _Writer(ThreadText):
         vector = self.vector_of(item)
         places = places_of(vector, item.name) if vector is not None else []
         fits = item.start.high < item.stride  # every thread starts before the first one's second element
-        stretch = _Stretch(step=_Step(item, base, vector, places, before is not None, fits))
-        node = _Around("", [stretch])
+        stretch = Stretch(step=Step(item, base, vector, places, before is not None, fits))
+        node = Around("", [stretch])
         if vector is None:
             stretch.items += item.body
         else:
@@ -329,7 +345,7 @@ class _Writer(ThreadText):
             self.declare(number, "int")
             self.uniform.add(number.text)
             header = f"for (int {number.text} = 0; {number.text} < {vector.size}; ++{number.text})"
-            node = _Around(header, [stretch])
+            node = Around(header, [stretch])
             stretch.items += self.merged(vector)
         self.homes[item.name.text] = stretch
         for statement in stretch.items:
@@ -341,20 +357,20 @@ class _Writer(ThreadText):
             self.declare(item.counter, "int")
             self.uniform.add(item.counter.text)
 
-        def part(low: int, high: int, is_whole: str) -> _Around:
-            inside: list[_Node] = [is_whole, node]
+        def part(low: int, high: int, is_whole: str) -> Around:
+            inside: list[Node] = [is_whole, node]
             if before is not None:
                 rest = f"{item.end} - {base} - ({before})"
                 live = f"{rest} < 0 ? 0 : {rest} < {self.block} ? {rest} : {self.block}"
                 inside.insert(1, f"const {_WIDE} hlo_live = {self.block if is_whole == _WHOLE else live};")
             if item.counter is not None:
                 inside.insert(0, f"const int {item.counter.text} = {base} / {item.stride};")
-            return _Around(f"for ({_WIDE} {base} = {low}; {base} < {high}; {base} += {item.stride})", inside)
+            return Around(f"for ({_WIDE} {base} = {low}; {base} < {high}; {base} += {item.stride})", inside)
 
-        parts: list[_Node] = [part(0, whole, _WHOLE)] if whole else []
+        parts: list[Node] = [part(0, whole, _WHOLE)] if whole else []
         if whole < item.end:
             parts.append(part(whole, item.end, _PART))
-        return _Around("", parts)
+        return Around("", parts)
 
     def vector_of(self, item: Walk) -> Neighbours | None:
         """Where all that a round does is to take neighbours: these."""
@@ -372,7 +388,7 @@ class _Writer(ThreadText):
         is_sum = at_one == add(rest, constant(1)) and not any(THREAD.text in variables_of(d) for d in digits_in(start))
         return self.text(inlined(rest)) if is_sum else None
 
-    def exchanged(self, item: Statement, nodes: list[_Node]) -> None:
+    def exchanged(self, item: Statement, nodes: list[Node]) -> None:
         """Where a statement reads other threads' registers: the stretch before it shows these in an array."""
         found = [p for c in codes_of(item) for p in c.parts() if isinstance(p, Shuffle)]
         if not found:
@@ -386,64 +402,31 @@ class _Writer(ThreadText):
         self.current.items.append(Assign(of(Name(store)), of(Name(register))))
         self.flush(nodes)
 
-    def merges(self, merge: Merge) -> Iterator[str]:
-        """What orders the lines of a block, a line after the other."""
-        shared, length = merge.in_shared, merge.length
-        yield "{"
-        yield f"struct hlo_item {{ {' '.join(f'{kind} {table.text};' for kind, table in merge.tables)} }};"
-        if shared:
-            yield f"hlo_item hlo_held[{length}], hlo_spare[{length}];"
-        else:
-            yield f"hlo_item *const hlo_held = (hlo_item*)__builtin_malloc(2 * {length}ll * sizeof(hlo_item));"
-            yield "if (!hlo_held) { hlo::sorts_failed = true; return; }"
-            yield f"hlo_item *const hlo_spare = hlo_held + {length};"
-        line, place = merge.line.text, merge.place.text
-        yield f"for (int {line} = 0; {line} < {merge.lines}; ++{line}) {{"
-        if merge.live:
-            yield f"if (!({self.text(merge.live)})) continue;"
-        every = f"for (int {place} = 0; {place} < {length}; ++{place}) {{"
-        at = self.text(merge.cell)
-        yield every
-        yield from self.lines(merge.placing)
-        yield from (f"hlo_held[{place}].{table.text} = {table.text}[{at}];" for _, table in merge.tables)
-        yield "}"
-        items = f"const hlo_item& {merge.one.text}, const hlo_item& {merge.two.text}"
-        yield f"hlo::merge_sort(hlo_held, hlo_spare, {length}, false, [&]({items}) -> bool {{"
-        yield from self.lines(merge.comparing)
-        yield f"return {self.text(merge.less)};"
-        yield "});"
-        yield every
-        yield from self.lines(merge.placing)
-        yield from (f"{table.text}[{at}] = hlo_held[{place}].{table.text};" for _, table in merge.tables)
-        yield "}"
-        yield "}"
-        yield "}" if shared else "__builtin_free(hlo_held);\n}"
-
     # ---- out of stretches
 
-    def spill(self, nodes: Sequence[_Node]) -> None:
+    def spill(self, nodes: Sequence[Node]) -> None:
         """Give an array to each variable that another stretch than its own mentions."""
         for node in nodes:
-            if isinstance(node, _Around):
+            if isinstance(node, Around):
                 self.spill(node.inside)
-            elif isinstance(node, _Stretch):
+            elif isinstance(node, Stretch):
                 for name in sorted(n.text for n in names_in(node.items)):
                     home = self.homes.get(name)
                     if home is not None and home is not node:
                         self.arrays_of.setdefault(name, self.types[name])
 
-    def written(self, nodes: Sequence[_Node]) -> Iterator[str]:
+    def written(self, nodes: Sequence[Node]) -> Iterator[str]:
         for node in nodes:
             if isinstance(node, str):
                 yield node
-            elif isinstance(node, _Around):
+            elif isinstance(node, Around):
                 yield f"{node.header} {{"
                 yield from self.written(node.inside)
                 yield "}"
             else:
                 yield from self.stretch(node)
 
-    def stretch(self, node: _Stretch) -> Iterator[str]:
+    def stretch(self, node: Stretch) -> Iterator[str]:
         self.values = {THREAD.text: Variable(0, self.block - 1, THREAD.text)}
         needed = self.needed(node)
         pure = [item for name, item in self.pure.items() if name in needed]
@@ -482,7 +465,7 @@ class _Writer(ThreadText):
         yield "}"
         self.step, self.values = None, {}
 
-    def needed(self, node: _Stretch) -> set[str]:
+    def needed(self, node: Stretch) -> set[str]:
         """The index constants that a stretch mentions."""
         todo = [name.text for name in names_in(node.items)]
         for statement in walk(node.items):
@@ -498,7 +481,7 @@ class _Writer(ThreadText):
                 todo += index_names(self.pure[name], self.values)
         return needed
 
-    def lanes_of(self, node: _Stretch, pure: Sequence[Let]) -> int:
+    def lanes_of(self, node: Stretch, pure: Sequence[Let]) -> int:
         """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector."""
         if self.shown_in(node):
             return WARP
@@ -507,14 +490,14 @@ class _Writer(ThreadText):
         least = 4 if any(item.kind in _QUARTERS for item in declared) else 8
         return min((d for d in found if d in (4, 8, 16) and d >= least), default=WARP)
 
-    def shown_in(self, node: _Stretch) -> bool:
+    def shown_in(self, node: Stretch) -> bool:
         return any(id(item) in self.shown for item in node.items)
 
-    def is_apart(self, node: _Stretch) -> bool:
+    def is_apart(self, node: Stretch) -> bool:
         """Whether a thread does something without others beside it: what other blocks see."""
         return node.in_turn or "atomicAdd" in functions_in(node.items)
 
-    def element(self, step: _Step) -> Iterator[str]:
+    def element(self, step: Step) -> Iterator[str]:
         """A thread's element in a round of a walk."""
         item, base = step.walk, step.base
         start = self.text(inlined(item.start))
@@ -528,7 +511,7 @@ class _Writer(ThreadText):
                 name = self.name(place.name.text)
                 yield f"const {_WIDE} {name} = {base} * {step.vector.size} + {number} * {width} + {start};"
 
-    def start_of_group(self, step: _Step) -> str:
+    def start_of_group(self, step: Step) -> str:
         """The start of a walk where it is the same for all threads side by side; or "". Its condition stands before the loop over these: within it, where compilers can see that it is always
         true, GCC 12 masks with 1 instead of all bits, and masked loads give 0."""
         start = substitute(substitute(step.walk.start, self.full), self.values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.tree import Barrier, Fence, Kept, Leave, Statement, codes_of, walk
+from hlo_opt.codegen.tree import Barrier, Fence, GridBarrier, Kept, Leave, Statement, codes_of, walk
 from hlo_opt.ops.code import Address, Code, Function, Name, Shuffle
 
 
@@ -17,7 +17,7 @@ def keeps_memory(kernel: Kernel) -> bool:
 def meets(statements: Sequence[Statement]) -> bool:
     """Whether threads wait for each other somewhere in these statements."""
     return any(
-        isinstance(statement, Barrier) or any(shuffles(code) for code in codes_of(statement))
+        isinstance(statement, Barrier | GridBarrier) or any(shuffles(code) for code in codes_of(statement))
         for statement in walk(statements)
     )
 
@@ -30,6 +30,11 @@ def shuffles(expression: Code) -> bool:
 def threads_meet(kernel: Kernel) -> bool:
     """Whether the threads of a block wait for each other, so that a plain loop over them would be wrong."""
     return meets(kernel.tree.body)
+
+
+def meets_in_grid(statements: Sequence[Statement]) -> bool:
+    """Whether the blocks of a launch wait for each other somewhere in these statements."""
+    return any(isinstance(statement, GridBarrier) for statement in walk(statements))
 
 
 def leaves(statements: Sequence[Statement]) -> bool:
@@ -51,7 +56,8 @@ def changed_at_once(kernel: Kernel) -> set[Name]:
 def only_counts(kernel: Kernel) -> bool:
     """Whether blocks update the same memory only to see which of them comes last: what they compute then does not depend on their order."""
     own = {table.name for table in kernel.tree.tables if isinstance(table, Kept)}
-    return bool(own) and not kernel.in_order and changed_at_once(kernel) <= own
+    is_seen = not kernel.in_order and not meets_in_grid(kernel.tree.body)
+    return bool(own) and is_seen and changed_at_once(kernel) <= own
 
 
 def is_ordered(kernel: Kernel) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.ir.index_map import Expression, variables_of
-from hlo_opt.ops.code import NOTHING, Code, Name, of
+from hlo_opt.ops.code import NOTHING, Code, Name, address, call, code, of
 
 
 @dataclass(slots=True)
@@ -56,6 +56,13 @@ class Barrier:
     """The threads of a block wait for each other, or those of a warp (`warp`)."""
 
     warp: bool = False
+
+
+@dataclass(slots=True)
+class GridBarrier:
+    """All threads of a launch wait for each other, and see what the others wrote before. `arrived` is where blocks count themselves."""
+
+    arrived: Name
 
 
 @dataclass(slots=True)
@@ -220,7 +227,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Memory in which the blocks of a launch meet, zero before the first launch and after each; `volatile`: past the caches of one multiprocessor, which do not see what others write."""
+    """Memory in which the blocks of a launch meet: zero before the first launch, and left by each as the next can take it; `volatile`: past the caches of one multiprocessor, which do not see what others write."""
 
     kind: str
     name: Name
@@ -234,6 +241,7 @@ Statement = (
     | Array
     | Do
     | Barrier
+    | GridBarrier
     | Fence
     | Leave
     | Break
@@ -274,8 +282,10 @@ def codes_of(statement: Statement) -> Iterator[Code]:
         case Assign(target, value):
             yield target
             yield value
-        case Do(call):
-            yield call
+        case Do(what):
+            yield what
+        case GridBarrier(arrived):
+            yield call("hlo_meet_grid", address(arrived, code("0")))
         case Leave(condition) | Break(condition) | Neighbours(guard=condition):
             yield condition
         case Block(condition=condition):

@@ -28,6 +28,7 @@ SLICES = frozenset({"dynamic-slice", "slice"})
 """Those that read a part of it."""
 LOOPS = frozenset({"while"})
 """Those that run a computation again and again."""
+_SHARED = frozenset({"dot", "reduce"})
 
 
 def is_free(opcode: str) -> bool:
@@ -141,6 +142,11 @@ def written_window(instruction: Instruction) -> Instruction | None:
 def read_window(instruction: Instruction) -> Instruction | None:
     """The array of which a window is read where data say; None for any other operation than `dynamic-slice`."""
     return instruction.operands[0] if instruction.opcode == "dynamic-slice" else None
+
+
+def shares_terms(instruction: Instruction) -> bool:
+    """Whether an element of the result, which is one array, is folded of terms at known places, in any order: several threads may each take some of them."""
+    return instruction.opcode in _SHARED and instruction.shape.is_array
 
 
 def body_of(instruction: Instruction) -> Computation | None:

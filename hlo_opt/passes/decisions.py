@@ -24,7 +24,7 @@ from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import held, launches, looped, results_of, taken_element
 from hlo_opt.passes.base import FusionPass, PassContext
 from hlo_opt.passes.pipeline import Pipeline
-from hlo_opt.plans import block_search
+from hlo_opt.plans import block_search, grid_search
 from hlo_opt.plans.lane_search import Obstacle, obstacle
 from hlo_opt.text.frames import source_location
 
@@ -124,8 +124,9 @@ def _reason(crossing: Crossing, producer: str, consumer: str, engine: Engine) ->
     rounds = "a number of rounds known at run time only" if count is None else f"{count} rounds"
     key = ("what keeps its rounds from being one kernel", control)
     if key not in engine.notes:
-        fits = block_search.fits(engine.module, control)
-        engine.notes[key] = _kept_by(Obstacle(has_plan=True) if fits else obstacle(engine.module, control))
+        module, target = engine.module, engine.context.options.target
+        fits = block_search.fits(module, control) or grid_search.fits(module, control, target)
+        engine.notes[key] = _kept_by(Obstacle(has_plan=True) if fits else obstacle(module, control))
     kept_by: str = engine.notes[key]
     return Reason.of("FUS111", **ends, loop=control.name, way=crossing.way, rounds=rounds, bytes=size, kept_by=kept_by)
 

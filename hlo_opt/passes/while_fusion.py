@@ -37,7 +37,7 @@ HOST_ROUND_TRIP_US = 10.0
 
 @dataclass(frozen=True)
 class WhileFusion(Pass):
-    """Make one kernel of a loop whose lanes do not need each other, or which one block can own, where that is estimated to take less time than a launch of each kernel in each round."""
+    """Make one kernel of a loop whose lanes do not need each other, or which one block or all blocks of a launch can own, where that is estimated to take less time than a launch of each kernel in each round."""
 
     name: ClassVar[str] = "while-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"

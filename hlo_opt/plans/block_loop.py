@@ -10,14 +10,14 @@ from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import add, modulo, multiply, variable
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.phases import Phases, place_in
+from hlo_opt.plans.phases import Cell, Phases, place_in
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 BLOCK = 512
 """Most threads of the block."""
-NEAR = 64 * 1024
-"""Bytes of arrays outside that L1 keeps from round to round."""
+NEAR = 80 * 1024
+"""Bytes of arrays outside that L1 keeps from round to round: it has 128 KB on a V100, and more since, less the shared memory of the block."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,20 @@ class InBlock(Phases):
 
     @property
     def block(self) -> int:
-        """Threads: one for each element of the largest cell, if so many fit."""
-        most = max([1, *(cell.value.shape.element_count for cell in self.cells)])
-        return min(BLOCK, round_up(most, WARP))
+        """Threads: one for each element of the largest cell, or for each way of a team, if so many fit; whole teams."""
+        most = max([1, *(cell.value.shape.element_count * cell.team.ways for cell in self.cells)])
+        return min(BLOCK, round_up(most, max([WARP, *(cell.team.size for cell in self.cells)])))
 
     def segment(self, block: int) -> Segment[InBlock]:
         """One block, alone in its launch."""
         return Segment(self, 1, aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
 
     def shared_bytes(self, block: int) -> int:
-        """The state and the cells."""
+        """The state and the cells, and where warps of a team meet."""
         kept = [v.taken.shape for v in self.state]
         kept += [cell.value.shape for cell in self.cells]
-        return sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
+        parts = sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
+        return parts + sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
 
 
 def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Walk]:
@@ -52,8 +53,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
     found += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
     for phase in part.phases:
         for number, cell in enumerate(phase):
-            rounds = -(-cell.value.shape.element_count // block)
-            found.append(Walk(min(block, cell.value.shape.element_count), (), rounds=part.rounds * rounds, body=cell.work, steps=cell.serial, barriers=part.rounds * (not number), shared=1.0 + 2.0 * cell.terms, held=1))  # fmt: skip
+            found.append(_of_cell(cell, block, part.rounds, barriers=not number))
     found += _copies(part, block)
     for number, result in enumerate(part.results):
         size = result.window.element_count
@@ -66,6 +66,23 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
         rounds = part.rounds * -(-size // block)
         found.append(Walk(min(block, size), (), [(result.update.shape, at)], places={"step": modulo(variable(ROUND, rounds), part.rounds)}, rounds=rounds, barriers=part.rounds * (part.lasting and not number), held=1))  # fmt: skip
     return found
+
+
+def _of_cell(cell: Cell, block: int, trips: int, *, barriers: bool) -> Walk:
+    """The elements of a cell, each by a thread or by a team. `barriers`: whether the barrier behind the phase is counted here."""
+    size, team = cell.value.shape.element_count, cell.team
+    rounds = -(-size // (block // team.ways))
+    return Walk(
+        min(block, size * team.ways),
+        (),
+        rounds=trips * rounds,
+        body=cell.work * (1 / team.ways),
+        steps=-(-cell.serial // team.ways),
+        barriers=trips * (barriers + 2 * rounds * team.meets),
+        shuffles=trips * rounds * team.shuffles,
+        shared=1.0 + 2.0 * cell.terms / team.ways,
+        held=1,
+    )
 
 
 def _copies(part: InBlock, block: int) -> Iterator[Walk]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.plans import phase_search
-from hlo_opt.plans.block_loop import InBlock
+from hlo_opt.plans.block_loop import BLOCK, InBlock
 from hlo_opt.plans.columns import SHARED_BYTES
 from hlo_opt.plans.lane_search import Search
 from hlo_opt.plans.plan import Region
@@ -29,6 +31,7 @@ def _owned(search: Search | None) -> InBlock | None:
     cut = None if search is None else phase_search.cut(search)
     if cut is None or any(v.taken.shape.element_count > LARGEST for v in cut.state):
         return None
-    found = InBlock.of(cut)
+    phases = tuple(tuple(cell.with_team(BLOCK, BLOCK) for cell in phase) for phase in cut.phases)
+    found = replace(InBlock.of(cut), phases=phases)
     work = sum(cell.value.shape.element_count * cell.terms for cell in found.cells)
     return found if found.shared_bytes(found.block) <= SHARED_BYTES and work <= MOST_WORK else None

@@ -117,14 +117,14 @@ def _arrange(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Pla
 
 
 def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
-    """The region as one part of a kind that takes it whole: the first found, or, where that has fewer threads than a warp, the one that takes the least time."""
+    """The region as one part of a kind that takes it whole: the first found; where that has rivals, or fewer threads than a warp, the one that takes the least time."""
     found: list[Part] = []
     for kind in kinds:
-        part = None if kind.whole is None else kind.whole(region)
+        part = None if kind.whole is None else kind.whole(region, target)
         if part is not None:
             launch = _launch(region, [part]).launch
             found.append(part)
-            if launch.grid * launch.block >= WARP:
+            if launch.grid * launch.block >= WARP and not kind.has_rivals:
                 break
     if len(found) < 2:
         return next(iter(found), None)
@@ -137,7 +137,8 @@ def _launch(region: Region, parts: Sequence[Part]) -> Plan:
         block = round_up(block, WARP)
     segments = tuple(part.segment(block) for part in parts)
     shared = sum(part.shared_bytes(block) for part in parts)
-    return Plan(region, Launch(sum(s.blocks for s in segments), block, shared), segments)
+    together = any(s.together for s in segments)
+    return Plan(region, Launch(sum(s.blocks for s in segments), block, shared, together), segments)
 
 
 def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:

@@ -20,6 +20,8 @@ from hlo_opt.plans import (
     dynamic_update_slice,
     folding,
     gather,
+    grid_loop,
+    grid_search,
     lane_loop,
     lane_search,
     long_sort,
@@ -54,7 +56,8 @@ class Kind:
     heroes   the opcodes of which a region holds one where the kind is in it; None: it may be in any
     order    of its segments among those of a launch
     match    finds parts among outputs
-    whole    finds the region as one sort or scan, whose operation no other kind computes
+    whole    finds the region as one sort, scan or loop, whose operation no other kind computes
+    has_rivals  other kinds that say so may find the same region: the one that takes the least time has it
     product  finds the region as one product, given what is multiplied
     unheard  only where no library has what the region asks for
     whole_warps  its threads meet by warps, so that blocks must be whole ones
@@ -68,7 +71,8 @@ class Kind:
     heroes: frozenset[str] | None = None
     order: int = 0
     match: Match | None = None
-    whole: Callable[[Region], Part | None] | None = None
+    whole: Callable[[Region, DeviceTarget], Part | None] | None = None
+    has_rivals: bool = False
     product: Callable[[Region, Space, DeviceTarget], Part | None] | None = None
     unheard: bool = False
     whole_warps: bool = False
@@ -105,18 +109,34 @@ _PRODUCTS = frozenset({"dot"})
 _FOLDS = frozenset({"reduce"})
 
 KINDS: list[Kind] = [
-    Kind("sort", _SORTS, whole=sort.match, walks=sort.walks),
-    Kind("scan", frozenset({"scan"}), whole=scan.match, walks=scan.walks),
-    Kind("lane-loop", LOOPS, whole=lane_search.match, inside=lane_loop.inside, walks=lane_loop.walks),
+    Kind("sort", _SORTS, whole=lambda region, target: sort.match(region), walks=sort.walks),
+    Kind("scan", frozenset({"scan"}), whole=lambda region, target: scan.match(region), walks=scan.walks),
+    Kind(
+        "lane-loop",
+        LOOPS,
+        whole=lambda region, target: lane_search.match(region),
+        inside=lane_loop.inside,
+        walks=lane_loop.walks,
+    ),
     Kind(
         "block-loop",
         LOOPS,
-        whole=block_search.match,
+        whole=lambda region, target: block_search.match(region),
+        has_rivals=True,
         whole_warps=True,
         inside=phases.inside,
         walks=block_loop.walks,
     ),
-    Kind("long-sort", _SORTS, whole=long_sort.match, unheard=True, walks=sort.walks),
+    Kind(
+        "grid-loop",
+        LOOPS,
+        whole=grid_search.match,
+        has_rivals=True,
+        whole_warps=True,
+        inside=phases.inside,
+        walks=grid_loop.walks,
+    ),
+    Kind("long-sort", _SORTS, whole=lambda region, target: long_sort.match(region), unheard=True, walks=sort.walks),
     Kind(
         "matrix-vector",
         _PRODUCTS,

@@ -89,6 +89,7 @@ def cut(search: Search) -> Phases | None:
         rounds=search.rounds,
         test=stands[opened.test] if trips is None else None,
         aliases=aliases,
+        origins=opened.origins,
     )
 
 

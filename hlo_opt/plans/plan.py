@@ -32,11 +32,13 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Grid and block are one-dimensional: block counts and threads per block. `shared_bytes` is static shared memory per block."""
+    """Grid and block are one-dimensional: block counts and threads per block. `shared_bytes` is static shared memory per block. `cooperative`: blocks wait for each other, so that the launch
+    has to be one that runs all of them at the same time."""
 
     grid: int
     block: int
     shared_bytes: int = 0
+    cooperative: bool = False
 
 
 class Part(Protocol):
@@ -87,6 +89,7 @@ class Segment(Generic[P]):
     rereads   threads read each element many times, as in a product
     meets     threads may write the same element
     resident  blocks that registers of a multiprocessor are to hold at a time; 0 leaves it to the compiler
+    together  its blocks wait for each other
     """
 
     part: P
@@ -100,6 +103,7 @@ class Segment(Generic[P]):
     rereads: bool = False
     meets: bool = False
     resident: int = 0
+    together: bool = False
 
     @property
     def kind(self) -> str:

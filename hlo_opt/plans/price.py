@@ -50,6 +50,8 @@ JUMP = 10
 """Bytes that memory could have brought while it turns to another place: columns in rows of 32 bytes reach 75 to 85 % of a copy, tiles in rows of 128 bytes nearly all of it."""
 STEP, SHUFFLE, BARRIER = 4.5, 30, 40
 """Cycles from an instruction to one that needs its result; of a shuffle with what is done with it; of a barrier of a block."""
+MEETING = 1.6
+"""Microseconds until all blocks of a launch have met: an atomic operation of each on one word in L2, and a look at it until it has changed. An estimate, of five ways to L2 and back; not measured."""
 TOGETHER = 3
 """The exponent of the norm that brings the parts together: two that take equally long take a quarter more than one."""
 REGISTERS, MOST_READ, MOST_AHEAD = 16, 20, 64
@@ -222,19 +224,22 @@ def _add_segment(sums: _Sums, segment: Segment[Part], traces: Sequence[Trace]) -
         work = _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD)
         for lay in lays:
             _add_access(sums, segment, trace, lay)
-        sums.work += work * trace.walk.threads
+        sums.work += work * (trace.walk.threads * trace.walk.times)
         moved = sum(lay.useful for lay in lays) / segment.blocks / target.bytes_per_core_and_clock
         latencies = [_latency(sums, segment, lay) for lay in lays[: len(trace.reads)]]
         waiting = _waiting(trace, latencies, cycles)
         # the warps of a block hide each other's ways within a walk, but not from one walk to the next
-        sums.way += max(waiting, moved / cycles, work.slots * issue / cycles) * segment.blocks / launch.grid
+        way = max(waiting, moved / cycles, work.slots * issue / cycles) + MEETING * trace.walk.meetings
+        sums.way += way * trace.walk.times * segment.blocks / launch.grid
 
 
 def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> None:
     """Add what goes through memory and caches."""
     target, threads, access = sums.target, trace.walk.threads, lay.access
     (sums.stores if access.operand is None else sums.loads).append((lay.useful, lay.bits))
-    if access.operand is None:
+    if access.operand is None and access.again:
+        _add_moved(sums, [lay], _lost(access.size, target), written=True)
+    elif access.operand is None:
         times = 2 if access.tries else 1  # what is changed is read and written
         _add_moved(sums, [lay], times, written=True)
         sums.least += times * min(lay.useful, access.size)
@@ -245,11 +250,14 @@ def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> 
         number, operands = access.operand.parameter_number or 0, sums.plan.region.instruction.operands
         # an array that is given twice is one array
         sums.first.setdefault(operands[number], []).append(lay)
-    sums.lines += threads / target.threads_per_warp * lay.count * lay.lines
+    again = trace.walk.times - 1
+    if again:
+        _add_moved(sums, [lay], again * _lost(access.size, target), written=access.operand is None)
+    sums.lines += threads / target.threads_per_warp * lay.count * lay.lines * (1 + again)
     if access.tries > 1:  # each lane by itself
         sums.cached += SECTOR * access.tries * threads * trace.times(access.index)
-    elif access.size > L1_HELD * target.shared_memory_per_core:
-        sums.cached += lay.fetched
+    elif again or access.size > L1_HELD * target.shared_memory_per_core:
+        sums.cached += lay.fetched * (1 + again)
 
 
 def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
@@ -258,11 +266,13 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
     total = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * walk.rounds)
     total += work_of.ROUND * (walk.rounds / walk.ahead)
     for instruction, index, share in trace.values:
-        total += work_of.of_value(instruction) * (share * trace.times(index))
+        total += work_of.of_value(walk.origins.get(instruction, instruction)) * (share * trace.times(index))
         if (divisor := trace.divisor(instruction, index)) is not None:
             total += work_of.INVERTED_AGAIN * (-share * (trace.times(index) - trace.times(divisor)))
     for instruction, index, size in trace.folds:
-        total += (work_of.of_fold(instruction) + work_of.ROUND * (1 / AHEAD)) * (size * trace.times(index))
+        total += (work_of.of_fold(walk.origins.get(instruction, instruction)) + work_of.ROUND * (1 / AHEAD)) * (
+            size * trace.times(index)
+        )
     for lay in lays:
         access = lay.access
         total += work_of.ACCESS * lay.count
@@ -280,7 +290,9 @@ def _latency(sums: _Sums, segment: Segment[Part], lay: Lay) -> float:
     """Microseconds until what a thread reads next is there, where it is not in L1 with what it has read. What a block has read before is still near, if it is not too much."""
     miss = min(1.0, lay.advance * AHEAD / SECTOR) if lay.advance else 1.0
     found = sums.latency
-    if lay.access.again:
+    if segment.together:  # what other blocks have written, L1 does not know
+        found = L2_HIT if not _lost(lay.access.size, sums.target) else found
+    elif lay.access.again:
         live = lay.useful / segment.blocks * sums.at_a_time
         if live <= L1_HELD * sums.target.shared_memory_per_core * sums.target.core_count:
             found = HIT

@@ -34,7 +34,7 @@ class Access:
 
     share     of all cases, in which it is
     may_miss  that depends on a condition
-    again     a walk before has read it
+    again     a walk before has read it, or the launch has written it itself
     tries     atomic operations that change it; 0 where it is written
     """
 
@@ -145,6 +145,7 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
     """Follow what a walk wants down to operands. `before` is what the segment's walks before have needed, and takes in what this one does."""
     found = Trace(walk)
     found.writes += [Access(shape, index) for shape, index in walk.written]
+    found.writes += [Access(shape, index, again=True) for shape, index in walk.handed]
     found.writes += [Access(shape, index, tries=tries) for shape, index, tries in walk.changed]
     seen = set(before) if walk.keeps else set()
     stack = [(instruction, index, 1.0, False) for instruction, index in walk.wanted]
@@ -156,7 +157,7 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
             continue
         seen.add((instruction, index))
         if instruction.parameter_number is not None:
-            again = (instruction, index) in before
+            again = (instruction, index) in before or instruction in walk.near
             found.reads.append(Access(instruction.shape, index, instruction, share, may_miss, again))
             continue
         found.values.append((instruction, index, share))

@@ -38,6 +38,11 @@ class Walk:
     shared    accesses to shared memory for each item
     keeps     whether registers hold what the segment's walks before have read and computed
     held      registers of a thread for that and for what it folds; 0: as many as it has items in all rounds
+    times     how often they go on the walk; after the first time, what it reads is in L2, if that holds it
+    near      parameters that stand for what the launch has written before
+    handed    arrays that are written for other threads of the launch, at an index: L2 keeps them, if it holds them
+    origins   operations of the module that others stand for: what one takes is asked of these
+    meetings  how often, each time, all blocks of the launch wait for each other
     """
 
     threads: int
@@ -57,6 +62,11 @@ class Walk:
     shared: float = 0.0
     keeps: bool = False
     held: int = 0
+    times: int = 1
+    near: frozenset[Instruction] = frozenset()
+    handed: Sequence[tuple[Shape, Index]] = ()
+    origins: Mapping[Instruction, Instruction] = field(default_factory=dict)
+    meetings: int = 0
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:

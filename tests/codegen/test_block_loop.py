@@ -27,6 +27,7 @@ CASES = {
     "bits of an array that stays are turned": loop(["u32[64]", "u32[64]"], ["k = u32[] constant(13)", "ks = u32[64] broadcast(k), dimensions={}", "l = u32[] constant(19)", "ls = u32[64] broadcast(l), dimensions={}", "a = u32[64] shift-left(x2, ks)", "b = u32[64] shift-right-logical(x2, ls)", "o = u32[64] or(a, b)", "q = u32[64] reverse(x1), dimensions={0}", "y = u32[64] add(q, o)"], ["y", "x2"]),
     "no round": loop(["f32[64]"], ["y = f32[64] reverse(x1), dimensions={0}"], ["y"], rounds=0),
     "results that share bytes": loop(["f32[21]", "s4[7,21]"], ["y = f32[21] reverse(x1), dimensions={0}", "q = s4[21] convert(y)", "u = s4[1,21] reshape(q)", "o = s32[] constant(0)", "d = s4[7,21] dynamic-update-slice(x2, u, n0, o)"], ["y", "d"], given=["e = s4[] constant(3)", "g2 = s4[7,21] broadcast(e), dimensions={}"]),
+    "a fold that warps share": loop(["s32[3,600]"], ["z = s32[] constant(5)", "e = s32[3] reduce(x1, z), dimensions={1}, to_apply=whole", "b = s32[3,600] broadcast(e), dimensions={0}", "y = s32[3,600] add(x1, b)"], ["y"]).replace("body {", "whole {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\nbody {", 1),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
 
@@ -38,14 +39,15 @@ def test_the_state_lies_in_shared_memory(name: str) -> None:
     part, statements = plan.segments[0].part, list(walk(emit_kernel(plan).tree.body))
     assert isinstance(part, InBlock)
     arrays = [s for s in statements if isinstance(s, Array)]
-    assert len(arrays) == len(part.state) + sum(map(len, part.phases)) and all(a.shared for a in arrays)
+    meets = sum(cell.team.meets for cell in part.cells)
+    assert len(arrays) == len(part.state) + len(part.cells) + meets and all(a.shared for a in arrays)
     barriers = sum(isinstance(s, Barrier) for s in statements)
-    assert barriers == len(part.phases) + 2 + part.lasting  # one before the rounds, one behind the state
+    assert barriers == len(part.phases) + meets + 2 + part.lasting  # one before the rounds, one behind the state
 
 
 def test_they_agree(tool: Any) -> None:
     aliased = "places of results that differ by lane"  # its output holds what was given before the launch
-    rounded = ("power", "product")  # large numbers, in another order
+    rounded = ("power", "product", "reduction")  # large numbers, in another order
     tool.all_agree([text for name, text in CASES.items() if name not in (aliased, *rounded)])
     tool.all_agree([CASES[name] for name in rounded], relative=1e-5)
 

@@ -12,10 +12,12 @@ from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.passes.run import run
 from hlo_opt.runtime.host.library import has_compiler
-from tests.loops import COUPLED, LANES, loop
+from hlo_opt.runtime.schedule import build_schedule
+from tests.loops import COUPLED, LANES, heat, loop, lstm, power
 from tests.small_modules import H100
 
 PASSES = "while-fusion,dce"
+WITHOUT = "instruction-fusion{may-duplicate=false},priority-fusion,multi-output-fusion,dce"
 
 
 def fused(text: str, passes: str | None = PASSES) -> hlo_opt.Module:
@@ -91,10 +93,42 @@ def test_what_no_round_changes_is_not_handed_on_by_a_kernel() -> None:
     assert has_loop(fused(whole(LANES["rows that are read"][0])))
 
 
-def test_much_work_is_left_to_kernels_of_many_blocks() -> None:
-    """Where one block would take longer than launches of kernels that have the whole device."""
-    lines = ["y = f32[64,64] dot(x1, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}"]
-    assert has_loop(fused(loop(["f32[64,64]"], lines, ["y"]), None))
+SHARED = {"power iteration": power(2048), "a plate": heat(256), "a cell": lstm(256)}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_is_too_much_for_a_block_is_shared_by_all(name: str) -> None:
+    made = fused(SHARED[name], None)
+    assert not has_loop(made)
+    (kernel,) = build_schedule(made).kernels
+    assert kernel.kind == "grid-loop" and kernel.launch.cooperative and kernel.launch.grid <= H100.core_count
+    summary = module_summary(made, H100)
+    assert summary.launches == 1
+    apart = module_summary(fused(SHARED[name], WITHOUT), H100)
+    assert summary.est_us < apart.est_us and apart.launches >= 60
+
+
+LEFT = {
+    "much work": loop(["f32[512,512]"], ["y = f32[512,512] dot(x1, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}"], ["y"]),
+    "a large state": loop(["f32[9000000]"], ["y = f32[9000000] reverse(x1), dimensions={0}"], ["y"]),
+}  # fmt: skip
+"""Where all blocks together would take longer than kernels of their own, and where L2 does not hold what they hand on."""
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_all_blocks_would_not_do_sooner_stays_a_loop(name: str) -> None:
+    assert has_loop(fused(LEFT[name], None))
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("text", [power(300, 6), heat(120, 6), lstm(120, 6)], ids=list(SHARED))
+def test_values_stay_where_all_blocks_share(text: str) -> None:
+    module = hlo_opt.parse(text)
+    made, _ = hlo_opt.fuse(module)
+    assert [k.kind for k in build_schedule(made).kernels] == ["grid-loop"]
+    given = module_inputs(module, seed=4)
+    for got, want in zip(hlo_opt.compile(made, backend="host")(*given), hlo_opt.evaluate(module, given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_a_kernel_of_the_loop_is_told_as_fused() -> None:

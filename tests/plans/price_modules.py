@@ -47,6 +47,17 @@ few { s = (s32[], f32[{columns}]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
   l = s32[] constant(9)
   ROOT c = pred[] compare(i, l), direction=LT }
+turn_all { s = (s32[], f32[16,{columns}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[16,{columns}] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  y = f32[16,{columns}] reverse(x), dimensions={0,1}
+  ROOT t = (s32[], f32[16,{columns}]) tuple(n, y) }
+few_of_all { s = (s32[], f32[16,{columns}]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  l = s32[] constant(9)
+  ROOT c = pred[] compare(i, l), direction=LT }
 until { s = (s32[], f32[{columns}], f32[{rows},{columns}], f32[{rows},{columns}]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
   m = s32[] constant({rows})
@@ -89,6 +100,8 @@ _ENTRIES = {
     " ROOT r = (f32[{columns}], f32[{rows},{columns}]) tuple(v, d)",
     "block-loop": "x = f32[{columns}] parameter(0)\n z = s32[] constant(0)\n s = (s32[], f32[{columns}]) tuple(z, x)\n"
     " w = (s32[], f32[{columns}]) while(s), condition=few, body=turn\n ROOT r = f32[{columns}] get-tuple-element(w), index=1",
+    "grid-loop": "x = f32[16,{columns}] parameter(0)\n z = s32[] constant(0)\n s = (s32[], f32[16,{columns}]) tuple(z, x)\n"
+    " w = (s32[], f32[16,{columns}]) while(s), condition=few_of_all, body=turn_all\n ROOT r = f32[16,{columns}] get-tuple-element(w), index=1",
     "cumulative": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x{columns} pad=0_0x{before}_0}, to_apply=sum",
     "sort": "x = f32[{rows},1024] parameter(0)\n ROOT r = f32[{rows},1024] sort(x), dimensions={1}, to_apply=less",

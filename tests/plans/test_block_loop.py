@@ -6,6 +6,7 @@ import pytest
 
 from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
+from hlo_opt.plans.phases import Team
 from tests.loops import COUPLED, loop
 from tests.plans.test_lane_loop import planned
 
@@ -37,9 +38,9 @@ def test_folds_and_products_are_cells() -> None:
     part = phases(loop(["f32[64]", "f32[64,64]"], POWER, ["y", "x2"]))
     assert opcodes(part) == [["dot"], ["reduce"], ["multiply"]]
     assert [c.terms for phase in part.phases for c in phase] == [64, 64, 1]
-    assert (
-        part.block == 64 and part.shared_bytes(64) == 64 * 4 * 3 + 16
-    )  # the state, its next value, the product, the sum
+    assert [c.team for phase in part.phases for c in phase] == [Team(8), Team(16), Team()]
+    assert part.block == 512
+    assert part.shared_bytes(512) == 64 * 4 * 3 + 16  # the state, its next value, the product, the sum
 
 
 def test_what_several_places_read_is_a_cell() -> None:
@@ -61,9 +62,10 @@ def test_a_counter_is_no_cell() -> None:
     assert [v.counts for v in part.values] == [(0, 1), None] and len(part.state) == 1
 
 
-def test_a_large_state_is_left() -> None:
+def test_a_large_state_is_left_to_all_blocks() -> None:
     text = loop(["f32[8192]"], ["y = f32[8192] reverse(x1), dimensions={0}"], ["y"])
-    assert not isinstance(planned(text), Plan)  # the state and its next value are 64 KB
+    made = planned(text)
+    assert isinstance(made, Plan) and made.kind == "grid-loop"  # the state and its next value are 64 KB
 
 
 def test_the_test_of_rounds_that_are_not_counted_is_a_cell() -> None:

@@ -283,10 +283,19 @@ class _Function:
         assert len(found) == 1, f"{len(found)} definitions of {symbol}"
         self.bound = int(found[0][1] or 1024)
         self.symbol = symbol
-        self.is_loaded = False
+        self.is_loaded = self.cooperative = False
         self.parameters = [p.replace("__restrict__", "").strip() for p in found[0][3].split(",")]
 
-    def __call__(self, grid: tuple[int], block: tuple[int], buffers: tuple[numpy.ndarray, ...]) -> None:
+    def __call__(
+        self,
+        grid: tuple[int],
+        block: tuple[int],
+        buffers: tuple[numpy.ndarray, ...],
+        *,
+        enable_cooperative_groups: bool = False,
+    ) -> None:
+        self.cooperative = enable_cooperative_groups
+        assert self.cooperative == ("hlo_meet_grid(&" in self.code), "blocks wait for each other in other launches"
         assert len(buffers) == len(self.parameters) and block[0] <= self.bound
         assert isinstance(grid, tuple) and isinstance(block, tuple) and 0 < grid[0] < 2**31 and block[0] > 0
         for buffer in buffers:
@@ -305,7 +314,7 @@ class _Function:
             assert buffer.dtype.itemsize == element_type.bytes, (parameter, buffer.dtype)
             shapes.append(Shape(element_type, (buffer.size,)))
         inputs = sum(p.startswith("const ") for p in self.parameters)
-        launch, outputs = Launch(grid[0], block[0]), shapes[inputs:]
+        launch, outputs = Launch(grid[0], block[0], cooperative=self.cooperative), shapes[inputs:]
         kernel = of_text(self.symbol, self.code, launch, shapes[:inputs], outputs)
         # a text does not say which outputs hold something before, nor whether the order of threads matters
         kernel = dataclasses.replace(kernel, own=tuple(range(len(outputs))), in_order=True)

@@ -42,6 +42,18 @@ def test_dumps_agree_with_the_host_backend(name: str, fake: types.ModuleType) ->
         assert report["notes"] == (NOTES.get(name, {}))
 
 
+def test_blocks_that_wait_for_each_other_are_launched_together(fake: types.ModuleType) -> None:
+    """The stand-in refuses another launch of such a kernel."""
+    text = (DUMPS.parent / "kernels" / "grid_loop_1.hlo").read_text()
+    module = hlo_opt.parse(text)
+    inputs = module_inputs(module, 2)
+    executable, expected = hlo_opt.compile(module, "cupy"), hlo_opt.compile(module, "host", form="plain")(*inputs)
+    for _ in range(2):  # the second finds what the first has left where they meet
+        for got, want in zip(executable(*inputs), expected, strict=True):
+            assert got.tobytes() == want.tobytes()
+    assert len(fake.launched) == 2
+
+
 MEETING = """HloModule m
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
 ENTRY e {

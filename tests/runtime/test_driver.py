@@ -64,6 +64,17 @@ def test_a_driver_gives_what_the_host_backend_gives(name: str, tmp_path: Path) -
             assert got.tobytes() == want.tobytes()
 
 
+def test_a_driver_launches_blocks_together_that_wait_for_each_other(tmp_path: Path) -> None:
+    module = hlo_opt.parse((DUMPS.parent / "kernels" / "grid_loop_1.hlo").read_text())
+    inputs = module_inputs(module, 5)
+    hlo_opt.emit(module, tmp_path / "emitted")
+    (kernel,) = json.loads((tmp_path / "emitted" / "manifest.json").read_text())["kernels"]
+    assert kernel["cooperative"] and kernel["kept_bytes"] == 8
+    outputs, launches = run_driver(tmp_path / "emitted", inputs)
+    expected = hlo_opt.compile(module, "host", form="plain")(*inputs)
+    assert launches == 1 and [got.tobytes() for got in outputs] == [want.tobytes() for want in expected]
+
+
 CONSTANTS = """HloModule m
 ENTRY e {{
   a = f32[2,40]{{0,1}} parameter(0)

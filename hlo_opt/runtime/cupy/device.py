@@ -320,7 +320,9 @@ class CupyDevice:
                 arguments = [*inputs, *outputs]
                 if kernel.kept:
                     arguments.append(self._kept_by(kernel) if kept is NOTHING else kept)
-                self._functions[kernel.symbol]((launch.grid,), (launch.block,), tuple(arguments))
+                # a launch whose blocks cannot all run at the same time is refused then, and does not hang
+                how = {"enable_cooperative_groups": True} if launch.cooperative else {}
+                self._functions[kernel.symbol]((launch.grid,), (launch.block,), tuple(arguments), **how)
 
     def _kept_by(self, kernel: Kernel) -> Array:
         """Where blocks of a kernel meet on the current stream: launches on one stream do not overlap."""

@@ -51,9 +51,10 @@ holds the inputs as `in0`, `in1`, ... and gets the outputs as `out0`, `out1`, ..
 
 - `kernels/*.cu`: {kernels} for {target}, one CUDA text each; CuPy compiles it when it is first launched, and keeps it in its own cache
 - To launch one of them yourself: blocks and threads as in `manifest.json`, no dynamic shared memory, a pointer per input and then per output, each to a multiple of 16
-  bytes, and where `kept_bytes` is not 0 one more to so many bytes, which are 0 before the first launch and which launches that overlap must not share. Compile with the `options` of
+  bytes, and where `kept_bytes` is not 0 one more to so many bytes, which are 0 before the first launch and which launches that overlap must not share. Where `cooperative` is true, blocks
+  wait for each other: launch it with `cudaLaunchCooperativeKernel` (CuPy: `enable_cooperative_groups=True`), which refuses what could hang. Compile with the `options` of
   `manifest.json` and without `-ftz=true`, which `cupy.RawKernel` adds: denormal numbers would be zeros
-- `manifest.json`: the options that kernels are compiled with; for each kernel its plan, grid, block, shared memory and memory in which blocks meet (bytes), the shapes of its buffers and the Python lines that it comes from; which
+- `manifest.json`: the options that kernels are compiled with; for each kernel its plan, grid, block, shared memory and memory in which blocks meet (bytes), whether its launch is a cooperative one, the shapes of its buffers and the Python lines that it comes from; which
   instruction launches which; and the library calls
 - {launches} and {library} are in the program (those inside loops are counted once)
 """

@@ -29,10 +29,12 @@ OPTIONS = {options}  # as in manifest.json; without -fmad=false, a product and a
 
 
 class Kernel:
-    """The function `symbol` of a CUDA file, with its grid (blocks) and block (threads), and bytes of memory in which blocks meet. Compiled when it is first launched."""
+    """The function `symbol` of a CUDA file, with its grid (blocks) and block (threads), bytes of memory in which blocks meet, and whether all must run at the same time. Compiled when
+    it is first launched."""
 
-    def __init__(self, file, symbol, grid, block, kept=0):
+    def __init__(self, file, symbol, grid, block, kept=0, cooperative=False):
         self.file, self.symbol, self.grid, self.block, self.kept = file, symbol, grid, block, kept
+        self.how = {{"enable_cooperative_groups": True}} if cooperative else {{}}
         self.function, self.memory = None, {{}}
 
     def __call__(self, *buffers):
@@ -46,7 +48,7 @@ class Kernel:
             if stream not in self.memory:
                 self.memory[stream] = cupy.zeros(self.kept, "uint8")
             buffers += (self.memory[stream],)
-        self.function((self.grid,), (self.block,), buffers)
+        self.function((self.grid,), (self.block,), buffers, **self.how)
 
 
 def loaded(file, symbol):

@@ -203,7 +203,8 @@ class _Writer:
         rows = ["KERNELS = {"]
         for k in self.schedule.kernels:
             numbers = [k.launch.grid, k.launch.block, *[k.kept] * bool(k.kept)]
-            arguments = ", ".join([f"{self.files[k.symbol]!r}", f"{k.symbol!r}", *map(str, numbers)])
+            how = ["cooperative=True"] * k.launch.cooperative
+            arguments = ", ".join([f"{self.files[k.symbol]!r}", f"{k.symbol!r}", *map(str, numbers), *how])
             rows.append(f"    {k.symbol!r}: Kernel({arguments}),")
         rows += ["}", "", "CONSTANTS = {"]
         rows += [f"    {name!r}: {value}" for name, value in self.constants.items()]

@@ -1,0 +1,23 @@
+// What the blocks of a launch do together. Only the device's compiler, and the plain form on a host, have the body: elsewhere blocks meet by other means.
+// A line `// @name` begins the definition of a helper, which may use those before it.
+
+// @hlo_meet_grid
+// All blocks of a launch wait for each other, and see what the others wrote before. The first block adds what the others leave over to 2^31: whoever comes last turns the highest bit, and
+// the count is ready for the next time. All blocks must run at the same time: the launch is a cooperative one.
+__device__ __forceinline__ void hlo_meet_grid(unsigned int* arrived) {
+#ifdef __CUDA_ARCH__
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    const unsigned int own = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1u) : 1u;
+    const unsigned int before = atomicAdd(arrived, own);
+    while (((before ^ *(volatile unsigned int*)arrived) & 0x80000000u) == 0) {
+#if __CUDA_ARCH__ >= 700
+      __nanosleep(20);
+#endif
+    }
+    __threadfence();
+  }
+  __syncthreads();
+#endif
+}

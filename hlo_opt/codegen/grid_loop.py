@@ -1,0 +1,126 @@
+"""The emitter of loops that all blocks share: the phases of a round one after another, with the state and the cells in memory of the launch.
+
+Rounds that are counted come in pairs: what one of them writes into the second array of a value of the state, the other reads there, and writes into the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.indices import block_of, thread_of
+from hlo_opt.codegen.phases import Crew, count, meeting_places
+from hlo_opt.codegen.tree import Break, GridBarrier, Kept
+from hlo_opt.codegen.vectors import Targets
+from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Constant, Expression, add, constant, multiply
+from hlo_opt.ops.code import NOTHING, Name, code
+from hlo_opt.plans.grid_loop import InGrid
+from hlo_opt.plans.phases import Cell
+from hlo_opt.plans.plan import Plan, Segment
+
+
+def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: int, targets: Targets) -> None:
+    """All blocks, alone in their launch."""
+    part, block = segment.part, plan.launch.block
+    pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
+    arrived = builder.numbered("arrived")
+    builder.tables.append(Kept("unsigned int", arrived, 1))
+    place = add(multiply(block_of(first_block, part.blocks), block), thread_of(block))
+    crew = Crew(part.threads, builder.declare("own", place), place, block)
+    loop = _Loop(builder, part, crew, pointers, GridBarrier(arrived), *_memory(plan, part))
+    loop.begin()
+    loop.rounds()
+    loop.crew.finish(builder, part, pointers)
+
+
+def _memory(plan: Plan, part: InGrid) -> tuple[dict[Instruction, Name], dict[Instruction, Name]]:
+    """Where the state is taken from in the first round, and where cells are written then, by what stands for them."""
+    names = iter(map(Name, plan.scratch_names))
+    return {v.taken: next(names) for v in part.state}, {made.stands: next(names) for made in part.cells}
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """The loop: who goes through its rounds, where results go, where blocks meet, and where the state and the cells lie in the first round."""
+
+    builder: Builder
+    part: InGrid
+    crew: Crew
+    pointers: Mapping[int, Name]
+    meeting: GridBarrier
+    state: Mapping[Instruction, Name]
+    cells: Mapping[Instruction, Name]
+
+    def begin(self) -> None:
+        """Write the state before the first round, and what results are then."""
+        for value in self.part.state:
+            self.crew.each(self.builder, value.taken.shape, self.state[value.taken], value.given)
+        for result in self.part.results:
+            if result.before is not None:
+                self.crew.each(self.builder, result.update.shape, self.pointers[result.number], result.before)
+        self.builder.add(self.meeting)
+
+    def rounds(self) -> None:
+        """All rounds; the state is found where the last has left it then."""
+        trips, builder = self.part.trips, self.builder
+        places = meeting_places(builder, self.part, self.crew.block)
+        if trips is None:
+            with builder.for_ever():
+                self.uncounted(places)
+            return
+        with builder.loop(-(-trips // 2)) as pair:
+            self.round(multiply(pair, 2), False, places)
+            if trips > 1:
+                second = add(multiply(pair, 2), constant(1))
+                is_last = trips % 2 == 1 and not isinstance(pair, Constant)
+                with builder.branch(code("{} < {}", pair, trips // 2) if is_last else NOTHING):
+                    self.round(second, True, places)
+        self.turn(trips % 2 == 1)
+
+    def uncounted(self, places: Mapping[Cell, Name]) -> None:
+        """A round of which nothing but the cells is written before it is known that there is one: nobody knows which of a pair would be the last, and the state is copied."""
+        builder, part = self.builder, self.part
+        self.turn(False)
+        for phase in part.phases:
+            for made in phase:
+                self.crew.compute(builder, made, builder.pointer(made.stands), places.get(made), lambda: None)
+            builder.add(self.meeting)
+        if part.test is not None:
+            builder.add(Break(code("!{}", builder.held(builder.pointer(part.test), part.test.shape, ()))))
+        for result in part.results:
+            self.crew.write(builder, part, result, self.pointers[result.number], None)
+        if part.lasting:
+            builder.add(self.meeting)
+        for value in part.state:
+            self.crew.each(builder, value.taken.shape, builder.pointer(value.taken), value.made)
+        builder.add(self.meeting)
+
+    def turn(self, is_second: bool) -> None:
+        """Let the state be taken where a round finds it that is the second of a pair, or the first."""
+        for made in self.part.cells:
+            self.builder.point(made.stands, self.cells[made.stands])
+        for value in self.part.state:
+            here, there = self.state[value.taken], self.cells[value.made]
+            self.builder.point(value.taken, there if is_second else here)
+            self.builder.point(value.made, here if is_second else there)
+
+    def round(self, number: Expression, is_second: bool, places: Mapping[Cell, Name]) -> None:
+        """A round."""
+        builder, part = self.builder, self.part
+        self.turn(is_second)
+        for step, phase in enumerate(part.phases):
+            for made in phase:
+                self.crew.compute(builder, made, builder.pointer(made.stands), places.get(made), lambda: count(builder, part, number))  # fmt: skip
+            self.write(step, number)
+            builder.add(self.meeting)
+        self.write(len(part.phases), number)
+        if part.waits:
+            builder.add(self.meeting)
+
+    def write(self, phase: int, number: Expression) -> None:
+        """The results that are written in a phase."""
+        for result in self.part.results:
+            if self.part.written_in(result) == phase:
+                self.crew.write(self.builder, self.part, result, self.pointers[result.number], number)

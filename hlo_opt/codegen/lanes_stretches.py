@@ -1,0 +1,53 @@
+"""A kernel whose threads meet, cut at the meetings: what `lanes_blocks` makes loops over threads of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hlo_opt.codegen.tree import Let, Neighbours, Statement, Walk
+
+
+@dataclass(eq=False)
+class Stretch:
+    """Statements that every thread does without meeting another."""
+
+    items: list[Statement] = field(default_factory=list)
+    step: Step | None = None
+    """Where the stretch is what each thread does in a round of a walk: how it finds its element."""
+    in_turn: bool = False
+    """Whether each thread takes something from the one before it."""
+
+
+@dataclass(eq=False)
+class Step:
+    """A thread's element in a round of a walk that is turned inside out: the walk's `base` and the thread's own place together make its element's. `vector`: the thread takes several, and
+    this is one of them, whose place `places` declare. `is_bounded`: only the first `hlo_live` threads have one. `is_always_first`: at the walk's base 0, and only there, a thread is at its first element."""
+
+    walk: Walk
+    base: str
+    vector: Neighbours | None
+    places: list[Let]
+    is_bounded: bool
+    is_always_first: bool
+
+
+@dataclass(eq=False)
+class Around:
+    """A loop or a condition that is the same for all threads, around stretches."""
+
+    header: str
+    inside: list[Node]
+
+
+Node = Stretch | Around | str
+"""A string is a statement that is the same for all threads."""
+
+
+def stretches(nodes: Sequence[Node]) -> Iterator[Stretch]:
+    """All stretches."""
+    for node in nodes:
+        if isinstance(node, Around):
+            yield from stretches(node.inside)
+        elif isinstance(node, Stretch):
+            yield node

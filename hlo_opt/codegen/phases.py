@@ -1,0 +1,220 @@
+"""What the emitters of loops by phases have in common: threads that share the elements of arrays out among them, alone or as a team for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hlo_opt.codegen.builder import Builder
+from hlo_opt.codegen.folds import Fold, open_folds
+from hlo_opt.codegen.index_text import index_type
+from hlo_opt.codegen.indices import thread_of
+from hlo_opt.codegen.lane_loop import counted
+from hlo_opt.codegen.scalars import register_type, shuffled, zero
+from hlo_opt.codegen.tree import Barrier
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ops.code import NOTHING, Code, Name, both, cell, code, of
+from hlo_opt.ops.contraction.table import sum_type, summed
+from hlo_opt.ops.indexing.table import clamped_starts
+from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.reduction.reducers import running_types
+from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.lane_loop import Results
+from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, place_in
+
+Before = Callable[[], None]
+"""What provides values that an element needs."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Threads that share elements out among them: how many, the number of a thread among them, the same as an expression of its number in the block, and the threads of a block."""
+
+    threads: int
+    own: Variable
+    place: Expression
+    block: int
+
+    @contextmanager
+    def element(self, builder: Builder, shape: Shape) -> Iterator[Index]:
+        """A thread's elements of an array, one after another."""
+        size = shape.element_count
+        place = Variable(0, size - 1, builder.names.fresh("place"))
+        kind = index_type(Variable(0, size + self.threads, ""))
+        with builder.walk(kind, place, self.own, size, self.threads):
+            yield place_in(shape, place)
+
+    def each(
+        self, builder: Builder, shape: Shape, pointer: Name, value: Instruction, before: Before | None = None
+    ) -> None:
+        """Write all elements of an array of that shape."""
+        with self.element(builder, shape) as index:
+            if before is not None:
+                before()
+            builder.store(pointer, shape, index, builder.value(value, index))
+
+    def compute(self, builder: Builder, made: Cell, pointer: Name, parts: Name | None, before: Before) -> None:
+        """Write all elements of a cell. `parts` is where warps of a team meet."""
+        if made.team.ways == 1:
+            self.each(builder, made.stands.shape, pointer, made.value, before)
+            return
+        size, team = made.value.shape.element_count, made.team
+        at_a_time = self.threads // team.ways
+        way = builder.declare("way", team.way(self.place))
+        with builder.loop(-(-size // at_a_time)) as number:
+            place = builder.declare("element", add(multiply(number, at_a_time), team.element(self.place)))
+            inside = code("{} < {}", place, size) if place.high >= size else NOTHING
+            index = place_in(made.value.shape, Variable(0, size - 1, place.name))
+            sums = _sums(builder, made.value)
+            with builder.branch(inside):
+                before()
+                _fold(builder, made, index, way, sums)
+            _among_lanes(builder, made, sums)
+            if parts is not None:
+                _leave(builder, self, made, sums, parts)
+            with builder.branch(both(code("{} == 0", way), inside)):
+                before()
+                if parts is not None:
+                    _among_warps(builder, self, made, sums, parts)
+                builder.store(pointer, made.value.shape, index, sums.result(builder))
+            if parts is not None and not isinstance(number, Constant):
+                builder.add(Barrier())  # the next elements' parts go to the same place
+
+    def write(self, builder: Builder, part: Phases, result: Results, pointer: Name, round_: Expression | None) -> None:
+        """What a round writes of an array of results."""
+        with self.element(builder, result.window) as index:
+            count(builder, part, round_)
+            start = clamped_starts(builder, result.update, 2, result.window.dimensions)
+            there = tuple(add(s, e) for s, e in zip(start, index, strict=True))
+            builder.store(pointer, result.update.shape, there, builder.value(result.update.operands[1], index))
+
+    def finish(self, builder: Builder, part: Phases, pointers: Mapping[int, Name]) -> None:
+        """Write the state, and the counters, as the last round leaves them."""
+        for value in part.state:
+            if value.number in pointers:
+                self.each(builder, value.taken.shape, pointers[value.number], value.taken)
+        for value in part.values:
+            if value.counts is not None and value.number in pointers:
+                with self.element(builder, value.taken.shape) as index:
+                    last = counted(value, constant(part.trips or 0), builder)
+                    builder.store(pointers[value.number], value.taken.shape, index, last)
+
+
+def count(builder: Builder, part: Phases, round_: Expression | None) -> None:
+    """The counters in a round."""
+    for value in part.values:
+        if value.counts is not None and round_ is not None:
+            builder.name_after(value.taken)
+            builder.provide(value.taken, None, (), counted(value, round_, builder))
+
+
+def meeting_places(builder: Builder, part: Phases, block: int) -> dict[Cell, Name]:
+    """Declare where warps bring the parts of an element together."""
+    found = {}
+    for made in part.cells:
+        if made.team.meets:
+            kind = register_type(_sum_type(made.value))
+            found[made] = builder.array(kind, builder.numbered("parts"), made.team.places(block), shared=True)
+    return found
+
+
+# ---- an element that several threads fold
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What a thread has folded of an element so far: of a product its sum, else what a reducer makes."""
+
+    value: Instruction
+    type: ElementType
+    total: Code
+    fold: Fold | None
+
+    def take(self, builder: Builder, values: Sequence[Code], is_first: bool | Code) -> None:
+        """A further term: the two factors of a product, or what a reducer is given."""
+        if self.fold is not None:
+            self.fold.take(builder, values, is_first)
+        else:
+            builder.assign(self.total, summed(self.value.shape.type, self.total, *values))
+
+    def combine(self, builder: Builder, other: Code) -> None:
+        """What another thread has folded."""
+        if self.fold is not None:
+            self.fold.combine(builder, [other])
+        else:
+            builder.assign(self.total, summed(self.value.shape.type, self.total, other, code("1")))
+
+    def result(self, builder: Builder) -> Code:
+        """The element, once all is folded."""
+        made = self.total
+        if self.fold is not None and not self.fold.starts_with_init:
+            init = builder.value(self.value.operands[1], ())
+            (made,) = self.fold.combined(builder, [init], [made])
+        builder.name_after(self.value)
+        return builder.bind(self.value.shape.type, made)
+
+
+def _sum_type(value: Instruction) -> ElementType:
+    return running_types(value)[0] if list(value.called()) else sum_type(value.shape.type)
+
+
+def _sums(builder: Builder, value: Instruction) -> _Sums:
+    kind = _sum_type(value)
+    builder.name_after(value)
+    if list(value.called()):
+        (fold,) = open_folds(builder, [value])
+        return _Sums(value, kind, fold.accumulators[0], fold)
+    return _Sums(value, kind, builder.variable(kind, zero(kind)), None)
+
+
+def _fold(builder: Builder, made: Cell, index: Index, way: Variable, sums: _Sums) -> None:
+    """A thread's terms of an element: every so many-th of each piece."""
+    ways = made.team.ways
+    for first, size in made.pieces:
+        builder.advise(f"unroll {TERMS_AHEAD}")
+        with builder.loop(-(-size // ways)) as step:
+            term = builder.declare("term", add(add(multiply(step, ways), way), constant(first)))
+            within = code("{} < {}", term, first + size) if size % ways else NOTHING
+            with builder.branch(within):
+                at = made.terms_read(index, Variable(first, first + size - 1, term.name))
+                values = [builder.value(made.value.operands[n], place) for n, place in at]
+                builder.name_after(made.value)
+                sums.take(builder, values, True if isinstance(step, Constant) else code("{} == 0", step))
+
+
+def _among_lanes(builder: Builder, made: Cell, sums: _Sums) -> None:
+    """Bring together what the lanes of a warp have: the first of each element then has it all."""
+    team = made.team
+    if team.lanes < 2:
+        return
+    distance = builder.fresh("distance")
+    first, last = code(str(team.lanes // 2 * team.apart)), code(f"{{}} >= {team.apart}", distance)
+    builder.advise("unroll")
+    with builder.loop_while("int", distance, first, last, code("{} /= 2", distance)):
+        builder.name_after(made.value)
+        other = builder.bind_exact(sums.type, shuffled(sums.type, "down", sums.total, of(distance)))
+        sums.combine(builder, other)
+
+
+def _leave(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -> None:
+    """What a warp has, where the others of its team find it."""
+    thread, apart = thread_of(crew.block), made.team.apart
+    lane = builder.declare("warp_lane", modulo(thread, WARP))
+    with builder.branch(code("{} < {}", lane, apart)):
+        place = add(multiply(divide(thread, WARP), apart), modulo(thread, apart))
+        builder.assign(cell(parts, builder.text(place)), sums.total)
+    builder.add(Barrier())
+
+
+def _among_warps(builder: Builder, crew: Crew, made: Cell, sums: _Sums, parts: Name) -> None:
+    """Bring together what the warps of a team have, in the threads that are the first of it."""
+    thread, apart = thread_of(crew.block), made.team.apart
+    with builder.loop(made.team.size // WARP - 1) as number:
+        warp = add(divide(thread, WARP), add(number, constant(1)))
+        place = add(multiply(warp, apart), modulo(thread, apart))
+        builder.name_after(made.value)
+        other = builder.bind_exact(sums.type, cell(parts, builder.text(place)))
+        sums.combine(builder, other)

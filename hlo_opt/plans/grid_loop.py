@@ -1,0 +1,164 @@
+"""The plan of a `while` that all blocks of a launch go through together (see `hlo_opt.plans.phases`): its state and its cells lie in memory that L2 holds, and behind each phase all blocks
+wait for each other. The launch is a cooperative one: all blocks run at the same time.
+
+What a round hands on goes to and fro between two arrays, so that nothing has to be copied: of two rounds that follow each other, each reads what the other writes. Only where rounds are
+not counted is it copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from hlo_opt.analysis.memory.forms import round_up
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir.index_map import Expression, add, divide, modulo, multiply, variable
+from hlo_opt.ops.lowering import Index
+from hlo_opt.plans.instructions import of_fold
+from hlo_opt.plans.lane_loop import Results
+from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, place_in
+from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.walks import ROUND, THREAD, Walk
+
+BLOCK = 256
+"""Threads of a block. One block for a multiprocessor is enough to keep L2 busy, and the fewer blocks there are, the sooner they have met."""
+
+
+@dataclass(frozen=True)
+class InGrid(Phases):
+    """A loop that all blocks of a launch share. `blocks`: how many there are."""
+
+    kind: ClassVar[str] = "grid-loop"
+    blocks: int = 1
+
+    @property
+    def block(self) -> int:
+        """Threads of a block."""
+        return BLOCK
+
+    @property
+    def threads(self) -> int:
+        """Of all blocks."""
+        return self.blocks * BLOCK
+
+    @property
+    def scratch(self) -> tuple[Shape, ...]:
+        """The state and the cells."""
+        return (*(v.taken.shape for v in self.state), *(cell.value.shape for cell in self.cells))
+
+    @property
+    def near(self) -> frozenset[Instruction]:
+        """What stands for the state and the cells."""
+        return frozenset({*(v.taken for v in self.state), *(cell.stands for cell in self.cells)})
+
+    def segment(self, block: int) -> Segment[InGrid]:
+        """All blocks, alone in their launch."""
+        own = tuple(n for n, _ in self.aliases)
+        return Segment(self, self.blocks, aliases=self.aliases, own=own, scratch=self.scratch, resident=1, together=True)  # fmt: skip
+
+    def shared_bytes(self, block: int) -> int:
+        """For the parts of sums that warps of a block bring together: a place for each value and warp."""
+        return sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
+
+    def written_in(self, result: Results) -> int:
+        """The phase in which a result is written: the first in which all that it is computed from is there; the number of phases for the time behind the last."""
+        read, first = self.read_by(result), 0
+        for number, phase in enumerate(self.phases):
+            if any(cell.stands in read for cell in phase):
+                first = number + 1
+        return first
+
+    @property
+    def waits(self) -> bool:
+        """Whether all threads have to have written the results of a round before the next may begin, whose first phase writes what some are computed from."""
+        made = {v.made for v in self.state}
+        first = {cell.stands for cell in self.phases[0]}
+        gone = (first - made) | {v.taken for v in self.state if v.made in first}
+        late = [r for r in self.results if self.written_in(r) == len(self.phases)]
+        return any(not gone.isdisjoint(self.read_by(r)) for r in late)
+
+
+def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk]:
+    """What threads read of the state before the rounds and write of it at the end; the phases of a round, with a meeting of all blocks behind each; its results."""
+    part, threads, trips = segment.part, segment.part.threads, segment.part.rounds
+    near, found = part.near, []
+    for value in part.state:
+        shape = value.taken.shape
+        at, places = _shared_out(shape, threads)
+        written = [(shape, at)] * (value.number in part.numbers)
+        found.append(Walk(min(threads, shape.element_count), [(value.given, at)], written, places=places, rounds=_rounds(shape, threads), handed=[(shape, at)]))  # fmt: skip
+    found[0] = _meeting(found[0], 1)
+    for result in part.results:
+        if result.before is not None:
+            shape = result.update.shape
+            at, places = _shared_out(shape, threads)
+            found.append(Walk(min(threads, shape.element_count), [(result.before, at)], [(shape, at)], places=places, rounds=_rounds(shape, threads)))  # fmt: skip
+    for phase in part.phases:
+        of_phase = [walk for cell in phase for walk in _of_cell(part, cell)]
+        found += [_meeting(of_phase[0], 1), *of_phase[1:]]
+    for number, result in enumerate(part.results):
+        shape = result.window
+        at, places = _shared_out(shape, threads)
+        made = Walk(min(threads, shape.element_count), [(result.update.operands[1], at)], [(shape, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, origins=part.origins)  # fmt: skip
+        found.append(_meeting(made, int(not number and (part.waits if part.trips else part.lasting))))
+    for number, value in enumerate(part.state) if part.trips is None else ():
+        shape = value.taken.shape
+        at, places = _shared_out(shape, threads)
+        copied = Walk(min(threads, shape.element_count), [(value.made, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, origins=part.origins, handed=[(shape, at)])  # fmt: skip
+        found.append(_meeting(copied, int(not number)))
+    return found
+
+
+def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
+    """What threads do for a cell: all of it, or, where several share an element, first the terms that are folded."""
+    shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
+    at, places = _shared_out(shape, threads)
+    whole = Walk(min(threads, shape.element_count), [(cell.value, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, origins=part.origins, handed=[(shape, at)])  # fmt: skip
+    if team.ways == 1:
+        yield whole
+        return
+    size, at_a_time = shape.element_count, threads // team.ways
+    rounds, steps = -(-size // at_a_time), -(-cell.terms // team.ways)
+    own, step = variable(THREAD, threads), variable(ROUND, rounds * steps)
+    place = add(multiply(divide(step, steps), at_a_time), team.element(own))
+    term = add(multiply(modulo(step, steps), team.ways), team.way(own))
+    element, along = variable("element", size), variable("along", cell.terms)
+    index = place_in(shape, element)
+    wanted = [(cell.value.operands[n], read) for n, read in cell.terms_read(index, along)]
+    body = of_fold(part.origins.get(cell.value, cell.value))
+    yield Walk(
+        min(threads, round_up(size, team.apart) * team.ways),
+        wanted,
+        places={"element": modulo(place, size), "along": modulo(term, cell.terms)},
+        rounds=rounds * steps,
+        body=body,
+        steps=math.ceil(body.slots),
+        shuffles=rounds * team.shuffles,
+        barriers=2 * rounds * team.meets,
+        shared=2.0 * team.meets / steps,
+        ahead=TERMS_AHEAD,
+        held=1,
+        times=trips,
+        near=near,
+        origins=part.origins,
+    )
+    yield replace(whole, wanted=(), rounds=rounds, times=trips)
+
+
+def _shared_out(shape: Shape, threads: int) -> tuple[Index, Mapping[str, Expression]]:
+    """The index of a thread's element of an array, and where that lies."""
+    size = shape.element_count
+    place, rounds = variable("place", size), _rounds(shape, threads)
+    own = add(multiply(variable(ROUND, rounds), threads), variable(THREAD, min(threads, size)))
+    return place_in(shape, place), {"place": own if size % threads == 0 or size < threads else modulo(own, size)}
+
+
+def _rounds(shape: Shape, threads: int) -> int:
+    return -(-shape.element_count // threads)
+
+
+def _meeting(walk: Walk, times: int) -> Walk:
+    """A walk behind which all blocks wait for each other."""
+    return replace(walk, meetings=times)
