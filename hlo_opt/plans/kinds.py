@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
@@ -107,29 +108,27 @@ def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 _SORTS = frozenset({"sort", "topk"})
 _PRODUCTS = frozenset({"dot"})
 _FOLDS = frozenset({"reduce"})
+_LOOP = partial(Kind, heroes=LOOPS)
 
 KINDS: list[Kind] = [
     Kind("sort", _SORTS, whole=lambda region, target: sort.match(region), walks=sort.walks),
     Kind("scan", frozenset({"scan"}), whole=lambda region, target: scan.match(region), walks=scan.walks),
-    Kind(
+    _LOOP(
         "lane-loop",
-        LOOPS,
         whole=lambda region, target: lane_search.match(region),
         inside=lane_loop.inside,
         walks=lane_loop.walks,
     ),
-    Kind(
+    _LOOP(
         "block-loop",
-        LOOPS,
         whole=lambda region, target: block_search.match(region),
         has_rivals=True,
         whole_warps=True,
         inside=phases.inside,
         walks=block_loop.walks,
     ),
-    Kind(
+    _LOOP(
         "grid-loop",
-        LOOPS,
         whole=grid_search.match,
         has_rivals=True,
         whole_warps=True,
