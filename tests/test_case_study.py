@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import struct
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.bench import cartpole, case_study, counted, drawings, markdown, study
+from scripts.bench import cartpole, case_study, counted, drawings, markdown, study, workloads
 from scripts.bench.cartpole_forms import CROSSOVER, EXPERIMENTS, FORMS, Form
 from scripts.bench.counted import Counts, Group, both, counts_of, instructions
 from scripts.bench.drawings import Line, Panel
@@ -21,6 +22,7 @@ from tests.small_modules import H100
 
 ROOT = Path(__file__).resolve().parent.parent
 AGAIN = "python -m scripts.bench.cartpole --keep-times --write"
+PAGE = "python -m scripts.bench.cartpole --page"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -173,13 +175,15 @@ def test_the_study_measures_what_it_counts(monkeypatch: pytest.MonkeyPatch) -> N
         return timed(10.0)
 
     monkeypatch.setattr(cartpole, "measure", measure)
+    monkeypatch.setattr(cartpole, "both", lambda text, device, compiled=False: both(text, device))
+    monkeypatch.setattr(cartpole, "SHORT", 300)
     kept = {name: FORMS[name] for name in ("controlled", "joined")}
     monkeypatch.setattr(cartpole, "FORMS", kept)
     monkeypatch.setattr(cartpole, "CROSSOVER", ("controlled",))
-    given = argparse.Namespace(environments=64, steps=20, rounds=5, seconds=0.0)
+    given = argparse.Namespace(environments=64, steps=300, rounds=5, seconds=0.0)
     made = cartpole.study(given, "the command", [1, 32], None)
     assert names == ["controlled", "joined", "controlled", "controlled"]
-    assert [p.environments for p in made.points] == [1, 32] and made.points[1].rate(10.0) == 32 * 100 / 10 * 1e6
+    assert [p.environments for p in made.points] == [1, 32] and made.points[1].rate(10.0) == 32 * 300 / 10 * 1e6
     assert study.from_json(made.as_json()) == made
     names.clear()
     again = cartpole.study(given, "another", [4], made)
@@ -190,6 +194,25 @@ def test_a_form_is_paid_back_after_what_it_saves() -> None:
     assert case_study.paid_back(2.0, 1e4) == "200 rollouts"
     assert case_study.paid_back(-1.0, 1e4) == "at once"
     assert case_study.paid_back(2.0, -1.0) == "never"
+
+
+def test_the_page_is_made_anew_without_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = case_study.results()
+    monkeypatch.setattr(case_study, "results", lambda: kept)
+    monkeypatch.setattr(cartpole, "study", None)  # nothing is counted: it would be called
+    for room in (case_study, workloads):
+        monkeypatch.setattr(room, "RESULTS", tmp_path)
+    monkeypatch.setattr(case_study, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(case_study, "PICTURES", tmp_path / "pictures")
+    monkeypatch.setattr(sys, "argv", ["cartpole", "--page"])
+    assert cartpole.main() == 0
+    names = {"page.md", "cartpole.md", "cartpole.json", "workloads.md", "workloads.json", "pictures"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert (tmp_path / "page.md").read_text().startswith("# The case study")
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == {
+        *(f"{form}.svg" for form in FORMS),
+        "crossover.svg",
+    }
 
 
 def test_every_form_has_its_row_and_every_experiment_its_form(found: study.Study) -> None:
@@ -207,17 +230,17 @@ def test_the_figures_that_are_kept_are_those_of_today(found: study.Study, form: 
 
 
 def test_the_page_is_what_the_figures_say() -> None:
-    assert case_study.PAGE.read_text(encoding="utf-8") == case_study.page(*case_study.results()), AGAIN
+    assert case_study.PAGE.read_text(encoding="utf-8") == case_study.page(*case_study.results()), PAGE
 
 
 def test_the_pictures_are_what_the_figures_say(found: study.Study) -> None:
     made = case_study.pictures(found)
     there = {path.name: path.read_text(encoding="utf-8") for path in case_study.PICTURES.iterdir()}
-    assert there == made, AGAIN
+    assert there == made, PAGE
 
 
 def test_the_tables_are_what_the_figures_say(found: study.Study) -> None:
-    assert (case_study.RESULTS / "cartpole.md").read_text(encoding="utf-8") == case_study.tables(found), AGAIN
+    assert (case_study.RESULTS / "cartpole.md").read_text(encoding="utf-8") == case_study.tables(found), PAGE
 
 
 def test_the_links_of_the_page_lead_somewhere() -> None:

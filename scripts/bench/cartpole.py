@@ -1,4 +1,4 @@
-"""The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments N] [--steps N] [--sizes N,...] [--torch PYTHON] [--rounds N] [--seconds S] [--keep-times] [--write]
+"""The case study of *Operator Fusion in XLA: Analysis and Evaluation*: python -m scripts.bench.cartpole [--environments N] [--steps N] [--sizes N,...] [--torch PYTHON] [--rounds N] [--seconds S] [--keep-times] [--write] [--page]
 
 Rollouts of CartPole in the paper's forms (`cartpole_forms`): random numbers from a call that no compiler looks into, drawn by `jax.random`, and drawn before; the state as one concatenated
 array and as four; the loop unrolled by ten; one under a controller, with nothing random; and one in which a small network chooses the push. For each form: kernels per step, launches, bytes and microseconds by price on an
@@ -6,7 +6,8 @@ H100 as XLA fuses it (preset xla-2026) and as we do (default); registers and ins
 backend `host` and by XLA:CPU in turns in the same run, and seconds to compile. XLA:CPU has no such custom call: there its arithmetic twin is timed. Two forms run with 1 to 65,536
 environments, for the crossover; then come the other workloads (`workloads`).
 
-Prints Markdown tables. `--write` also writes `results/cartpole.md`, `results/cartpole.json`, the same of the workloads, docs/case-study.md and its pictures. `--keep-times` takes what a clock said from the results and makes everything else anew.
+Prints Markdown tables. `--write` also writes `results/cartpole.md`, `results/cartpole.json`, the same of the workloads, docs/case-study.md and its pictures. `--keep-times` takes what a clock said from the results and makes everything else anew; `--page` only makes
+tables, page and pictures of the results.
 """
 
 from __future__ import annotations
@@ -78,7 +79,13 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1000, metavar="N")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), metavar="N,...", help="for the crossover")
     workloads.options(parser)
+    parser.add_argument("--page", action="store_true", help="only make tables, page and pictures of the results anew")
     given = parser.parse_args()
+    if given.page:
+        kept = case_study.results()
+        workloads.save(kept[1])
+        case_study.save(*kept)
+        return 0
     old, others = case_study.results() if given.keep_times else (None, None)
     with workloads.fresh_cache():
         found = study(given, workloads.command("cartpole", sys.argv[1:]), [int(n) for n in given.sizes.split(",")], old)
