@@ -112,6 +112,19 @@ def test_lines_cross_between_points() -> None:
     assert drawings.crossing(steep, [(1.0, 0.5), (100.0, 3.0)]) is None
 
 
+def test_the_words_say_where_the_device_overtakes(found: study.Study) -> None:
+    def point(form: str, n: int, *us: float) -> study.Point:
+        return study.Point(form, n, 100, *us)
+
+    made = []
+    for form in CROSSOVER:
+        made += [point(form, 1, 1.0, 10.0, 100.0, 0.5), point(form, 100, 100.0, 1000.0, 100.0, 200.0)]
+    told = case_study.crossover_words(replace(found, points=tuple(made)))
+    assert told.count("XLA:CPU at about 10 environments; hlo-opt on the device overtakes hlo-opt on the CPU from the first point on") == len(CROSSOVER)  # fmt: skip
+    never = tuple(replace(p, xla_device_us=1e9) for p in made)
+    assert "nowhere" in case_study.crossover_words(replace(found, points=never))
+
+
 def word(opcode: int, distance: int = 0) -> bytes:
     """A machine instruction: a jump's distance counts words of 4 bytes from the next instruction on."""
     bits = opcode | (distance & 0xFF) << 16 | (distance >> 8 & (1 << 48) - 1) << 34

@@ -153,9 +153,15 @@ def crossover_words(found: Study) -> str:
     for form in CROSSOVER:
         cpu, host, xla, ours = (line.points for line in lines(found, form))
         where = [drawings.crossing(*pair) for pair in ((cpu, xla), (host, ours))]
-        known = ["nowhere in this range" if n is None else f"at about {figures(n, 2)} environments" for n in where]
+        known = [_where(n, cpu[0][0]) for n in where]
         told.append(f"*{FORMS[form].title}*: XLA on the device overtakes XLA:CPU {known[0]}; hlo-opt on the device overtakes hlo-opt on the CPU {known[1]}.")  # fmt: skip
     return "\n".join(f"- {line}" for line in told) + "\n"
+
+
+def _where(environments: float | None, least: float) -> str:
+    if environments is None:
+        return "nowhere in this range"
+    return "from the first point on" if environments <= least else f"at about {rounded(environments)} environments"
 
 
 def published_table(found: Study) -> str:
@@ -224,6 +230,8 @@ def page(found: Study, rest: Workloads) -> str:
         "command": found.command,
         "work_command": rest.command,
         "dump": DUMP,
+        "naive_gain": times(naive.us / ours.us),
+        "best_gain": times(naive.us / found.row(BEST).device.xla.us),
         "naive": f"{naive.launches:,}",
         "per_step": figures(naive.in_loops / found.steps),
         "ours": f"{ours.launches:,}",
