@@ -10,6 +10,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.passes import while_fusion
+from hlo_opt.plans import choose, grid_loop, grid_search, kinds
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host.library import has_compiler
 from scripts.random_loops import Loop, differences
@@ -41,4 +42,20 @@ def test_wild_loops_agree_where_there_is_a_plan(first: int, monkeypatch: pytest.
     monkeypatch.setattr(while_fusion._Candidate, "pays", lambda self, context: self.plan(context) is not None)
     loops = [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(first, first + 20)]
     assert sum(loop.is_alone for loop in loops) >= 12
+    assert differences(loops) == []
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+def test_loops_that_blocks_share_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other kind may have them, and blocks are small, so that small loops have several."""
+    monkeypatch.setattr(while_fusion._Candidate, "pays", lambda self, context: self.plan(context) is not None)
+    for module in (grid_loop, grid_search):
+        monkeypatch.setattr(module, "BLOCK", 32)
+    others = [k for k in kinds.KINDS if k.name not in ("lane-loop", "block-loop")]
+    monkeypatch.setattr(kinds, "KINDS", others)
+    monkeypatch.setattr(choose, "KINDS", others)
+    loops = [Loop.of(seed, random_loop(Random(seed))) for seed in range(10)]
+    loops += [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(12)]
+    shared = [k for loop in loops for k in loop.schedule.kernels if k.launch.cooperative]
+    assert len(shared) >= 8 and sum(k.launch.grid > 1 for k in shared) >= 4
     assert differences(loops) == []
