@@ -171,18 +171,26 @@ def _sums(builder: Builder, value: Instruction) -> _Sums:
 
 
 def _fold(builder: Builder, made: Cell, index: Index, way: Variable, sums: _Sums) -> None:
-    """A thread's terms of an element: every so many-th of each piece."""
+    """A thread's terms of an element: every so many-th of each piece; what is left at its end only some threads have."""
     ways = made.team.ways
+
+    def take(number: Expression, first: int, last: int, is_first: bool | Code) -> None:
+        term = builder.declare("term", add(add(multiply(number, ways), way), constant(first)))
+        with builder.branch(code("{} < {}", term, last) if term.high >= last else NOTHING):
+            at = made.terms_read(index, Variable(first, min(term.high, last - 1), term.name))
+            values = [builder.value(made.value.operands[n], place) for n, place in at]
+            builder.name_after(made.value)
+            sums.take(builder, values, is_first)
+
     for first, size in made.pieces:
-        builder.advise(f"unroll {TERMS_AHEAD}")
-        with builder.loop(-(-size // ways)) as step:
-            term = builder.declare("term", add(add(multiply(step, ways), way), constant(first)))
-            within = code("{} < {}", term, first + size) if size % ways else NOTHING
-            with builder.branch(within):
-                at = made.terms_read(index, Variable(first, first + size - 1, term.name))
-                values = [builder.value(made.value.operands[n], place) for n, place in at]
-                builder.name_after(made.value)
-                sums.take(builder, values, True if isinstance(step, Constant) else code("{} == 0", step))
+        whole = size // ways
+        if whole:
+            builder.advise(f"unroll {TERMS_AHEAD}")
+            with builder.loop(whole) as step:
+                take(step, first, first + size, True if isinstance(step, Constant) else code("{} == 0", step))
+        if size % ways:
+            with builder.block():
+                take(constant(whole), first, first + size, not whole)
 
 
 def _among_lanes(builder: Builder, made: Cell, sums: _Sums) -> None:
