@@ -25,6 +25,7 @@ from hlo_opt.codegen.tree import (
     Neighbours,
     Network,
     Note,
+    Peeled,
     Segment,
     Statement,
     Table,
@@ -103,7 +104,7 @@ def statement_lines(
                 yield f"{margin}if (blockIdx.x >= {first}u && blockIdx.x < {last}u) {{"
                 yield from statement_lines(body, margin + _INDENT, text)
                 yield f"{margin}}}"
-            case Network(steps) | Chain(steps):
+            case Network(steps) | Chain(steps) | Peeled(steps):
                 yield from statement_lines(steps, margin, text)
             case Walk():
                 yield from statement_lines([walked(statement)], margin, text)

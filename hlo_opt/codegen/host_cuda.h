@@ -104,6 +104,9 @@ __attribute__((no_sanitize("address"))) HLO_UNSEEN inline void fill_shared(const
 #define HLO_PTX_2(name, result, of_result, a, b, of_both) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_both)>(), a, b)
 #define HLO_PTX_3(name, result, of_result, a, b, c, of_all) (result) = hlo::ptx(hlo::Ptx<hlo::hash(name of_result of_all)>(), a, b, c)
 
+#define HLO_PTX_JOIN(result, low, high) (result) = (unsigned int)(high) << 16 | (low)
+#define HLO_PTX_SPLIT(low, high, given) (low) = (unsigned short)(given), (high) = (unsigned short)((given) >> 16)
+
 namespace hlo {
 
 constexpr unsigned long long hash(const char* text) {
@@ -121,6 +124,7 @@ static inline float extreme(float a, float b, bool greater) {
 }
 static inline float ptx(Ptx<hash("max.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, true); }
 static inline float ptx(Ptx<hash("min.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, false); }
+static inline unsigned int ptx(Ptx<hash("mov.b32" "r" "r")>, unsigned int a) { return a; }
 static inline unsigned int bf16(float x) {
   const unsigned int bits = bits_as<unsigned int>(x);
   return x != x ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
@@ -167,6 +171,12 @@ static inline float ptx(Ptx<hash("cvt.f32.f16" "f" "h")>, unsigned short bits) {
 static inline long long __mul64hi(long long a, long long b) { return (long long)(((__int128)a * b) >> 64); }
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+static inline unsigned int __byte_perm(unsigned int a, unsigned int b, unsigned int chosen) {
+  const unsigned long long both = (unsigned long long)b << 32 | a;
+  unsigned int made = 0;
+  for (int k = 0; k < 4; ++k) made |= (unsigned int)(both >> 8 * (chosen >> 4 * k & 7) & 255) << 8 * k;
+  return made;
 }
 static inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

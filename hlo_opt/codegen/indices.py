@@ -119,6 +119,20 @@ class Indices(Statements):
                     self._pairs[of(name)] = Pair(of(first), size, of(number))
         return Variable(expression.low, expression.high, name.text)
 
+    def bounded(self, stem: str, value: Code, low: int, high: int) -> Variable:
+        """A new variable with a value that surely lies between these."""
+        made = Variable(low, high, self.names.fresh(stem))
+        self._index(Name(made.name), made, value)
+        return made
+
+    def column_at(self, place: Expression, row: Expression, columns: int) -> Variable:
+        """A new variable: the column of the element that lies at a place in memory, where rows lie one after another. An access to that row and column is one to the place, so that a
+        compiler sees whether it is aligned."""
+        first = multiply(row, columns)
+        made = self.bounded("column", self._plain(add(place, multiply(first, -1))), 0, columns - 1)
+        self._places[add(first, made)] = place
+        return made
+
     def index_let(self, stem: str, value: Code) -> Name:
         """Declare an index of 32 bits that is made of indices."""
         name = self.fresh(stem)
@@ -179,7 +193,8 @@ class Indices(Statements):
 
     def address(self, shape: Shape, index: Index) -> Code:
         """The position of an element in memory."""
-        return self._plain(self.place(shape, index))
+        place = self.place(shape, index)
+        return self._plain(self._places.get(place, place))
 
     def place(self, shape: Shape, index: Index) -> Expression:
         """The position of an element in memory: the layout's strides applied to the index."""

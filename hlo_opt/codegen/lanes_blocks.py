@@ -41,6 +41,7 @@ from hlo_opt.codegen.tree import (
     Neighbours,
     Network,
     Note,
+    Peeled,
     Segment,
     Statement,
     Walk,
@@ -206,6 +207,10 @@ class _Writer(ThreadText):
                 self.handed += [f"{array.kind} {array.name.text}[{array.size}];" for array in handed]
                 self.current.in_turn |= abreast % WARP != 0
                 self.current.items.append(Block(body=walking))
+                return
+            case Peeled(walking=walking):
+                for statement in walking:
+                    self.item(statement, nodes)
                 return
             case Network(merge=merge):
                 self.flush(nodes)

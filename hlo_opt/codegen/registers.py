@@ -15,10 +15,13 @@ from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import names_in
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.index_map import Expression, Variable, substitute, variables_of
-from hlo_opt.ops.code import Code, Name, cell, of
+from hlo_opt.ops.code import Code, Name, call, cell, code, of
 
 MOST_REGISTERS = 32
 """Registers of a thread that hold kept values. In a block of 1,024 threads each has 64 for all that it does."""
+
+PAIR = "unsigned int"
+"""Of a register with two values of 16 bits."""
 
 _COLUMN = "hlo_column"
 """Stands for the variable that a pass walks the columns with."""
@@ -52,9 +55,16 @@ class _Value:
     def type(self) -> ElementType:
         return list(self.instruction.shape.leaves())[self.element or 0].type
 
-    @property
-    def registers(self) -> int:
+    def registers(self, *, in_pairs: bool) -> float:
+        """Of a thread, for one of its columns."""
+        if in_pairs and self.is_half:
+            return 0.5
         return 2 if register_type(self.type) in ("double", "long long", "unsigned long long") else 1
+
+    @property
+    def is_half(self) -> bool:
+        """Whether a register may hold two."""
+        return self.type.name == "bf16"
 
     def at(self, column: Expression) -> tuple[Expression, ...]:
         return tuple(substitute(e, {_COLUMN: column}) for e in self.index)
@@ -111,20 +121,24 @@ class _Registers:
 
     keeps = True
 
-    def __init__(self, builder: Builder, values: Sequence[_Value], slots: int) -> None:
-        self._values = [(v, builder.fresh(f"kept_{builder.stem_of(v.instruction)}")) for v in values]
-        for value, name in self._values:
-            builder.array(register_type(value.type), name, slots)
+    def __init__(self, builder: Builder, values: Sequence[_Value], slots: int, in_pairs: bool) -> None:
+        self._values = [
+            (v, builder.fresh(f"kept_{builder.stem_of(v.instruction)}"), in_pairs and v.is_half) for v in values
+        ]
+        for value, name, halves in self._values:
+            kind, size = (PAIR, -(-slots // 2)) if halves else (register_type(value.type), slots)
+            builder.array(kind, name, size)
 
     def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
-        for value, name in self._values:
+        for value, name, halves in self._values:
             if value.made < number <= value.last:
                 builder.name_after(value.instruction)
-                bound = builder.bind_exact(value.type, cell(name, slot))
+                held = call("hlo_half_bf16", _pair(name, slot), slot) if halves else cell(name, slot)
+                bound = builder.bind_exact(value.type, held)
                 builder.provide(value.instruction, value.element, value.at(column), bound)
 
     def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
-        for value, name in self._values:
+        for value, name, halves in self._values:
             if value.made != number:
                 continue
             at = value.at(column)
@@ -134,7 +148,16 @@ class _Registers:
                 if known
                 else builder.element(value.instruction, value.element or 0, at)
             )
-            builder.assign(cell(name, slot), computed)
+            if halves:
+                pair = _pair(name, slot)
+                builder.assign(pair, call("hlo_pair_bf16", pair, slot, computed))
+            else:
+                builder.assign(cell(name, slot), computed)
+
+
+def _pair(name: Name, slot: Code) -> Code:
+    """The register that holds a column with the one beside it."""
+    return cell(name, code("({}) / 2", slot))
 
 
 def keeper(
@@ -142,7 +165,7 @@ def keeper(
 ) -> Keeper:
     """What `passes` passes keep of `slots` columns per thread, as far as registers allow; `write` writes them all. `steady` are the names of the variables that mean the same
     in every pass. Declares the arrays."""
-    if passes < 2 or slots > MOST_REGISTERS:
+    if passes < 2 or slots > 2 * MOST_REGISTERS:
         return _Nothing()
     for loads_only in (False, True):
         trial = _Trial(frozenset(steady), loads_only)
@@ -150,7 +173,11 @@ def keeper(
         values = [v for v in trial.values if v.last >= 0]
         if not values:
             return _Nothing()
-        held = max(sum(v.registers for v in values if v.made <= n < v.last) for n in range(passes))
-        if held * slots <= MOST_REGISTERS:
-            return _Registers(builder, values, slots)
+        for in_pairs in (False, True):
+            taken = ((n, v.registers(in_pairs=in_pairs)) for v in values for n in range(v.made, v.last))
+            held = [0.0] * passes
+            for number, registers in taken:
+                held[number] += registers
+            if max(held) * slots <= MOST_REGISTERS:
+                return _Registers(builder, values, slots, in_pairs)
     return _Nothing()

@@ -1,26 +1,28 @@
 """The emitter of row-reduction plans.
 
 Each thread folds steps `lane, lane + threads, ...` of its row, a step being as many neighbouring columns as one access moves; a warp folds its threads' results by
-shuffles, and where a row has several warps they meet in shared memory. Short rows share a warp, and a thread takes one step. What a pass over the row computes and
+shuffles, and where a row has several warps they meet in shared memory. Rows that begin anywhere are peeled: some threads take the elements before the first aligned place and behind the last
+one. Short rows share a warp, and a thread takes one step. What a pass over the row computes and
 a later one needs stays in registers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
+from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import block_of, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.registers import Keeper, keeper
-from hlo_opt.codegen.scalars import register_type, shuffled
+from hlo_opt.codegen.scalars import loaded, memory_type, register_type, shuffled
 from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Barrier, Leave
+from hlo_opt.codegen.tree import Barrier, Leave, Let, Peeled
 from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
@@ -135,7 +137,10 @@ def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Ke
 
 def slots(segment: Segment[Rows]) -> int:
     """Columns of the thread that has most."""
-    return math.ceil(segment.part.columns / (segment.vector * _across(segment))) * segment.vector
+    part, across = segment.part, _across(segment)
+    if part.is_peeled:
+        return max(math.ceil(part.columns / across), math.ceil(part.vectors[1] / across) * segment.vector + 1)
+    return math.ceil(part.columns / (segment.vector * across)) * segment.vector
 
 
 def _across(segment: Segment[Rows]) -> int:
@@ -155,43 +160,140 @@ def _pass(
     stores: Sequence[Write],
     keeping: Keeper,
 ) -> None:
-    segment, row, live = frame.segment, frame.row, frame.live
-    vector, beside = segment.vector, frame.beside
+    segment, row, live, beside = frame.segment, frame.row, frame.live, frame.beside
     is_numbered = keeping.keeps or (beside is not None and level in beside.levels)
-    with steps_of(builder, segment, frame.start, is_numbered) as (step, place):
 
-        def visit(to: Builder, column: Expression, part: Expression) -> list[Store]:
-            assert isinstance(column, Variable)
-            several = isinstance(part, Variable)
-            slot = code("{} * {} + {}", place, vector, to.text(part)) if several else place
-            keeping.begin(to, level, column, slot)
-            first = Code((FirstRound(Name(step.name), _across(segment)),))
-            _fold_column(to, folds, row, column, both(first, code("{} == 0", part) if several else NOTHING))
-            found = _stores(to, segment, stores, row, column)
-            if beside is not None:
-                beside.take(to, level, row, column, slot)
-            keeping.end(to, level, column, slot)
-            return found
+    def take(to: Builder, column: Expression, slot: Code, is_first: bool | Code) -> list[Store]:
+        assert isinstance(column, Variable)
+        keeping.begin(to, level, column, slot)
+        _fold_column(to, folds, row, column, is_first)
+        found = _stores(to, segment, stores, row, column)
+        if beside is not None:
+            beside.take(to, level, row, column, slot)
+        keeping.end(to, level, column, slot)
+        return found
 
-        if vector == 1:
-            store_all(builder, visit(builder, step, constant(0)), live)
-        else:
-            each_element(
-                builder,
-                vector,
-                lambda to, part: to.declare_index("column", add(multiply(step, vector), part)),
-                visit,
-                live,
-            )
+    if not segment.part.is_peeled:
+        with steps_of(builder, segment, frame.start, is_numbered) as (step, place):
+            _take_step(builder, frame, Step(step, place, segment.vector), take)
+        return
+    peeled = Peeled()
+    builder.add(peeled)
+    with builder.inside(peeled.steps):
+        _peel(builder, frame, is_numbered, take)
+    with (
+        builder.inside(peeled.walking),
+        steps_of(builder, segment, frame.start, is_numbered, in_vectors=False) as (step, place),
+    ):
+        _take_step(builder, frame, Step(step, place, 1), take)
+
+
+Take = Callable[[Builder, Expression, Code, bool | Code], Sequence[Store]]
+"""Does everything with an element of a row, given its column, its number among the thread's, and whether it is the thread's first one."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a thread in its row: its number in the row and among the thread's, and how many elements it takes; `first` is the number of the first one's vector in memory, where the row is peeled."""
+
+    number: Variable
+    place: Code
+    size: int
+    first: Expression | None = None
+
+
+def _take_step(builder: Builder, frame: Frame, step: Step, take: Take) -> None:
+    """The elements of a step."""
+    size, columns = step.size, frame.segment.part.columns
+    begins = Code((FirstRound(Name(step.number.name), _across(frame.segment)),))
+    if size == 1:
+        store_all(builder, take(builder, step.number, step.place, begins), frame.live)
+        return
+
+    def column(to: Builder, item: Expression) -> Expression:
+        if step.first is None:
+            return to.declare_index("column", add(multiply(step.number, size), item))
+        place = to.declare_index("place", add(multiply(add(step.first, step.number), size), item))
+        return to.column_at(place, frame.row, columns)
+
+    def visit(to: Builder, at: Expression, item: Expression) -> Sequence[Store]:
+        slot = code("{} * {} + {}", step.place, size, to.text(item))
+        return take(to, at, slot, both(begins, code("{} == 0", item)))
+
+    each_element(builder, size, column, visit, frame.live)
+
+
+def _peel(builder: Builder, frame: Frame, is_numbered: bool, take: Take) -> None:
+    """The vectors of a row, and its ends, which the threads take that have fewer vectors. What these read of the ends is asked for before the vectors."""
+    part, size, across = frame.segment.part, frame.segment.vector, _across(frame.segment)
+    least, most = part.vectors
+    begin = builder.declare_index("begin", multiply(frame.row, part.columns))
+    first = builder.declare_index("first_vector", divide(add(begin, constant(size - 1)), size))
+    behind = builder.text(divide(add(begin, constant(part.columns)), size))
+    vectors = builder.bounded("vectors", code("{} - {}", behind, builder.text(first)), least, most)
+    shortest, longest = part.columns - most * size, part.columns - least * size
+    ends = builder.bounded("ends", code("{} - {} * {}", part.columns, vectors, size), shortest, longest)
+    number = builder.declare("end", add(constant(across - 1), multiply(frame.start, -1)))
+    head = builder.text(add(multiply(first, size), multiply(begin, -1)))
+    place = code("{0} < {1} ? {0} : {0} + {2} * {3}", number, head, vectors, size)
+    column, is_end = builder.bounded("column", place, 0, part.columns - 1), code("{} < {}", number, ends)
+    slot = code("{}", -(-most // across) * size)
+    read = _read_ahead(builder, is_end, column, lambda to: take(to, column, slot, False))
+    kind = index_type(Variable(0, most + across, vectors.name))
+    step = Variable(0, most - 1, builder.names.fresh("step"))
+    if is_numbered:
+        counter = builder.numbered("k")
+        builder.advise("unroll")
+        rounds, test = -(-most // across), code("{} < {} || {} < {}", counter, least // across, step, vectors)
+        with builder.loop_while("int", counter, code("0"), code("{} < {}", counter, rounds), code("++{}", counter)):
+            value = code("{} + {} * {}", frame.start, counter, across)
+            builder.add(Let(kind, Name(step.name), value, is_index=True))
+            with builder.branch(test):
+                _take_step(builder, frame, Step(step, of(counter), size, first), take)
+    else:
+        test, on = code("{} < {}", step, vectors), code("{} += {}", step, across)
+        with builder.loop_while(kind, Name(step.name), of(frame.start), test, on):
+            _take_step(builder, frame, Step(step, NOTHING, size, first), take)
+    with builder.branch(is_end):
+        for parameter, index, name in read:
+            builder.name_after(parameter)
+            found = builder.bind_exact(parameter.shape.type, loaded(parameter.shape.type, of(name)))
+            builder.provide(parameter, None, index, found)
+        store_all(builder, take(builder, column, slot, False), frame.live)
+
+
+def _read_ahead(
+    builder: Builder, condition: Code, column: Variable, take: Callable[[Builder], object]
+) -> list[tuple[Instruction, tuple[Expression, ...], Name]]:
+    """Read what `take` reads at a column, where the condition holds: the elements' indices, and the variables that hold them as they lie in memory."""
+    trial = builder.trial()
+    with trial.branch(condition):
+        take(trial)
+        found = [
+            (parameter, index)
+            for parameter, index in dict.fromkeys(trial.loads())
+            if any(column.name in variables_of(e) for e in index)
+            and all(name == column.name or builder.names.is_taken(name) for e in index for name in variables_of(e))
+        ]
+    read = []
+    for parameter, index in found:
+        name = builder.numbered("end_read")
+        builder.add(Let(memory_type(parameter.shape.type), name, code("0"), constant=False))
+        read.append((parameter, index, name))
+    if read:
+        with builder.branch(condition):
+            for parameter, index, name in read:
+                builder.assign(of(name), builder.where(parameter, index))
+    return read
 
 
 @contextmanager
 def steps_of(
-    builder: Builder, segment: Segment[Rows], start: Variable, numbered: bool
+    builder: Builder, segment: Segment[Rows], start: Variable, numbered: bool, *, in_vectors: bool = True
 ) -> Iterator[tuple[Variable, Code]]:
     """A loop over the steps of a thread: the variable of a step's place in the row, and where `numbered` that of its number among the thread's, for the
-    compiler to unroll."""
-    threads, vector = _across(segment), segment.vector
+    compiler to unroll. A step is a vector, or an element."""
+    threads, vector = _across(segment), segment.vector if in_vectors else 1
     steps = segment.part.columns // vector
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
     kind = "int" if segment.part.columns + threads * vector <= 2**31 - 1 else "long long"

@@ -76,6 +76,8 @@ class Statements:
         self._values: dict[Key, Code] = {}
         """What has been computed in all scopes."""
         self._pairs: dict[Code, Pair] = {}
+        self._places: dict[Expression, Expression] = {}
+        """What is known of positions in memory as a variable."""
         self._advice = ""
         self._naming = "value"
         self._depth = 0
@@ -89,6 +91,7 @@ class Statements:
         made.names, made.body, made.tables = self.names.copy(), [], []
         made._at = made.body
         made._numbers, made._tables, made._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
+        made._places = dict(self._places)
         made._scopes, made._values = [scope.copy() for scope in self._scopes], dict(self._values)
         return made
 

@@ -216,6 +216,15 @@ class Chain:
     abreast: int = 1
 
 
+@dataclass(slots=True)
+class Peeled:
+    """A thread's elements of a row that begins anywhere in memory: `steps` take vectors between the places where such may begin, and the elements before and behind these one by one; `walking` takes
+    all elements one by one, for processors whose vectors may begin anywhere."""
+
+    steps: list[Statement] = field(default_factory=list)
+    walking: list[Statement] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Constants in memory, as texts."""
@@ -254,6 +263,7 @@ Statement = (
     | Neighbours
     | Network
     | Chain
+    | Peeled
 )
 
 
@@ -270,6 +280,8 @@ def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
                 todo += reversed(body)
             case Network(steps) | Chain(steps):
                 todo += reversed(steps)
+            case Peeled():
+                todo += reversed([*statement.steps, *statement.walking])
             case Neighbours():
                 todo += reversed([*statement.reading, *statement.making, *statement.writing, *statement.filling])
 

@@ -48,8 +48,9 @@ _WIDTH = {64: 2.0, 128: 8.0}
 _RANDOM = Work(80)
 """Of a random number: ten rounds of Philox."""
 _DIVIDE, _RECIPROCAL = Work(8, 1), Work(5, 1)
-INVERTED_AGAIN = Work(5, 1)
+_INVERTED_AGAIN = Work(5, 1)
 """Of a division, what is saved where the divisor is the one of the division before: what scales and inverts it."""
+_NARROW = "hlo_divide_narrow"
 _FUNCTIONS = {
     "sqrtf": Work(1, 1),
     "cbrtf": Work(20, 2),
@@ -64,9 +65,10 @@ _FUNCTIONS = {
     **dict.fromkeys(("sinf", "cosf"), Work(24)),
     **dict.fromkeys(("tanf", "atan2f", "sinhf", "coshf", "asinf", "acosf", "asinhf", "acoshf", "atanhf"), Work(35, 1)),
     **dict.fromkeys(("hlo_divide", "hlo_remainder"), Work(20, 1)),
+    _NARROW: _DIVIDE,
     "hlo_power": Work(100),
     "hlo_rsqrt": Work(4, 1),
-    "hlo_exp_narrow": Work(5, 1),
+    "hlo_exp_narrow": Work(3, 1),
     "hlo_logistic_narrow": Work(8, 2),
     "hlo_log_bf16": Work(5, 1),
     "hlo_tanh_bf16": Work(1, 1),
@@ -82,7 +84,12 @@ def divides(instruction: Instruction) -> bool:
     if spec is None or not isinstance(spec.cuda, Elementwise) or len(instruction.operands) != 2:
         return False
     text = spec.cuda.text_for(instruction) or ""
-    return " / " in text and ")1 / " not in text and instruction.shape.type.bits <= 32
+    return _NARROW in text or (" / " in text and ")1 / " not in text and instruction.shape.type.bits <= 32)
+
+
+def inverted_again(division: Instruction) -> Work:
+    """What a division does not take whose divisor is the one of the division before."""
+    return _INVERTED_AGAIN + Work(division.shape.type.is_narrow_float)
 
 
 def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:

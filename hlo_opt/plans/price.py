@@ -263,12 +263,13 @@ def _add_access(sums: _Sums, segment: Segment[Part], trace: Trace, lay: Lay) -> 
 def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
     """What a thread issues on a walk. Accesses share the divisions of their indices, and inner loops have none."""
     walk, divided = trace.walk, dict[Expression, float]()
-    total = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * walk.rounds)
-    total += work_of.ROUND * (walk.rounds / walk.ahead)
+    rounds = walk.rounds * walk.filled
+    total = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * rounds)
+    total += work_of.ROUND * (rounds / walk.ahead)
     for instruction, index, share in trace.values:
         total += work_of.of_value(walk.origins.get(instruction, instruction)) * (share * trace.times(index))
         if (divisor := trace.divisor(instruction, index)) is not None:
-            total += work_of.INVERTED_AGAIN * (-share * (trace.times(index) - trace.times(divisor)))
+            total += work_of.inverted_again(instruction) * (-share * (trace.times(index) - trace.times(divisor)))
     for instruction, index, size in trace.folds:
         total += (work_of.of_fold(walk.origins.get(instruction, instruction)) + work_of.ROUND * (1 / AHEAD)) * (
             size * trace.times(index)

@@ -74,7 +74,7 @@ class Trace:
     folds: list[tuple[Instruction, Index, int]] = field(default_factory=list)
     loops: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, tuple[Index, int]] = field(default_factory=dict)
-    _varying: dict[int, tuple[Index, frozenset[str], int, int]] = field(default_factory=dict)
+    _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
     """What is known of an index, by its identity: most of what a kernel computes is at the same one."""
     _addresses: dict[tuple[int, Shape], Expression] = field(default_factory=dict)
 
@@ -82,15 +82,15 @@ class Trace:
         """The loops of a thread, inner ones included, in which an index changes."""
         return self._of(index)[1]
 
-    def times(self, index: Index) -> int:
-        """How often a thread has something of an index: once for each value that the index takes on its way."""
+    def times(self, index: Index) -> float:
+        """How often a thread has something of an index, on average: once for each value that the index takes on its way."""
         return self._of(index)[2]
 
     def inner(self, index: Index) -> int:
         """Steps of the inner loops in which an index changes."""
         return self._of(index)[3]
 
-    def _of(self, index: Index) -> tuple[Index, frozenset[str], int, int]:
+    def _of(self, index: Index) -> tuple[Index, frozenset[str], float, int]:
         known = self._varying.get(id(index))
         if known is not None:
             return known
@@ -103,7 +103,7 @@ class Trace:
             else:
                 found.add(name)
         inner = math.prod(self.loops[name] for name in found if name in self.loops)
-        sizes = {ITEM: self.walk.items, ROUND: self.walk.rounds}
+        sizes = {ITEM: self.walk.items, ROUND: self.walk.rounds * self.walk.filled}
         times = math.prod(sizes.get(name, 1) for name in found) * inner
         # the index stays alive as long as its identity is a key
         made = self._varying[id(index)] = index, frozenset(found), times, inner
@@ -261,7 +261,7 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     rounds = walk.rounds if ROUND in varies else 1
     frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
     seen = _seen(frame, address, bits, outside)
-    scale = access.share * seen.scale
+    scale = access.share * seen.scale * (walk.filled if ROUND in varies else 1.0)
     return Lay(
         access,
         bits=seen.together * bits,

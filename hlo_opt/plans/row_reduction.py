@@ -6,7 +6,7 @@ Which reduces qualify: xla/service/gpu/reduction_utils.cc; sizes and launch: xla
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import bits_of, round_up
@@ -15,12 +15,16 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ops.reduction.reducers import is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, PART, WARP
-from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass, passes
+from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass, operand_index, passes
+from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORT_ROW_BLOCK = 256
+HALF_OF_THREADS = 512
+"""Threads of a long row that registers can keep: a multiprocessor then has two, and one loads while the other computes."""
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds, before the row gets more threads."""
 
@@ -66,6 +70,10 @@ class Rows:
     element_bytes: int
     """Of the narrowest array that is read or written all along a row."""
     parts: int = 1
+    is_flat: bool = False
+    """Whether the rows' elements lie one after another in memory, row after row."""
+    in_pairs: bool = False
+    """Whether all arrays along a row hold bf16, of which a register can keep two."""
 
     @property
     def hero(self) -> Instruction:
@@ -87,6 +95,8 @@ class Rows:
         """Neighbouring elements that a thread takes at a time: all of its own where several rows share a warp, else 16 bytes of the narrowest array, as long as
         threads would have something to do."""
         vector = self._widest
+        if self.is_peeled:
+            return vector
         while self.columns % vector or self.columns < vector * self.threads:
             vector //= 2
         return vector
@@ -94,6 +104,18 @@ class Rows:
     @property
     def _widest(self) -> int:
         return min(MOST_NEIGHBOURS, max(1, WIDEST_ACCESS // self.element_bytes))
+
+    @property
+    def is_peeled(self) -> bool:
+        """Whether rows begin and end anywhere between the places of accesses as wide as can be: their ends are taken element by element, and vectors between these."""
+        if not self.is_flat or not self.columns % self._widest or self.threads < WARP:
+            return False
+        return self.vectors[0] >= self.threads * self.parts
+
+    @property
+    def vectors(self) -> tuple[int, int]:
+        """How many vectors a peeled row has at least and at most, as it begins."""
+        return (self.columns + 1) // self._widest - 1, self.columns // self._widest
 
     @property
     def threads(self) -> int:
@@ -104,7 +126,14 @@ class Rows:
         if self.columns < WARP:
             return self.columns // short_row_vector(self.levels[0][0], self.columns)
         warps = math.ceil(math.ceil(self.columns / ROW_PER_THREAD) / WARP)
+        if warps * WARP > MOST_THREADS and self.columns <= HALF_OF_THREADS * self.most_kept and len(self.levels) > 1:
+            return HALF_OF_THREADS
         return min(MOST_THREADS, warps * WARP)
+
+    @property
+    def most_kept(self) -> int:
+        """Columns of a thread that registers keep from pass to pass."""
+        return MOST_KEPT * (1 + self.in_pairs)
 
     @property
     def block(self) -> int:
@@ -120,7 +149,9 @@ class Rows:
     def segment(self, block: int) -> Segment[Rows]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
         blocks = math.ceil(self.teams / self.rows_per_block(block)) * self.parts
-        return Segment(self, blocks, self.vector, folded=tuple(r for level in self.levels for r in level))
+        folded = tuple(r for level in self.levels for r in level)
+        resident = 2 if self.threads == block == HALF_OF_THREADS else 0
+        return Segment(self, blocks, self.vector, folded=folded, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes in which the warps of a row meet."""
@@ -138,7 +169,17 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
     widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
     own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
-    return Rows(rows, columns, folded.levels, folded.roots, min(widths, default=max(own)), parts)
+    in_pairs = bool(widths) and all(leaf.type.name == "bf16" for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements)
+    is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
+    return Rows(rows, columns, folded.levels, folded.roots, min(widths, default=max(own)), parts, is_flat, in_pairs)
+
+
+def _is_flat(folded: Folded) -> bool:
+    """Whether the first reduce's operand lies in memory as it is walked."""
+    space, reduce = folded.space, folded.levels[0][0]
+    row, column = variable("row", space.kept), variable("column", space.reduced)
+    place = address_of(reduce.operands[0].shape, operand_index(reduce, row, column))
+    return place == add(multiply(row, space.reduced), column)
 
 
 def row_parts(rows: int, columns: int, cores: int) -> int:
@@ -153,6 +194,10 @@ def short_row_vector(reduce: Instruction, columns: int) -> int:
     return min(vector, max(1, 128 // max(bits))) if max(bits) >= 32 else vector
 
 
+PAIRING, PAIRED = Work(0.5), Work(1)
+"""Of a column that is kept with another in one register: to put them together, and to take them apart in a later pass."""
+ENDS = Work(30)
+"""Of a thread of the warp that takes the ends of a peeled row: where they are, and an element."""
 MOST_KEPT = 32
 """Columns of a thread that registers keep from pass to pass (`MOST_REGISTERS` of hlo_opt/codegen/registers.py)."""
 
@@ -168,10 +213,14 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
         start = add(multiply(number, part.threads), start)
     rounds = math.ceil(part.columns / (vector * across))
     step = add(multiply(variable(ROUND, rounds), across), start)
-    places = {"kept": row, "reduced": add(multiply(step, vector), variable(ITEM, vector))}
+    column = add(multiply(step, vector), variable(ITEM, vector))
+    if part.is_peeled:  # up to the first place of a vector
+        column = add(column, modulo(multiply(row, vector - part.columns % vector), vector))
+    places = {"kept": row, "reduced": column}
     warps = part.threads > WARP
-    kept = rounds * vector <= MOST_KEPT
-    return passes(
+    kept = rounds * vector <= part.most_kept
+    halves = kept and rounds * vector > MOST_KEPT
+    found = passes(
         region,
         segment,
         Walk(
@@ -180,10 +229,19 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             places=places,
             items=vector,
             rounds=rounds,
+            filled=part.columns / (rounds * vector * across),
             ahead=rounds if kept and len(part.levels) > 1 else Walk.ahead,
             barriers=int(warps),
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),
             trips=part.parts > 1,
             keeps=kept,
+            held=rounds * vector // 2 if halves else 0,
         ),
     )
+    if part.is_peeled:
+        ends = ENDS * (WARP / part.columns * part.parts)
+        found = [replace(walk, body=walk.body + ends) if walk.rounds == rounds else walk for walk in found]
+    if not halves:
+        return found
+    paired = [PAIRING, *[PAIRING + PAIRED] * (len(part.levels) - 1), PAIRED]
+    return [replace(walk, body=walk.body + more) for walk, more in zip(found, paired, strict=False)]

@@ -27,6 +27,7 @@ class Walk:
     wanted    values that are computed, each at an index
     written   arrays that are written, each at an index
     changed   arrays of which elements are changed by atomic operations: the index, and how many such operations an element takes
+    filled    how much of what all rounds of all threads have room for there is: the last rounds may have nothing
     places    what the variables of the indices are, made of THREAD, ROUND and ITEM
     known     values that nobody has to compute any more: folded before, or in shared memory
     body      what is computed for each item besides: reducers, comparators, products
@@ -52,6 +53,7 @@ class Walk:
     places: Mapping[str, Expression] = field(default_factory=dict)
     items: int = 1
     rounds: int = 1
+    filled: float = 1.0
     known: frozenset[Instruction] = frozenset()
     body: Work = NOTHING
     steps: int = 0

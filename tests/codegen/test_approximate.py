@@ -16,8 +16,8 @@ ROUNDED_AWAY = {"bf16": 2.0**15, "f16": 2.0**12}
 """ULP of f32 in half an ULP of the type."""
 FUNCTIONS = {
     ("tanh", "bf16"): "tanh.approx.f32",
-    ("exponential", "bf16"): "ex2.approx.f32",
-    ("exponential", "f16"): "ex2.approx.f32",
+    ("exponential", "bf16"): "ex2.approx.ftz.f32",
+    ("exponential", "f16"): "ex2.approx.ftz.f32",
     ("log", "bf16"): "lg2.approx.f32",
     ("logistic", "bf16"): "ex2.approx.ftz.f32",
     ("rsqrt", "f32"): "rsqrt.approx.f32",

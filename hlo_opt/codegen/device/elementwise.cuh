@@ -7,6 +7,8 @@
 #define HLO_PTX_1(name, result, of_result, a, of_a) asm(name " %0, %1;" : "=" of_result(result) : of_a(a))
 #define HLO_PTX_2(name, result, of_result, a, b, of_both) asm(name " %0, %1, %2;" : "=" of_result(result) : of_both(a), of_both(b))
 #define HLO_PTX_3(name, result, of_result, a, b, c, of_all) asm(name " %0, %1, %2, %3;" : "=" of_result(result) : of_all(a), of_all(b), of_all(c))
+#define HLO_PTX_JOIN(result, low, high) asm("mov.b32 %0, {%1, %2};" : "=r"(result) : "h"(low), "h"(high))
+#define HLO_PTX_SPLIT(low, high, given) asm("mov.b32 {%0, %1}, %2;" : "=h"(low), "=h"(high) : "r"(given))
 #endif
 
 // @hlo_unsigned
@@ -224,7 +226,15 @@ template <typename T, int width, int random_width, typename F, typename U> __dev
 }
 
 // @hlo_load_bf16
-__device__ __forceinline__ float hlo_load_bf16(unsigned short bits) { return hlo_bit_cast<float>((unsigned int)bits << 16); }
+__device__ __forceinline__ float hlo_load_bf16(unsigned short bits) {
+#ifdef __CUDA_ARCH__
+  unsigned int pair;  // halves of a register are moved by one instruction, from wherever they lie; shifts may need two
+  HLO_PTX_JOIN(pair, (unsigned short)0, bits);
+  return hlo_bit_cast<float>(pair);
+#else
+  return hlo_bit_cast<float>((unsigned int)bits << 16);
+#endif
+}
 
 // @hlo_store_bf16
 // to nearest even; NaN stays
@@ -243,7 +253,32 @@ __device__ __forceinline__ unsigned short hlo_store_bf16(float x) {
 // @hlo_upper_bf16
 // of a number that is a bf16
 __device__ __forceinline__ unsigned short hlo_upper_bf16(float x) {
+#ifdef __CUDA_ARCH__
+  unsigned short lower, upper;
+  HLO_PTX_SPLIT(lower, upper, hlo_bit_cast<unsigned int>(x));
+  return upper;
+#else
   return (unsigned short)(hlo_bit_cast<unsigned int>(x) >> 16);
+#endif
+}
+
+// @hlo_pair_bf16
+// a register of two with a number that is a bf16 in it; the slot, which a compiler knows, says in which half. The lower one comes first
+__device__ __forceinline__ unsigned int hlo_pair_bf16(unsigned int pair, int slot, float x) {
+  const unsigned int bits = hlo_bit_cast<unsigned int>(x);
+#ifdef __CUDA_ARCH__
+  return slot % 2 ? __byte_perm(pair, bits, 0x7632) : bits;
+#else
+  return slot % 2 ? pair >> 16 | (bits & 0xffff0000u) : bits;
+#endif
+}
+
+// @hlo_half_bf16
+__device__ __forceinline__ float hlo_half_bf16(unsigned int pair, int slot) {
+#ifdef __CUDA_ARCH__
+  HLO_PTX_1("mov.b32", pair, "r", pair, "r");  // else NVRTC looks through the pair and keeps both numbers
+#endif
+  return hlo_bit_cast<float>(slot % 2 ? pair & 0xffff0000u : pair << 16);
 }
 
 // @hlo_round_bf16

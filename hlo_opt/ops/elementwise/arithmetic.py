@@ -92,6 +92,7 @@ elementwise(
     accepts=NUMBERS,
     cuda={
         "float": "{0} / {1}",
+        **every("hlo_divide_narrow({0}, {1})", "bf16", "f16"),
         "complex": "hlo_complex_divide({0}, {1})",
         **every("hlo_divide<{T}>({0}, {1})", *INTEGERS),
     },
