@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
 from hlo_opt.codegen.indices import block_of, thread_of
-from hlo_opt.codegen.row_reduction import Frame, fold_rows, slots, steps_of
+from hlo_opt.codegen.row_reduction import Frame, fold_rows, steps_of
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import Barrier, Leave
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
@@ -89,7 +89,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
 
 def _sums(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], targets: Targets) -> list[_Sum]:
     """Declare the accumulators."""
-    levels, found, count = levels_of(plan, segment), [], slots(segment)
+    levels, found, count = levels_of(plan, segment), [], segment.part.slots
     for number in segment.roots:
         reduce = plan.region.roots[number]
         if reduce not in segment.part.sums:

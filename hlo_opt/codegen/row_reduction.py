@@ -100,7 +100,7 @@ def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: S
     def fold_and_store(to: Builder, keeping: Keeper) -> None:
         _passes(to, frame, writes, keeping)
 
-    fold_and_store(builder, keeper(builder, slots(segment), passes, steady, fold_and_store))
+    fold_and_store(builder, keeper(builder, segment.part.slots, passes, steady, fold_and_store))
     singles = [w for w in writes if not w.per_position]
     if singles:
         with builder.branch(both(code("{} == 0", lane), frame.live)):
@@ -133,14 +133,6 @@ def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Ke
             folds = _met(builder, frame, frame.part, folds)
         if folds:
             _close(builder, frame, folds)
-
-
-def slots(segment: Segment[Rows]) -> int:
-    """Columns of the thread that has most."""
-    part, across = segment.part, _across(segment)
-    if part.is_peeled:
-        return max(math.ceil(part.columns / across), math.ceil(part.vectors[1] / across) * segment.vector + 1)
-    return math.ceil(part.columns / (segment.vector * across)) * segment.vector
 
 
 def _across(segment: Segment[Rows]) -> int:

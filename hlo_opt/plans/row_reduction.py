@@ -108,9 +108,10 @@ class Rows:
     @property
     def is_peeled(self) -> bool:
         """Whether rows begin and end anywhere between the places of accesses as wide as can be: their ends are taken element by element, and vectors between these."""
-        if not self.is_flat or not self.columns % self._widest or self.threads < WARP:
+        across = self.threads * self.parts
+        if not self.is_flat or not self.columns % self._widest or self.threads < WARP or self.vectors[0] < across:
             return False
-        return self.vectors[0] >= self.threads * self.parts
+        return not self._is_kept(-(-self.columns // across)) or self._is_kept(self._slots(across))
 
     @property
     def vectors(self) -> tuple[int, int]:
@@ -126,14 +127,29 @@ class Rows:
         if self.columns < WARP:
             return self.columns // short_row_vector(self.levels[0][0], self.columns)
         warps = math.ceil(math.ceil(self.columns / ROW_PER_THREAD) / WARP)
-        if warps * WARP > MOST_THREADS and self.columns <= HALF_OF_THREADS * self.most_kept and len(self.levels) > 1:
+        if warps * WARP > MOST_THREADS and self._is_kept(self._slots(HALF_OF_THREADS)):
             return HALF_OF_THREADS
         return min(MOST_THREADS, warps * WARP)
+
+    @property
+    def slots(self) -> int:
+        """Columns of the thread that has most."""
+        across = self.threads * self.parts
+        return self._slots(across) if self.is_peeled else -(-self.columns // (self.vector * across)) * self.vector
+
+    def _slots(self, across: int) -> int:
+        """That with accesses as wide as can be, and one end where the row has such, or with one column at a time."""
+        vectors, ends = divmod(self.columns, self._widest)
+        return max(-(-vectors // across) * self._widest + (ends > 0), -(-self.columns // across))
 
     @property
     def most_kept(self) -> int:
         """Columns of a thread that registers keep from pass to pass."""
         return MOST_KEPT * (1 + self.in_pairs)
+
+    def _is_kept(self, slots: int) -> bool:
+        """Whether there is another pass for which registers may keep so many columns."""
+        return len(self.levels) > 1 and slots <= self.most_kept
 
     @property
     def block(self) -> int:
@@ -218,8 +234,8 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
         column = add(column, modulo(multiply(row, vector - part.columns % vector), vector))
     places = {"kept": row, "reduced": column}
     warps = part.threads > WARP
-    kept = rounds * vector <= part.most_kept
-    halves = kept and rounds * vector > MOST_KEPT
+    kept = part.slots <= part.most_kept
+    halves = kept and part.slots > MOST_KEPT
     found = passes(
         region,
         segment,
@@ -235,7 +251,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),
             trips=part.parts > 1,
             keeps=kept,
-            held=rounds * vector // 2 if halves else 0,
+            held=-(-part.slots // 2) if halves else 0,
         ),
     )
     if part.is_peeled:

@@ -24,6 +24,7 @@ from hlo_opt.codegen.tree import (
     Neighbours,
     Network,
     Note,
+    Peeled,
     Segment,
     Statement,
     Table,
@@ -69,6 +70,7 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (Walk("int", K, Variable(0, 31, "lane"), 99, 32, None, [do("f")]), ["for (int k = lane; k < 99; k += 32) {", "  f();", "}"]),
     (Network([do("f")], None), ["f();"]),  # type: ignore[arg-type]  # no merge is printed
     (Chain([do("f")], walking=[do("g")]), ["f();"]),
+    (Peeled([do("f")], walking=[do("g")]), ["f();"]),
     (Neighbours(2, K, making=[do("f")]), ["#pragma unroll", "for (int k = 0; k < 2; ++k) {", "  f();", "}"]),
 ]  # fmt: skip
 

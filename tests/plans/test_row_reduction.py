@@ -13,8 +13,11 @@ from tests.small_modules import module_of, planned
     [
         ("f32", 4096, 4, 256),
         ("f64", 4096, 2, 256),
-        ("f32", 4098, 2, 288),
-        ("f32", 4097, 1, 288),
+        ("f32", 4098, 4, 288),
+        ("f32", 4097, 4, 288),
+        ("bf16", 50257, 8, 1024),
+        ("bf16", 263, 8, 32),
+        ("bf16", 262, 2, 32),  # a thread would have no vector where a row begins badly
         ("f32", 64, 4, 16),
         ("f32", 128, 4, 32),
         ("f32", 8, 4, 2),
