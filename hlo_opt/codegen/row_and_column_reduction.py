@@ -1,13 +1,14 @@
 """The emitter of rows with sums of columns beside them.
 
 A team of threads walks the rows of its stretch one after another, each as `hlo_opt.codegen.row_reduction` does; a thread has the same columns in every row, and folds in its registers what
-is summed up of them. At the end it writes these.
+is summed up of them. At the end it writes these; where two teams share a stretch, they show each other theirs in shared memory, and the first one writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
@@ -17,13 +18,13 @@ from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import Barrier, Leave
 from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
-from hlo_opt.ops.code import NOTHING, Code, Name, cell, code
+from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import Space, across_index
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.row_and_column_reduction import RowsAndColumns
+from hlo_opt.plans.row_and_column_reduction import RowsAndColumns, along_rows
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,76 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
     rest = [n for n in segment.roots if plan.region.roots[n] not in part.sums]
     writes = writes_of(plan, segment, part.rows, targets, rest)
     builder.advise("unroll 1")
-    with builder.loop(part.stretch) as number:
-        row = builder.declare("row", add(multiply(team, part.stretch), number))
+    own = part.stretch // part.abreast
+    with builder.loop(own) as number:
+        row = builder.declare("row", add(multiply(team, own), number))
+        if isinstance(number, Variable):
+            _ask_for(builder, plan, segment, lane, row, code("{} < {}", number, own - 1))
         frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part.space, sums))
         fold_rows(builder, frame, writes, [lane.name, row.name])
         if threads > WARP and len(part.levels) == 1:  # the next row's results lie where this one's do
             builder.add(Barrier())
-    _write(builder, segment, lane, team, live, sums)
+    stretch = team
+    if part.in_halves:
+        _join(builder, segment, lane, divide(thread, threads), per_block, sums)
+        stretch = builder.declare("stretch", divide(team, 2))
+        live = both(live, code("{} == 0", builder.text(modulo(divide(thread, threads), 2))))
+    _write(builder, segment, lane, stretch, live, sums)
+
+
+def _ask_for(
+    builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], lane: Variable, row: Variable, has_next: Code
+) -> None:
+    """Ask for the next row, so that it is in L2 when its turn comes: memory then has something to do while a row is computed."""
+    columns = segment.part.columns
+    given = along_rows(plan.region, segment.part)
+    if given:
+        with builder.branch(has_next), steps_of(builder, segment, lane, True) as (step, _):
+            place = builder.declare("next", add(multiply(row, columns), add(multiply(step, segment.vector), constant(columns))))
+            for parameter in given:
+                builder.do(call("hlo_prefetch", builder.pointer(parameter), place))
+
+
+def _join(
+    builder: Builder,
+    segment: Segment[RowsAndColumns],
+    lane: Variable,
+    own: Expression,
+    per_block: int,
+    sums: Sequence[_Sum],
+) -> None:
+    """Let both teams of a stretch know the sums of both. `own` is a team's number in its block."""
+    vector, columns = segment.vector, segment.part.columns
+    other = add(own, add(multiply(modulo(own, 2), -2), constant(1)))
+    tables: dict[str, Name] = {}
+
+    def each_column(team: Expression, visit: Callable[[Code, Code], None]) -> None:
+        with steps_of(builder, segment, lane, True) as (step, place):
+            builder.advise("unroll")
+            with builder.loop(vector) as item:
+                slot = code("{} * {} + {}", place, vector, builder.text(item))
+                visit(slot, builder.text(add(multiply(team, columns), add(multiply(step, vector), item))))
+
+    for found in sums:
+        kind = register_type(found.fold.types[0])
+        if kind in tables:
+            builder.add(Barrier())
+        else:
+            tables[kind] = builder.array(kind, builder.numbered("halves"), columns * per_block, shared=True)
+        table = tables[kind]
+        each_column(own, partial(_show, builder, table, found))
+        builder.add(Barrier())
+        each_column(other, partial(_take, builder, table, found))
+
+
+def _show(builder: Builder, table: Name, found: _Sum, slot: Code, place: Code) -> None:
+    """Let other threads see a sum."""
+    builder.assign(cell(table, place), cell(found.array, slot))
+
+
+def _take(builder: Builder, table: Name, found: _Sum, slot: Code, place: Code) -> None:
+    """Take another thread's sum in."""
+    found.at(slot).take(builder, [cell(table, place)], False)
 
 
 def _sums(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], targets: Targets) -> list[_Sum]:

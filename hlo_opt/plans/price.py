@@ -226,7 +226,7 @@ def _add_segment(sums: _Sums, segment: Segment[Part], traces: Sequence[Trace]) -
             _add_access(sums, segment, trace, lay)
         sums.work += work * (trace.walk.threads * trace.walk.times)
         moved = sum(lay.useful for lay in lays) / segment.blocks / target.bytes_per_core_and_clock
-        latencies = [_latency(sums, segment, lay) for lay in lays[: len(trace.reads)]]
+        latencies = [_latency(sums, segment, lay, trace.walk.early) for lay in lays[: len(trace.reads)]]
         waiting = _waiting(trace, latencies, cycles)
         # the warps of a block hide each other's ways within a walk, but not from one walk to the next
         way = max(waiting, moved / cycles, work.slots * issue / cycles) + MEETING * trace.walk.meetings
@@ -287,10 +287,10 @@ def _ahead(trace: Trace) -> float:
     return min(4 * MOST_AHEAD, trace.ahead)
 
 
-def _latency(sums: _Sums, segment: Segment[Part], lay: Lay) -> float:
+def _latency(sums: _Sums, segment: Segment[Part], lay: Lay, early: bool) -> float:
     """Microseconds until what a thread reads next is there, where it is not in L1 with what it has read. What a block has read before is still near, if it is not too much."""
     miss = min(1.0, lay.advance * AHEAD / SECTOR) if lay.advance else 1.0
-    found = sums.latency
+    found = L2_HIT if early else sums.latency
     if segment.together:  # what other blocks have written, L1 does not know
         found = L2_HIT if not _lost(lay.access.size, sums.target) else found
     elif lay.access.again:

@@ -22,6 +22,7 @@ SECTOR, LINE = 32, 128
 """Bytes that caches and memory hand over together, and bytes of a cache line (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory")."""
 WIDEST_BITS = 128
 _MOST_STEPS = 20_000  # of the walk from what is wanted to operands
+_SAMPLED_ROUNDS = 4096
 _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are looked at
 
 Key = tuple[Instruction, Index]
@@ -103,11 +104,24 @@ class Trace:
             else:
                 found.add(name)
         inner = math.prod(self.loops[name] for name in found if name in self.loops)
-        sizes = {ITEM: self.walk.items, ROUND: self.walk.rounds * self.walk.filled}
-        times = math.prod(sizes.get(name, 1) for name in found) * inner
+        times = inner * (self.walk.items if ITEM in found else 1)
+        if ROUND in found:
+            times *= self._rounds(index) * self.walk.filled
         # the index stays alive as long as its identity is a key
         made = self._varying[id(index)] = index, frozenset(found), times, inner
         return made
+
+    def _rounds(self, index: Index) -> int:
+        """In how many rounds an index is another than before."""
+        rounds, whole = self.walk.rounds, {name for e in index for name in variables_of(e)}
+        if rounds > _SAMPLED_ROUNDS or not whole <= self.walk.places.keys():
+            return rounds
+        env: dict[str, Numbers] = {THREAD: np.asarray(0), ITEM: np.asarray(0), ROUND: np.arange(rounds)}
+        env.update({name: value_of(self.walk.places[name], env) for name in whole})
+        changes = np.zeros(rounds - 1, bool)
+        for e in index:
+            changes |= np.diff(np.broadcast_to(value_of(e, env), rounds)) != 0
+        return 1 + int(np.count_nonzero(changes))
 
     def address(self, access: Access) -> Expression:
         """The place in memory of what is accessed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
@@ -16,8 +16,9 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
 from hlo_opt.plans import row_reduction
-from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.folding import Space, across, passes
+from hlo_opt.plans.instructions import ACCESS
 from hlo_opt.plans.loop import physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import Rows
@@ -34,17 +35,35 @@ class RowsAndColumns(Rows):
     kind: ClassVar[str] = "row-and-column-reduction"
     sums: tuple[Instruction, ...] = ()
     stretch: int = 1
-    """Rows that one team of threads walks."""
+    """Rows of which sums are left."""
+    in_halves: bool = False
+    """Whether two teams of threads of a block walk a stretch, each a half of it, and bring their sums together at the end. Else it is one."""
+
+    @property
+    def abreast(self) -> int:
+        """Teams of a stretch."""
+        return 1 + self.in_halves
 
     @property
     def teams(self) -> int:
         """Groups of threads that walk rows side by side."""
-        return self.rows // self.stretch
+        return self.rows // self.stretch * self.abreast
 
     @property
     def block(self) -> int:
         """Threads per block when nothing else asks for more."""
-        return self.threads * max(1, SMALLEST // self.threads)
+        return self.threads * max(self.abreast, SMALLEST // self.threads)
+
+    def rows_per_block(self, block: int) -> int:
+        """Teams of a block, those of a stretch together."""
+        found = super().rows_per_block(block)
+        return found // self.abreast * self.abreast
+
+    def shared_bytes(self, block: int) -> int:
+        """Bytes in which the warps of a row meet, and the teams of a stretch."""
+        kinds = {t for r in self.sums for t in running_types(r)}
+        halves = sum(max(4, t.bytes) for t in kinds) * self.columns * self.rows_per_block(block)
+        return super().shared_bytes(block) + halves * self.in_halves
 
     @property
     def columns_per_thread(self) -> int:
@@ -68,15 +87,23 @@ SHORTEST = 16
 """Rows of a stretch: the parts of sums are then no more than that part of what is read."""
 THREADS = 512
 """Of a multiprocessor that are wanted: two blocks for rows of 4,096."""
+_MEETING = 1024
+"""Bytes of shared memory, at the most, in which the warps of a row meet."""
 SMALLEST = 128
 """Threads of a block: short rows share one."""
 
 
 def stretch_of(rows: Rows, target: DeviceTarget) -> int:
-    """How many rows are best walked by one team: then there are so many threads as are wanted, or a few less. All rows where their number has no such divisor."""
-    most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST)
-    teams = max((d for d in range(1, most + 1) if rows.rows % d == 0), default=1)
-    return rows.rows // teams
+    """Of how many rows sums are best left: then there are so many threads as are wanted, or a few less. All rows where their number has no such divisor."""
+    abreast = 2 if _may_share(rows, SHARED_BYTES) else 1
+    most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST) // abreast
+    stretches = max((d for d in range(1, most + 1) if rows.rows % (d * abreast) == 0), default=1)
+    return rows.rows // stretches
+
+
+def _may_share(rows: Rows, room: int) -> bool:
+    """Whether two teams fit into a block, with a row of sums in shared memory."""
+    return SMALLEST <= rows.threads <= THREADS // 2 and 2 * 4 * rows.columns + _MEETING <= room
 
 
 def match(
@@ -95,6 +122,10 @@ def match(
     made = RowsAndColumns(
         rows.rows, rows.columns, rows.levels, tuple(roots), rows.element_bytes, sums=sums, stretch=stretch
     )
+    halves = replace(made, in_halves=True)
+    few = made.teams * 2 * made.threads <= target.core_count * THREADS and stretch % 2 == 0
+    if few and _may_share(made, room) and halves.shared_bytes(halves.block) <= room:
+        made = halves
     return ([made], []) if fits(made, target) else ([], list(roots))
 
 
@@ -120,14 +151,20 @@ def fits(part: RowsAndColumns, target: DeviceTarget) -> bool:
     return part.held + 16 <= min(255, target.registers_per_block_limit // part.block)
 
 
+def along_rows(region: Region, part: RowsAndColumns) -> list[Instruction]:
+    """Parameters that lie in memory as rows are walked: what of them the next row needs is asked for while a row is computed."""
+    shape = part.hero.operands[0].shape
+    return [p for p in region.parameters if p.shape.is_array and p.shape.dimensions == shape.dimensions and p.shape.minor_to_major == shape.minor_to_major and p.shape.type.per_byte == 1]  # fmt: skip
+
+
 def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> list[Walk]:
     """Those of a row, as often as a stretch has rows, and one that writes the sums."""
     part, vector = segment.part, segment.vector
     threads = segment.blocks * part.rows_per_block(launch.block) * part.threads
     thread = variable(THREAD, threads)
-    rounds = part.columns_per_thread // vector
-    turn = variable(ROUND, rounds * part.stretch)
-    row = add(multiply(divide(thread, part.threads), part.stretch), divide(turn, rounds))
+    rounds, own = part.columns_per_thread // vector, part.stretch // part.abreast
+    turn = variable(ROUND, rounds * own)
+    row = add(multiply(divide(thread, part.threads), own), divide(turn, rounds))
     step = add(multiply(modulo(turn, rounds), part.threads), modulo(thread, part.threads))
     places = {"kept": row, "reduced": add(multiply(step, vector), variable(ITEM, vector))}
     warps = part.threads > WARP
@@ -140,20 +177,27 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
             (),
             places=places,
             items=vector,
-            rounds=rounds * part.stretch,
+            rounds=rounds * own,
             ahead=rounds if keeps else Walk.ahead,
-            barriers=warps * part.stretch,
-            shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps) * part.stretch,
+            barriers=warps * own,
+            shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps) * own,
             keeps=keeps,
             held=part.held,
         ),
         part.sums,
     )
-    team, column = variable("team", part.teams), variable("column", part.columns)
+    early = along_rows(region, part)
+    if early and own > 1:
+        found[0] = replace(found[0], body=found[0].body + ACCESS * (len(early) / vector), early=True)
+    stretches = part.teams // part.abreast
+    team, column = variable("team", stretches), variable("column", part.columns)
     written = [(r.shape, physical_index(r.shape, add(multiply(team, part.columns), column))) for r in part.sums]
+    writing = threads // part.abreast
+    thread = variable(THREAD, writing)
     step = add(multiply(variable(ROUND, rounds), part.threads), modulo(thread, part.threads))
     places = {
         "team": divide(thread, part.threads),
         "column": add(multiply(step, vector), variable(ITEM, vector)),
     }
-    return [*found, Walk(threads, (), written, places=places, items=vector, rounds=rounds)]
+    shared, barriers = 2.0 * len(part.sums) * part.in_halves, 2 * len(part.sums) * part.in_halves
+    return [*found, Walk(writing, (), written, places=places, items=vector, rounds=rounds, shared=shared, barriers=barriers)]  # fmt: skip

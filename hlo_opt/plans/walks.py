@@ -38,6 +38,7 @@ class Walk:
     trips     how often blocks meet in memory
     shared    accesses to shared memory for each item
     keeps     whether registers hold what the segment's walks before have read and computed
+    early     whether what is read comes from L2, where it was asked for a turn before
     held      registers of a thread for that and for what it folds; 0: as many as it has items in all rounds
     times     how often they go on the walk; after the first time, what it reads is in L2, if that holds it
     near      parameters that stand for what the launch has written before
@@ -63,6 +64,7 @@ class Walk:
     trips: int = 0
     shared: float = 0.0
     keeps: bool = False
+    early: bool = False
     held: int = 0
     times: int = 1
     near: frozenset[Instruction] = frozenset()

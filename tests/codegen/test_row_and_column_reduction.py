@@ -37,21 +37,26 @@ def norm(teams: int, stretch: int, columns: int, kind: str = "f32", fold: str = 
 
 
 @pytest.mark.parametrize(
-    ("teams", "stretch", "columns", "threads", "per_block"),
+    ("stretches", "stretch", "columns", "threads", "per_block", "abreast"),
     [
-        (132, 2, 2048, 128, 1),
-        (267, 3, 520, 64, 2),  # a team of the last block has no rows of its own
-        (600, 2, 256, 32, 4),
-        (133, 5, 1100, 96, 1),
-        (66, 2, 3001, 192, 1),  # no vectors
+        (132, 2, 2048, 128, 2, 2),
+        (132, 6, 1800, 128, 2, 2),
+        (140, 3, 2048, 128, 1, 1),  # no halves
+        (300, 2, 2048, 128, 1, 1),  # as many threads as are wanted without them
+        (267, 3, 520, 64, 2, 1),  # a team of the last block has no rows of its own
+        (600, 2, 256, 32, 4, 1),
+        (133, 5, 1100, 96, 1, 1),
+        (66, 2, 3001, 192, 2, 2),  # no vectors
     ],
 )
-def test_sizes(tool: Any, teams: int, stretch: int, columns: int, threads: int, per_block: int) -> None:
-    text = norm(teams, stretch, columns)
+def test_sizes(
+    tool: Any, stretches: int, stretch: int, columns: int, threads: int, per_block: int, abreast: int
+) -> None:
+    text = norm(stretches, stretch, columns)
     plan = tool.plan(text)
     (segment,) = plan.segments
     assert segment.kind == "row-and-column-reduction"
-    assert (segment.part.teams, segment.part.stretch) == (teams, stretch)
+    assert (segment.part.teams, segment.part.stretch) == (stretches * abreast, stretch)
     assert (segment.part.threads, segment.part.rows_per_block(plan.launch.block)) == (threads, per_block)
     assert len(segment.folded) == 3
     tool.agrees(text, whole=True)
@@ -61,6 +66,13 @@ def test_sizes(tool: Any, teams: int, stretch: int, columns: int, threads: int, 
 def test_types(tool: Any, kind: str) -> None:
     assert tool.plan(norm(132, 2, 2048, kind)).kind == "row-and-column-reduction"
     tool.agrees(norm(132, 2, 2048, kind), whole=True)
+
+
+def test_the_next_row_is_asked_for(tool: Any) -> None:
+    """Of both arrays that lie as rows do, and not of the one that all rows share; not where a team has one row."""
+    assert "hlo_prefetch(in0, next" in (source := tool.kernel(norm(132, 6, 2048)).source)
+    assert "hlo_prefetch(in1, next" in source and "hlo_prefetch(in2" not in source
+    assert "hlo_prefetch" not in tool.kernel(norm(132, 2, 2048)).source
 
 
 def test_other_folds(tool: Any) -> None:

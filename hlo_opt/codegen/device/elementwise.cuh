@@ -392,3 +392,13 @@ __device__ __forceinline__ signed char hlo_round_s4(int x) { return (signed char
 // @hlo_round_u4
 // the low 4 bits of an integer or of the byte that holds it
 __device__ __forceinline__ unsigned char hlo_round_u4(int x) { return (unsigned char)(x & 15); }
+
+// @hlo_prefetch
+// ask for an element to be brought to L2
+template <typename T> __device__ __forceinline__ void hlo_prefetch(const T* array, long long place) {
+#ifdef __CUDACC__
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(array + place));
+#else
+  (void)array, (void)place;
+#endif
+}
