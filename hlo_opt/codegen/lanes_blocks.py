@@ -41,7 +41,6 @@ from hlo_opt.codegen.tree import (
     Neighbours,
     Network,
     Note,
-    Peeled,
     Segment,
     Statement,
     Walk,
@@ -173,7 +172,7 @@ class _Writer(ThreadText):
     def sequence(self, items: Sequence[Statement]) -> list[Node]:
         nodes: list[Node] = []
         outer, self.current = self.current, Stretch()
-        for item in items:
+        for item in self.unpeeled(items):
             self.item(item, nodes)
         self.flush(nodes)
         self.current = outer
@@ -207,10 +206,6 @@ class _Writer(ThreadText):
                 self.handed += [f"{array.kind} {array.name.text}[{array.size}];" for array in handed]
                 self.current.in_turn |= abreast % WARP != 0
                 self.current.items.append(Block(body=walking))
-                return
-            case Peeled(walking=walking):
-                for statement in walking:
-                    self.item(statement, nodes)
                 return
             case Network(merge=merge):
                 self.flush(nodes)

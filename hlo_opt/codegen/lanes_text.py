@@ -103,6 +103,11 @@ class ThreadText:
         for statement in statements:
             yield from self.statement(statement)
 
+    def unpeeled(self, statements: Sequence[Statement]) -> Iterator[Statement]:
+        """The statements, with rows walked from end to end: a CPU's vectors may begin anywhere."""
+        for statement in statements:
+            yield from statement.walking if isinstance(statement, Peeled) else (statement,)
+
     def statement(self, statement: Statement) -> Iterator[str]:
         """One statement."""
         match statement:

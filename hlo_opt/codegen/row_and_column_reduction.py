@@ -104,7 +104,9 @@ def _ask_for(
     given = along_rows(plan.region, segment.part)
     if given:
         with builder.branch(has_next), steps_of(builder, segment, lane, True) as (step, _):
-            place = builder.declare("next", add(multiply(row, columns), add(multiply(step, segment.vector), constant(columns))))
+            place = builder.declare(
+                "next", add(multiply(row, columns), add(multiply(step, segment.vector), constant(columns)))
+            )
             for parameter in given:
                 builder.do(call("hlo_prefetch", builder.pointer(parameter), place))
 

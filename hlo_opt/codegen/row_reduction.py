@@ -8,7 +8,6 @@ a later one needs stays in registers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,7 +151,7 @@ def _pass(
     stores: Sequence[Write],
     keeping: Keeper,
 ) -> None:
-    segment, row, live, beside = frame.segment, frame.row, frame.live, frame.beside
+    segment, row, beside = frame.segment, frame.row, frame.beside
     is_numbered = keeping.keeps or (beside is not None and level in beside.levels)
 
     def take(to: Builder, column: Expression, slot: Code, is_first: bool | Code) -> list[Store]:

@@ -79,18 +79,7 @@ _CALLED, _OPERATOR = re.compile(r"\b[a-z]\w*(?=[(<])"), re.compile(r" [-+*&|^<>=
 
 
 def divides(instruction: Instruction) -> bool:
-    """Whether it divides by its second operand, in f32, which is no constant."""
-    return _divides(instruction) and not _by_constant(instruction)
-
-
-def _by_constant(division: Instruction) -> bool:
-    divisor = division.operands[1]
-    while divisor.opcode in ("broadcast", "reshape", "bitcast"):
-        divisor = divisor.operands[0]
-    return divisor.literal is not None and divisor.shape.element_count == 1
-
-
-def _divides(instruction: Instruction) -> bool:
+    """Whether it divides by its second operand, in f32."""
     spec = find(instruction.opcode)
     if spec is None or not isinstance(spec.cuda, Elementwise) or len(instruction.operands) != 2:
         return False
@@ -112,8 +101,6 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
     is_rounded = rounds and not rounds_nothing(instruction)
     text = spec.cuda.text_for(instruction) or ""
-    if _divides(instruction) and _by_constant(instruction):
-        text = "{0} * {1}"  # the compiler inverts it
     return _of_text(text, instruction.operands[0].shape.type, shape.type, is_rounded)
 
 

@@ -185,7 +185,9 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
     widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
     own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
-    in_pairs = bool(widths) and all(leaf.type.name == "bf16" for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements)
+    in_pairs = bool(widths) and all(
+        leaf.type.name == "bf16" for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements
+    )
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
     return Rows(rows, columns, folded.levels, folded.roots, min(widths, default=max(own)), parts, is_flat, in_pairs)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,8 @@ from hlo_opt.codegen.device_code import helpers
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ops import find, table
+from hlo_opt.runtime.host.library import find_compiler, has_compiler
+from tests.codegen.conftest import Array
 
 ROUNDED_AWAY = {"bf16": 2.0**15, "f16": 2.0**12}
 """ULP of f32 in half an ULP of the type."""
@@ -85,3 +90,53 @@ def test_one_of_the_operands_is_not_rounded_again(opcode: str, tool: Any) -> Non
 
     assert "hlo_round_" not in source("bf16") and "hlo_round_" not in source("f16")
     assert "hlo_round_f8e4m3fnuz" in source("f8e4m3fnuz")  # which has no -0
+
+
+_CODE = """#include <math.h>
+#define __CUDA_ARCH__ 900
+#define __device__
+#define __forceinline__ inline
+static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+static float ptx(const char* name, float x) {
+  x = flushed(x);
+  return flushed(name[0] == 'r' ? 1.0f / x : (float)exp2((double)x));
+}
+#define HLO_PTX_1(name, result, of_result, a, of_a) result = ptx(name, a)
+#define HLO_PTX_2(...)
+#define HLO_PTX_3(...)
+#define HLO_PTX_JOIN(...)
+#define HLO_PTX_SPLIT(...)
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_narrow_division_and_exponential_are_right_at_all_sizes(name: str, tmp_path: Path) -> None:
+    """With instructions that flush what is no normal number: of all numbers, and divided by those that have no normal reciprocal."""
+    text = _CODE + helpers(["hlo_divide_narrow", "hlo_exp_narrow"])
+    text += 'extern "C" float quotient(float a, float b) { return hlo_divide_narrow(a, b); }\n'
+    text += 'extern "C" float power(float x) { return hlo_exp_narrow(x); }\n'
+    (tmp_path / "k.cpp").write_text(text)
+    command = [*find_compiler(), "-O1", "-ffp-contract=off", "-shared", "-fPIC", str(tmp_path / "k.cpp"), "-o", str(tmp_path / "k.so")]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    library = ctypes.CDLL(str(tmp_path / "k.so"))
+    for function, count in ((library.quotient, 2), (library.power, 1)):
+        function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float] * count
+    kind = ELEMENT_TYPES[{"bfloat16": "bf16", "float16": "f16"}[name]].dtype
+    every = np.arange(1 << 16, dtype=np.uint16).view(kind).astype(np.float32)
+    with np.errstate(all="ignore"):
+        _near([library.power(x) for x in every], np.exp(every.astype(np.float64)), kind)
+        some = every[:: 611 if name == "bfloat16" else 409]
+        pairs = [(a, b) for a in some for b in some]
+        quotients = [np.float64(a) / np.float64(b) for a, b in pairs]
+        _near([library.quotient(a, b) for a, b in pairs], np.array(quotients), kind)
+
+
+def _near(got: list[float], want: Array, kind: np.dtype[Any]) -> None:
+    """Rounded, they are the same, or neighbours where the number is about between two."""
+    one, other = np.array(got, np.float32).astype(kind), want.astype(np.float32).astype(kind)
+    nan = np.isnan(other.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(one.astype(np.float32)), nan)
+    bits = [x[~nan].view(np.int16).astype(np.int32) for x in (one, other)]
+    apart = np.abs(bits[0] - bits[1])
+    assert apart.max() <= 1 and np.count_nonzero(apart) <= 1e-3 * len(apart)

@@ -23,7 +23,9 @@ def vectors(tool: Any, text: str) -> int:
 @pytest.mark.parametrize("element_type", ["bf16", "f16", "f32", "f64", "s8", "s32"])
 def test_sums_of_rows_of_all_lengths(tool: Any, element_type: str) -> None:
     sizes = [*EDGES, *(256 + n for n in EDGES), *(1024 + n for n in EDGES)]
-    tool.all_agree([row_sum(rows, columns, element_type) for rows, columns in zip((1, 3, 5, 9) * 6, sizes, strict=False)])
+    tool.all_agree(
+        [row_sum(rows, columns, element_type) for rows, columns in zip((1, 3, 5, 9) * 6, sizes, strict=False)]
+    )
 
 
 def test_which_rows_are_peeled(tool: Any) -> None:

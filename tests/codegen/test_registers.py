@@ -83,3 +83,24 @@ def test_rows_that_share_a_block(tool: Any) -> None:
     """Threads of several rows in a block, the last row missing, and a last round that only some threads have."""
     for rows in (1, 3, 4, 5):
         tool.agrees(softmax(rows, 36 * 4), relative=1e-5)
+
+
+@pytest.mark.parametrize("columns", [17_000, 20_000, 32_768, 40_003])
+def test_a_register_keeps_two_narrow_numbers_where_it_must(tool: Any, columns: int) -> None:
+    kernel = tool.kernel(softmax(2, columns, "bf16"))
+    assert count(kernel.source, r"unsigned int kept_") == 2 and "hlo_half_bf16" in kernel.source
+    assert count(kernel.source, r"in0\[") == 1 + (columns == 40_003)
+    tool.agrees(softmax(2, columns, "bf16"), relative=0.02)
+
+
+def test_shorter_rows_keep_one_in_a_register(tool: Any) -> None:
+    assert "hlo_half_bf16" not in tool.kernel(softmax(2, 4096, "bf16")).source
+
+
+def test_two_in_a_register_spill_nothing(tool: Any) -> None:
+    """512 threads of two blocks have 64 registers each, which half of the row fills halfway."""
+    pytest.importorskip("cupy")
+    from scripts.compile_kernels import compiled
+
+    found = compiled(tool.kernel(softmax(64, 32_768, "bf16")), "", "sm_90")
+    assert found.registers <= 64 and not found.spills

@@ -112,3 +112,21 @@ def test_each_value_is_computed_once_at_each_index() -> None:
     (trace,) = traces(planned(text))
     assert sorted(i.opcode for i, _, _ in trace.values) == ["add", "exponential", "multiply"]
     assert {trace.times(index) for _, index, _ in trace.values} == {4}
+
+
+def test_what_a_row_has_once_is_counted_once() -> None:
+    """Two rounds to a row: what its columns share is the same in both."""
+    text = (
+        " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
+        " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n q = f32[{rows}] multiply(s, s)\n"
+        " b = f32[{rows},{columns}] broadcast(q), dimensions={0}\n d = f32[{rows},{columns}] divide(x, b)\n"
+        " c = f32[{stretches},8,{columns}] reshape(d)\n p = f32[{stretches},{columns}] reduce(c, z), dimensions={1}, to_apply=sum\n"
+        " ROOT r = (f32[{rows},{columns}], f32[{stretches},{columns}]) tuple(d, p)"
+    )
+    made = planned(text, 1024, 4096)
+    (segment,) = made.segments
+    assert segment.kind == "row-and-column-reduction"
+    trace = traces(made)[1]
+    rows = 1024 // segment.part.teams  # type: ignore[attr-defined]
+    assert {trace.times(index) for i, index, _ in trace.values if i.opcode == "multiply"} == {rows}
+    assert trace.walk.rounds == rows * 4

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_opt.plans.kinds import kind_of
+from hlo_opt.plans.price import price
+from hlo_opt.plans.reads import lay_of, traced
 from hlo_opt.plans.row_reduction import Rows
-from tests.small_modules import module_of, planned
+from tests.codegen.conftest import Tool
+from tests.codegen.test_registers import softmax
+from tests.codegen.test_row_reduction import row_sum
+from tests.small_modules import H100, module_of, planned
 
 
 @pytest.mark.parametrize(
@@ -32,3 +38,51 @@ def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
     made = planned(module_of(*lines, f"r = {kind}[64]{{0}} reduce(p, z), dimensions={{1}}, to_apply=more", more=reducer))  # fmt: skip
     (segment,) = made.segments
     assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (vector, threads)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "threads", "slots"),
+    [
+        ("bf16", 16384, 1024, 16),
+        ("bf16", 20000, 512, 40),
+        ("bf16", 32768, 512, 64),
+        ("bf16", 32767, 1024, 33),  # an end more than 64
+        ("bf16", 32776, 1024, 40),
+        ("bf16", 28679, 512, 57),
+        ("f32", 32768, 1024, 32),
+        ("f32", 20000, 1024, 20),
+        ("f16", 20000, 1024, 24),
+    ],
+)
+def test_a_long_row_that_registers_keep_leaves_room_for_another(
+    kind: str, columns: int, threads: int, slots: int
+) -> None:
+    (segment,) = Tool().plan(softmax(8, columns, kind)).segments
+    assert isinstance(segment.part, Rows)
+    assert (segment.part.threads, segment.part.slots) == (threads, slots)
+    assert segment.resident == (2 if threads == 512 else 0)
+
+
+def test_what_is_folded_once_is_not_kept() -> None:
+    (segment,) = Tool().plan(row_sum(8, 32768, "bf16", "-inf", "max")).segments
+    assert isinstance(segment.part, Rows) and (segment.part.threads, segment.resident) == (1024, 0)
+
+
+def test_accesses_to_peeled_rows_are_wide() -> None:
+    made = Tool().plan(softmax(64, 50257, "bf16"))
+    (segment,) = made.segments
+    first, *_, last = kind_of(segment.part).walks(made.region, segment, made.launch)
+    read, written = traced(first, set()), traced(last, set())
+    assert lay_of(read, read.reads[0], made.launch.block).bits == 128
+    assert lay_of(written, written.writes[0], made.launch.block).bits == 128
+    assert price(made, H100).loads == (128, 128)
+
+
+def test_only_what_is_there_is_counted() -> None:
+    """Of seven rounds of 1,024 vectors the last one is nearly empty."""
+    made = Tool().plan(softmax(64, 50257, "bf16"))
+    (segment,) = made.segments
+    walk = kind_of(segment.part).walks(made.region, segment, made.launch)[0]
+    assert walk.rounds == 7 and walk.rounds * walk.filled * 8 * 1024 == pytest.approx(50257)
+    trace = traced(walk, set())
+    assert trace.times(trace.reads[0].index) == pytest.approx(50257 / 1024)
