@@ -104,9 +104,8 @@ class Trace:
             else:
                 found.add(name)
         inner = math.prod(self.loops[name] for name in found if name in self.loops)
-        times = inner * (self.walk.items if ITEM in found else 1)
-        if ROUND in found:
-            times *= self._rounds(index) * self.walk.filled
+        rounds = self._rounds(index) * self.walk.filled if ROUND in found else 1.0
+        times = inner * (self.walk.items if ITEM in found else 1) * rounds
         # the index stays alive as long as its identity is a key
         made = self._varying[id(index)] = index, frozenset(found), times, inner
         return made

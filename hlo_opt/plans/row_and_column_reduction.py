@@ -95,15 +95,18 @@ SMALLEST = 128
 
 def stretch_of(rows: Rows, target: DeviceTarget) -> int:
     """Of how many rows sums are best left: then there are so many threads as are wanted, or a few less. All rows where their number has no such divisor."""
-    abreast = 2 if _may_share(rows, SHARED_BYTES) else 1
-    most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST) // abreast
-    stretches = max((d for d in range(1, most + 1) if rows.rows % (d * abreast) == 0), default=1)
+    most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST)
+    halves = max((d for d in range(1, most // 2 + 1) if rows.rows % (2 * d) == 0), default=1)
+    if _may_share(rows, halves, target, SHARED_BYTES):
+        return rows.rows // halves
+    stretches = max((d for d in range(1, most + 1) if rows.rows % d == 0), default=1)
     return rows.rows // stretches
 
 
-def _may_share(rows: Rows, room: int) -> bool:
-    """Whether two teams fit into a block, with a row of sums in shared memory."""
-    return SMALLEST <= rows.threads <= THREADS // 2 and 2 * 4 * rows.columns + _MEETING <= room
+def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> bool:
+    """Whether two teams fit into a block, with a row of sums in shared memory, and so many blocks keep the device busy."""
+    fits_in = SMALLEST <= rows.threads <= THREADS // 2 and 2 * 4 * rows.columns + _MEETING <= room
+    return fits_in and 4 * stretches >= 3 * target.core_count
 
 
 def match(
@@ -124,7 +127,7 @@ def match(
     )
     halves = replace(made, in_halves=True)
     few = made.teams * 2 * made.threads <= target.core_count * THREADS and stretch % 2 == 0
-    if few and _may_share(made, room) and halves.shared_bytes(halves.block) <= room:
+    if few and _may_share(made, made.teams, target, room) and halves.shared_bytes(halves.block) <= room:
         made = halves
     return ([made], []) if fits(made, target) else ([], list(roots))
 

@@ -46,7 +46,8 @@ def norm(teams: int, stretch: int, columns: int, kind: str = "f32", fold: str = 
         (267, 3, 520, 64, 2, 1),  # a team of the last block has no rows of its own
         (600, 2, 256, 32, 4, 1),
         (133, 5, 1100, 96, 1, 1),
-        (66, 2, 3001, 192, 2, 2),  # no vectors
+        (132, 2, 3001, 192, 2, 2),  # no vectors
+        (66, 2, 3001, 192, 1, 1),  # half of the device would have nothing to do
     ],
 )
 def test_sizes(
