@@ -74,7 +74,7 @@ _function(
     3,
     complex_name="hlo_exponential",
     narrow=every("hlo_exp_narrow({0})", "bf16", "f16"),
-    # ex2.approx: 2 ULP; the rounding of its argument counts as often as the argument is large, 128 in bf16, 25 in f16
+    # the square of ex2.approx: 5 ULP; the rounding of its argument counts as often as the argument is large, 128 in bf16, 25 in f16
     on_gpu={"bf16": 256, "f16": 64},
 )
 _function("exponential-minus-one", "expm1", "expm1", 3, complex_name="hlo_exponential_minus_one")
