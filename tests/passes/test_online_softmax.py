@@ -10,11 +10,14 @@ from hlo_opt.passes.online_softmax import LONGEST_KEPT
 from hlo_opt.plans import Plan, plan, region_of
 from tests.small_modules import H100
 
-ROWS, COLUMNS = 132, LONGEST_KEPT + 17
+ROWS = 132
+COLUMNS = {"f32": LONGEST_KEPT + 17, "bf16": 8 * LONGEST_KEPT + 17}
+"""Registers hold two numbers of bf16 each, and a row that L2 holds is quickly read again."""
 FEW = 7
 
 
-def softmax(rows: int = ROWS, columns: int = COLUMNS, kind: str = "f32", less: str = "max") -> str:
+def softmax(rows: int = ROWS, columns: int = 0, kind: str = "f32", less: str = "max") -> str:
+    columns = columns or COLUMNS[kind]
     whole, row = f"{kind}[{rows},{columns}]", f"{kind}[{rows}]"
     return f"""HloModule m
 
@@ -77,8 +80,8 @@ def test_a_long_row_is_folded_once(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [softmax(columns=LONGEST_KEPT), softmax(less="half")],
-    ids=["a row that registers hold", "something else than the maximum"],
+    [softmax(columns=LONGEST_KEPT), softmax(columns=LONGEST_KEPT + 17, kind="bf16"), softmax(less="half")],
+    ids=["a row that registers hold", "one of pairs", "something else than the maximum"],
 )
 def test_others_stay(text: str) -> None:
     assert levels(folded(text)) == [1, 1]
@@ -88,15 +91,15 @@ def test_others_stay(text: str) -> None:
 def test_the_values_stay(kind: str, tolerance: float) -> None:
     """The kernel of many rows on its first ones: the price of few rows would not ask for it."""
     module, made = hlo_opt.parse(softmax(kind=kind)), folded(softmax(kind=kind))
-    dtype = module.entry.root.shape.type.dtype
-    x = np.zeros((ROWS, COLUMNS), dtype)
-    x[:FEW] = (np.random.default_rng(3).standard_normal((FEW, COLUMNS)) * 4).astype(dtype)
+    dtype, columns = module.entry.root.shape.type.dtype, COLUMNS[kind]
+    x = np.zeros((ROWS, columns), dtype)
+    x[:FEW] = (np.random.default_rng(3).standard_normal((FEW, columns)) * 4).astype(dtype)
     x[1, :9000] = -np.inf  # whole threads that have seen nothing yet
     x[2] = -np.inf
     x[3, 5] = np.inf
     x[4, 40] = np.nan
     x[5, -1] = 60
-    x[6] = np.linspace(-90, 90, COLUMNS).astype(dtype)
+    x[6] = np.linspace(-90, 90, columns).astype(dtype)
     (want,) = hlo_opt.evaluate(module, [x])
     (got,) = hlo_opt.compile(made, backend="host")(x)
     want, got = want.astype(np.float64), got.astype(np.float64)
@@ -107,6 +110,6 @@ def test_the_values_stay(kind: str, tolerance: float) -> None:
 
 def test_numpy_folds_it_too() -> None:
     made = folded(softmax())
-    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS["f32"])).astype(np.float32)
     (want,), (got,) = hlo_opt.evaluate(hlo_opt.parse(softmax()), [x]), hlo_opt.evaluate(made, [x])
     np.testing.assert_allclose(got, want, rtol=1e-4)
