@@ -4,7 +4,8 @@
 
 namespace hlo {
 
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__FP_FAST_FMAF)
+#define HLO_FUSED
 __forceinline__ float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 __forceinline__ double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 #else
@@ -34,18 +35,23 @@ __forceinline__ double two_to(double n) {
   return bits_as<double>(bits_as<long long>(n + (6755399441055744.0 + 1023.0)) << 52);
 }
 
+// A number as a float whose last bits are the nearest integer, and that integer again. What is added is 1.5 * 2^23.
+__forceinline__ float counted(float x, float factor) { return fused(x, factor, 12582912.0f); }
+__forceinline__ float whole_of(float counted) { return counted - 12582912.0f; }
+// 2 to that integer, the bits before it being shifted out
+__forceinline__ float two_to_counted(int bits) { return bits_as<float>((bits << 23) + (127 << 23)); }
+
+// A NaN stays one throughout, whatever scales it.
 __forceinline__ float exp_f32(float x) {
-  float held = x > 89.0f ? 89.0f : x;
+  float held = x > 104.0f ? 104.0f : x;
   held = held < -104.0f ? -104.0f : held;
-  held = x == x ? held : 0.0f;
-  const float n = nearest(held * 1.44269504f);
-  const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, held));
+  const float n = counted(held, 1.44269504f), whole = whole_of(n);
+  const float r = fused(whole, -1.42860677e-6f, fused(whole, -0.693145752f, held));
   const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
   const float y = 1.0f + fused(r * r, p, r);
   // in two steps, so that denormal results are rounded once
-  const int whole = (int)n, half = whole >> 1;
-  const float scaled = y * two_to(half) * two_to(whole - half);
-  return x == x ? scaled : x;
+  const int bits = bits_as<int>(n), half = bits >> 1;
+  return y * two_to_counted(half) * two_to_counted(bits - half);
 }
 
 // exp(x) = (1 + rest) * scale, for x between -700 and 700
@@ -93,14 +99,12 @@ __forceinline__ float log_near_one(float f, float n) {
   return fused(n, 0.693359375f, f + fused(-0.5f, z, tail));
 }
 __forceinline__ float log_f32(float x) {
-  const bool usual = x >= 1.17549435e-38f & x < __builtin_inff();
-  const float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x;
-  const float shift = x < 1.17549435e-38f ? -23.0f : 0.0f;
-  const float held = scaled > 0.0f & x < __builtin_inff() ? scaled : 1.0f;
-  const int bits = bits_as<int>(held), exponent = (bits - 0x3f3504f3) & ~0x7fffff;
+  const bool tiny = x < 1.17549435e-38f;
+  const float scaled = tiny ? x * 8388608.0f : x, shift = tiny ? -23.0f : 0.0f;
+  const int bits = bits_as<int>(scaled), exponent = (bits - 0x3f3504f3) & ~0x7fffff;
   const float y = log_near_one(bits_as<float>(bits - exponent) - 1.0f, (float)(exponent >> 23) + shift);
   const float special = x == 0.0f ? -__builtin_inff() : (x < 0.0f ? __builtin_nanf("") : x);
-  return usual | (x > 0.0f & x < __builtin_inff()) ? y : special;
+  return x > 0.0f & x < __builtin_inff() ? y : special;
 }
 
 __forceinline__ float expm1_f32(float x) {
@@ -128,14 +132,14 @@ __forceinline__ float log1p_f32(float x) {
 // near zero a polynomial, elsewhere 1 - 2 / (exp(2 |x|) + 1), where the part that is taken from 1 is small; as in Cephes (tanhf.c)
 __forceinline__ float tanh_f32(float x) {
   const float a = magnitude_of(x), z = a * a;
-  const float held = a < 10.0f ? a : 10.0f;
-  const float n = nearest(held * 2.88539008f);
-  const float r = fused(n, -1.42860677e-6f, fused(n, -0.693145752f, held + held));
+  const float held = a > 10.0f ? 10.0f : a;
+  const float n = counted(held, 2.88539008f), whole = whole_of(n);
+  const float r = fused(whole, -1.42860677e-6f, fused(whole, -0.693145752f, held + held));
   const float p = polynomial(r, 0.5f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f, 1.3981999507e-3f, 1.9875691500e-4f);
-  const float e = (1.0f + fused(r * r, p, r)) * two_to((int)n);
+  const float e = (1.0f + fused(r * r, p, r)) * two_to_counted(bits_as<int>(n));
   const float far = 1.0f - 2.0f / (e + 1.0f);
   const float near = fused(a * z, polynomial(z, -3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f, 2.06390887954e-2f, -5.70498872745e-3f), a);
-  return x == x ? signed_as(a < 0.625f ? near : far, sign_of(x)) : x;
+  return signed_as(a < 0.625f ? near : far, sign_of(x));
 }
 __forceinline__ float sinh_f32(float x) {
   const float a = magnitude_of(x);
@@ -208,10 +212,11 @@ __forceinline__ float acos_f32(float x) {
   return a <= 1.0f ? (float)(sign_of(x) ? 3.141592653589793 - positive : positive) : (x == x ? __builtin_nanf("") : x);
 }
 
-// An angle as whole quarter turns (modulo 4) and the rest in radians, between -pi/4 and pi/4. A large float is a whole multiple of a power of two, so 2/pi may be
-// replaced by that power times 2/pi modulo 4. It has three parts; the products with the first two are exact, as a factor has 24 bits and they have 29
-// (M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983, with few steps instead of a table, which masked vector code could not read).
+// An angle as whole quarter turns, modulo 4, and the rest in radians, between -pi/4 and pi/4.
 struct Angle { double rest; int quarters; };
+// Of any float. A large one is a whole multiple of a power of two, so 2/pi may be replaced by that power times 2/pi modulo 4. It has three parts; the products with the
+// first two are exact, as a factor has 24 bits and they have 29 (M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983, with few steps instead of a
+// table, which masked vector code could not read).
 __forceinline__ Angle angle_of(float x) {
   const double a = (double)magnitude_of(x);
   const bool level_1 = a >= 0x1p54, level_2 = a >= 0x1p85, level_3 = a >= 0x1p116;
@@ -223,6 +228,18 @@ __forceinline__ Angle angle_of(float x) {
   const double m = nearest(p), n = nearest(q), near = ((p - m) + (q - n)) + low, more = nearest(near);
   return {(near - more) * 1.5707963267948966, (int)(m + n + more)};
 }
+// The short way, for magnitudes up to `most_near`: pi/2 in three parts (W. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980), of which the first two have so few bits that
+// with fused arithmetic their products are taken away exactly. `turns` are the quarters, as a float's last bits. Of infinities and NaNs the rest is NaN.
+#ifdef HLO_FUSED
+const float most_near = 71476.0f;
+#else
+const float most_near = 0.0f;
+#endif
+__forceinline__ float near_turns(float x) { return fused(magnitude_of(x), 0.636619747f, 12582912.0f); }
+__forceinline__ float near_rest(float x, float turns) {
+  const float n = turns - 12582912.0f;
+  return fused(n, -5.39030253e-15f, fused(n, -3.13916473e-07f, fused(n, -1.57079601f, magnitude_of(x))));
+}
 __forceinline__ float sine_near_zero(float r) {
   const float z = r * r;
   return fused(r * z, polynomial(z, -1.6666654611e-1f, 8.3321608736e-3f, -1.9515295891e-4f), r);
@@ -231,29 +248,84 @@ __forceinline__ float cosine_near_zero(float r) {
   const float z = r * r;
   return fused(z * z, polynomial(z, 4.166664568298827e-2f, -1.388731625493765e-3f, 2.443315711809948e-5f), fused(-0.5f, z, 1.0f));
 }
+// of an angle with the sign of x
+__forceinline__ float sine_at(float rest, unsigned int quarters, float x) {
+  const float y = quarters & 1 ? cosine_near_zero(rest) : sine_near_zero(rest);
+  return bits_as<float>(bits_as<unsigned int>(y) ^ ((quarters & 2) << 30) ^ sign_of(x));
+}
+__forceinline__ float cosine_at(float rest, unsigned int quarters) {
+  const float y = quarters & 1 ? sine_near_zero(rest) : cosine_near_zero(rest);
+  return bits_as<float>(bits_as<unsigned int>(y) ^ (((quarters + 1) & 2) << 30));
+}
+__forceinline__ float tangent_at(float rest, unsigned int quarters, float x) {
+  const float s = sine_near_zero(rest), c = cosine_near_zero(rest);
+  const float y = quarters & 1 ? -c / s : s / c;
+  return bits_as<float>(bits_as<unsigned int>(y) ^ sign_of(x));
+}
 __forceinline__ float sin_f32(float x) {
   const Angle angle = angle_of(x);
-  const float r = (float)angle.rest, y = angle.quarters & 1 ? cosine_near_zero(r) : sine_near_zero(r);
-  const unsigned int flip = ((unsigned int)(angle.quarters & 2) << 30) ^ sign_of(x);
-  const float made = bits_as<float>(bits_as<unsigned int>(y) ^ flip);
+  const float made = sine_at((float)angle.rest, angle.quarters, x);
   return magnitude_of(x) < __builtin_inff() ? made : x - x;
 }
 __forceinline__ float cos_f32(float x) {
   const Angle angle = angle_of(x);
-  const float r = (float)angle.rest, y = angle.quarters & 1 ? sine_near_zero(r) : cosine_near_zero(r);
-  const unsigned int flip = (unsigned int)((angle.quarters + 1) & 2) << 30;
-  const float made = bits_as<float>(bits_as<unsigned int>(y) ^ flip);
+  const float made = cosine_at((float)angle.rest, angle.quarters);
   return magnitude_of(x) < __builtin_inff() ? made : x - x;
 }
 __forceinline__ float tan_f32(float x) {
   const Angle angle = angle_of(x);
-  const float r = (float)angle.rest, s = sine_near_zero(r), c = cosine_near_zero(r);
-  const float y = angle.quarters & 1 ? -c / s : s / c;
-  const float made = bits_as<float>(bits_as<unsigned int>(y) ^ sign_of(x));
+  const float made = tangent_at((float)angle.rest, angle.quarters, x);
   return magnitude_of(x) < __builtin_inff() ? made : x - x;
 }
 
+// Those of n numbers that are asked for. Where all of a group are near, or not finite, it goes the short way.
+template <bool with_sine, bool with_cosine, bool with_tangent>
+__attribute__((noinline)) static void turn(const float* __restrict x, float* __restrict sine, float* __restrict cosine, float* __restrict tangent, long long n) {
+  const long long group = 32;
+  for (long long first = 0, last; first < n; first = last) {
+    // as many groups as go the same way
+    bool far = false;
+    for (last = first; last < n;) {
+      const long long end = n - last < group ? n : last + group;
+      unsigned int found = 0;
+#pragma omp simd reduction(| : found)
+      for (long long i = last; i < end; ++i) found |= magnitude_of(x[i]) > most_near & magnitude_of(x[i]) < __builtin_inff();
+      if (last == first) far = found;
+      if (far != (found != 0)) break;
+      last = end;
+    }
+    if (far) {
+#pragma omp simd
+      for (long long i = first; i < last; ++i) {
+        if (with_sine) sine[i] = sin_f32(x[i]);
+        if (with_cosine) cosine[i] = cos_f32(x[i]);
+        if (with_tangent) tangent[i] = tan_f32(x[i]);
+      }
+    } else {
+#pragma omp simd
+      for (long long i = first; i < last; ++i) {
+        const float turns = near_turns(x[i]), rest = near_rest(x[i], turns);
+        const unsigned int quarters = bits_as<unsigned int>(turns);
+        if (with_sine) sine[i] = sine_at(rest, quarters, x[i]);
+        if (with_cosine) cosine[i] = cosine_at(rest, quarters);
+        if (with_tangent) tangent[i] = tangent_at(rest, quarters, x[i]);
+      }
+    }
+  }
+}
+
+// the power of a known half of a whole number, as a product
+__forceinline__ float pow_of_halves(float x, int halves) {
+  const bool is_whole = halves % 2 == 0;
+  const double w = !is_whole & x == -__builtin_inff() ? -(double)x : (double)x;
+  double made = is_whole ? 1.0 : __builtin_sqrt(w) + 0.0;
+#pragma GCC unroll 8
+  for (int k = 2; k <= (halves < 0 ? -halves : halves); k += 2) made *= w;
+  made = is_whole ? made : made + 0.0;  // never -0
+  return (float)(halves < 0 ? 1.0 / made : made);
+}
 __forceinline__ float pow_f32(float x, float y) {
+  if (__builtin_constant_p(y) && y + y == (float)(int)(y + y) && y >= -4.0f && y <= 4.0f) return pow_of_halves(x, (int)(y + y));
   const float a = magnitude_of(x), b = magnitude_of(y);
   const bool inside = a > 0.0f & a < __builtin_inff() & b < __builtin_inff();
   double power = (inside ? (double)y : 0.0) * log_wide(inside ? (double)a : 1.0);

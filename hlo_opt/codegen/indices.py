@@ -194,7 +194,9 @@ class Indices(Statements):
     def address(self, shape: Shape, index: Index) -> Code:
         """The position of an element in memory."""
         place = self.place(shape, index)
-        return self._plain(self._places.get(place, place))
+        place = self._places.get(place, place)
+        made = self._plain(place)
+        return Code(made.pieces, made.is_atom, place=place)
 
     def place(self, shape: Shape, index: Index) -> Expression:
         """The position of an element in memory: the layout's strides applied to the index."""

@@ -91,7 +91,8 @@ def _round(
             there = tuple(add(s, e) for s, e in zip(start, index, strict=True))
             element = builder.value(result.update.operands[1], index)
             builder.store(pointers[result.number], result.update.shape, there, element)
-    for held, made in zip(state, after, strict=True):
+    pairs = zip(state, after, strict=True)
+    for held, made in sorted(pairs, key=lambda pair: not pair[0].value.lanes):  # what a lane does stands together
         builder.assign(held.name, made)
 
 

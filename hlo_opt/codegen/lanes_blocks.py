@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence, Set
 from hlo_opt.codegen.lanes_merges import merges
 from hlo_opt.codegen.lanes_stretches import Around, Node, Step, Stretch, stretches
 from hlo_opt.codegen.lanes_text import (
+    WIDER,
     ThreadText,
     declared_in,
     digits_in,
@@ -23,6 +24,7 @@ from hlo_opt.codegen.lanes_text import (
     places_of,
     variable_of,
 )
+from hlo_opt.codegen.lanes_walks import walk_lines
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import leaves, meets, meets_in_grid
 from hlo_opt.codegen.tree import (
@@ -129,7 +131,7 @@ class _Writer(ThreadText):
         lines += self.handed
         beyond = set(self.shown.values())
         lines += [
-            f"{kind} {name}_of[{self.block + (WARP if name in beyond else 0)}];"
+            f"{WIDER.get(kind, kind)} {name}_of[{self.block + (WARP if name in beyond else 0)}];"
             for name, kind in self.arrays_of.items()
         ]
         lines += [f"{b.kind} {name}_of[{b.size}][{self.block}];" for name, b in self.banks.items()]
@@ -273,7 +275,8 @@ class _Writer(ThreadText):
                 raise UnknownError("a thread leaves")
             if isinstance(item, Walk) and self.is_own(item.start):
                 self.flush(nodes)
-                nodes.append(self.inside_out(item))
+                lines = walk_lines(item, self.uniform) if self.simd else None
+                nodes.append(self.inside_out(item) if lines is None else "\n".join(lines))
                 return
             if not (isinstance(item, For) and self.only_moves(item)):
                 self.current.items.append(item)
@@ -483,15 +486,12 @@ class _Writer(ThreadText):
 
     def lanes_of(self, node: Stretch, pure: Sequence[Let]) -> int:
         """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector."""
-        if self.shown_in(node):
+        if any(id(item) in self.shown for item in node.items):
             return WARP
         declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
         found = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
         least = 4 if any(item.kind in _QUARTERS for item in declared) else 8
         return min((d for d in found if d in (4, 8, 16) and d >= least), default=WARP)
-
-    def shown_in(self, node: Stretch) -> bool:
-        return any(id(item) in self.shown for item in node.items)
 
     def is_apart(self, node: Stretch) -> bool:
         """Whether a thread does something without others beside it: what other blocks see."""
@@ -566,9 +566,8 @@ class _Writer(ThreadText):
 
     def first_round(self, step: Name, stride: int) -> str:
         """The condition that a thread is at its first step."""
-        at = self.step
-        if at is not None and at.walk.name == step and at.is_always_first:
-            return f"{at.base} == 0"
+        if self.step is not None and self.step.walk.name == step and self.step.is_always_first:
+            return f"{self.step.base} == 0"
         return super().first_round(step, stride)
 
     def shuffle(self, shuffle: Shuffle) -> str:

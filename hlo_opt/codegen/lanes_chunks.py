@@ -8,12 +8,15 @@ that are the same stand around the loops over lanes: compilers make no vectors o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from hlo_opt.codegen.cuda import walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.lanes_text import ThreadText, digits_in, filled, variables_in
+from hlo_opt.codegen.lanes_folds import sums_along
+from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition
+from hlo_opt.codegen.lanes_text import WIDER, ThreadText, digits_in, filled
+from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import (
     Aligned,
@@ -35,6 +38,7 @@ from hlo_opt.codegen.tree import (
     walk,
 )
 from hlo_opt.ir.index_map import (
+    Condition,
     Expression,
     Quotient,
     Remainder,
@@ -47,18 +51,22 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
-from hlo_opt.ops.code import Cell, Code, Function, Name, code
+from hlo_opt.ops.code import Cell, Code, Function, Name, code, of, with_calls
 
 _WIDE = "long long"
-_CHUNK, _LANE = "hlo_chunk", "hlo_lane"
-_ROW, _FROM, _INSIDE = "hlo_row", "hlo_from", "hlo_inside"
+_CHUNK, LANE = "hlo_chunk", "hlo_lane"
+ROW, _FROM, _INSIDE = "hlo_row", "hlo_from", "hlo_inside"
 """Of a chunk that is a part of a row: the row, the chunk's first place in it, and a lane's."""
-_LANES = frozenset({_LANE, _INSIDE})
+_LANES = frozenset({LANE, _INSIDE})
 """What differs from lane to lane."""
 _LEAST = 8
 """Lanes of the shortest chunk that is worth what is done once in it."""
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
+_LONG = 64
+"""Lanes of a chunk whose statements are worth to be cut."""
+_APART = 32
+"""More elements of arrays of lanes: elements of a lane that lie a power of two apart get in each other's way in the first cache."""
 _STATE, _ELEMENT = 1 << 13, 4
 """Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
 _NARROW = 1 << 31
@@ -93,13 +101,13 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
     together = _together(kernel, segment, found, cut)
     if together > 1:
         lanes = together * found.span
-        whole = {_POSITION: Variable(0, lanes - 1, _LANE)}
+        whole = {_POSITION: Variable(0, lanes - 1, LANE)}
         cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in found.values.items()})
     try:
-        lines = _Writer(cut.values, cut.lanes, constants).lines_of(found.items)
+        lines = Writer(cut.values, cut.lanes, constants).lines_of(found.items)
     except UnknownError:
         return None
-    places = f"const long long {_ROW}, const long long {_FROM}" if cut.row else f"const long long {_CHUNK}"
+    places = f"const long long {ROW}, const long long {_FROM}" if cut.row else f"const long long {_CHUNK}"
     head = f"const hlo::Index blockIdx, {places}, const long long hlo_live, {parameters}"
     text = "\n".join([f"__global__ void {name}({head}) {{", *lines, "}"]) + "\n"
     return Chunks(text, name, cut.lanes, found.span, found.count, cut.row, max(1, together))
@@ -130,12 +138,10 @@ def _elements(kernel: Kernel, segment: Segment, body: Sequence[Statement]) -> _E
         first = items[0]
         if not isinstance(first, Let) or body[1] is not leaving[0]:
             return None
-        highs = {
-            v.high for s in walk(items) if isinstance(s, Let) for v in variables_in(s) if v.name == first.name.text
-        }
-        if len(highs) != 1 or ThreadText().text(leaving[0].condition) != f"{first.name.text} >= {max(highs) + 1}":
+        beyond = leaving[0].condition.says
+        if len(beyond) != 1 or variables_of(beyond[0].expression) != {first.name.text}:
             return None
-        count = max(highs) + 1
+        count = beyond[0].low
     *before, group = items
     alone = isinstance(group, Neighbours) and not group.bits and not filled(group)
     if alone and isinstance(group, Neighbours) and all(isinstance(s, Let) and s.constant for s in before):
@@ -210,7 +216,7 @@ def _used(items: Sequence[Statement]) -> list[tuple[Let, bool]]:
 
 def _even(found: _Elements, lanes: int) -> _Values:
     """Values where a block has chunks of so many lanes."""
-    position: Expression = Variable(0, lanes - 1, _LANE)
+    position: Expression = Variable(0, lanes - 1, LANE)
     if found.span > lanes:
         position = add(multiply(Variable(0, found.span // lanes - 1, _CHUNK), lanes), position)
     return {name: substitute(value, {_POSITION: position}) for name, value in found.values.items()}
@@ -222,7 +228,7 @@ def _by_rows(found: _Elements, segment: Segment, row: int) -> _Values:
     rows = -(-total // row)
     position: Expression = Variable(0, row - 1, _INSIDE)
     if rows > 1:
-        position = add(multiply(Variable(0, rows - 1, _ROW), row), position)
+        position = add(multiply(Variable(0, rows - 1, ROW), row), position)
     stretched = {_POSITION: position}
     values = {name: substitute(value, stretched) for name, value in found.values.items()}
     return {**values, BLOCK.text: constant(segment.first)}
@@ -246,86 +252,85 @@ def _is_flat(kernel: Kernel, segment: Segment, items: Sequence[Statement]) -> bo
     return True
 
 
-@dataclass(eq=False)
-class _Stretch:
-    items: list[Statement] = field(default_factory=list)
+class Writer(ThreadText):
+    """Writes statements of lanes from the number `first` up to `end`, or as many as are alive. `values` are what index variables stand for, `constants` arrays into which nobody writes meanwhile."""
 
-
-@dataclass(eq=False)
-class _Around:
-    header: str
-    inside: list[_Node]
-    is_condition: bool = False
-
-
-_Node = _Stretch | _Around | str
-"""A string is a declaration that is the same for all lanes."""
-
-
-class _Writer(ThreadText):
-    def __init__(self, values: _Values, lanes: int, constants: set[str]) -> None:
+    def __init__(self, values: _Values, lanes: int, constants: set[str], first: int = 0, end: int | None = None):
         super().__init__()
         self.lanes, self.constants = lanes, constants
+        self.first, self.end = first, "hlo_live" if end is None else str(end)
         self.by_rows = any(_INSIDE in variables_of(value) for value in values.values())
         self.full = values
         """Index variables as expressions of the block, the chunk, the lane and loop counters."""
         self.wide: set[str] = set(values) - {BLOCK.text}
         """Index variables that differ from lane to lane."""
-        self.uniform: set[str] = {BLOCK.text, _CHUNK, _ROW}
+        self.uniform: set[str] = {BLOCK.text, _CHUNK, ROW}
         self.alike: set[str] = set()
         """Variables that are the same for all lanes, and change."""
         self.types: dict[str, str] = {}
-        self.homes: dict[str, _Stretch] = {}
+        self.homes: dict[str, Stretch] = {}
         self.kept: dict[str, str] = {}
         """Types of what several stretches mention, by name: it has an element per lane."""
         self.in_index = False
+        self.turns = 0
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
+        if self.lanes >= _LONG:
+            self.homes.update(cut(nodes))
         self.spill(nodes)
-        arrays = [f"{kind} {name}_of[{self.lanes}];" for name, kind in self.kept.items()]
+        size = self.lanes + (_APART if self.lanes >= _LONG else 0)
+        arrays = [f"{WIDER.get(kind, kind)} {name}_of[{size}];" for name, kind in self.kept.items()]
         return [*arrays, *self.written(nodes)]
 
     # ---- into stretches
 
-    def sequence(self, items: Sequence[Statement]) -> list[_Node]:
-        nodes: list[_Node] = [_Stretch()]
+    def sequence(self, items: Sequence[Statement]) -> list[Node]:
+        nodes: list[Node] = [Stretch()]
         for item in items:
             self.item(item, nodes)
         return nodes
 
-    def same(self, nodes: list[_Node], line: str) -> None:
+    def same(self, nodes: list[Node], line: str) -> None:
         """Put a declaration that is the same for all lanes in front of the stretch at hand."""
-        nodes.insert(len(nodes) - isinstance(nodes[-1], _Stretch), line)
+        nodes.insert(len(nodes) - isinstance(nodes[-1], Stretch), line)
 
-    def stretch_of(self, nodes: list[_Node]) -> _Stretch:
-        if not isinstance(nodes[-1], _Stretch):
-            nodes.append(_Stretch())
-        assert isinstance(nodes[-1], _Stretch)
-        return nodes[-1]
+    def stretch_of(self, nodes: list[Node]) -> Stretch:
+        last = nodes[-1]
+        if not isinstance(last, Stretch) or last.sums:
+            last = Stretch()
+            nodes.append(last)
+        return last
 
-    def item(self, item: Statement, nodes: list[_Node]) -> None:
+    def item(self, item: Statement, nodes: list[Node]) -> None:
         match item:
             case Let():
                 self.let_item(item, nodes)
             case Block(None | Code(pieces=()), body, _):
                 for inner in body:
                     self.item(inner, nodes)
+            case Block(condition, body, otherwise) if (known := self.known(condition)) is not None:
+                for inner in body if known else otherwise:
+                    self.item(inner, nodes)
             case Block(condition, body, otherwise) if self.is_same(condition):
-                nodes.append(_Around(f"if ({self.text(condition)})", self.sequence(body), True))
+                nodes.append(Around(f"if ({self.text(condition)})", self.sequence(body), True))
                 if otherwise:
-                    nodes.append(_Around("else", self.sequence(otherwise)))
+                    nodes.append(Around("else", self.sequence(otherwise)))
             case Walk():
                 self.item(walked(item), nodes)
             case For(name=None, carries=True):
-                nodes.append(_Around("for (;;)", self.sequence(item.body)))
+                nodes.append(Around("for (;;)", self.sequence(item.body), is_loop=True))
             case Break(condition) if self.is_same(condition):
                 nodes.append(f"if ({self.text(condition)}) break;")
             case Assign(Code(pieces=(Name(text=text),)), value) if text in self.alike:
                 self.assign_alike(text, value, nodes)
             case For(kind, Name() as name, first):
                 if not self.around(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes):
-                    self.stretch_of(nodes).items.append(item)
+                    sums = sums_along(item, self.full, LANE, self.lanes)
+                    if sums and all(total.text in self.homes for total in sums):
+                        nodes.append(Stretch([item], sums))
+                    else:
+                        self.stretch_of(nodes).items.append(item)
             case Neighbours():
                 for inner in self.merged(item) if item.number.text in self.full else ():
                     self.item(inner, nodes)
@@ -345,13 +350,20 @@ class _Writer(ThreadText):
             case _:
                 raise UnknownError(type(item).__name__)
 
-    def assign_alike(self, name: str, value: Code, nodes: list[_Node]) -> None:
+    def known(self, condition: Code) -> bool | None:
+        """Whether a condition on indices holds for all lanes (or for none); None where that is open."""
+        found = [Condition(substitute(c.expression, self.full), c.low, c.high) for c in condition.says]
+        if any(c.never for c in found):
+            return False
+        return True if found and all(c.always for c in found) else None
+
+    def assign_alike(self, name: str, value: Code, nodes: list[Node]) -> None:
         """A variable that is the same for all lanes takes a new value, once what stands before has read the old one."""
         if not self.is_same(value):
             raise UnknownError("a variable of all lanes that gets the value of one")
         nodes.append(f"{name} = {self.text(value)};")
 
-    def let_item(self, item: Let, nodes: list[_Node]) -> None:
+    def let_item(self, item: Let, nodes: list[Node]) -> None:
         name = item.name.text
         if item.alike and self.is_same(item.value):
             nodes.append(f"{item.kind} {name} = {self.text(item.value)};")
@@ -370,9 +382,34 @@ class _Writer(ThreadText):
             self.same(nodes, f"const {item.kind} {name} = {self.text(item.value)};")
             self.uniform.add(name)
             return
+        if self.lanes >= _LEAST:
+            item = replace(item, value=with_calls(item.value, FUNCTIONS, lambda f, angle: self.turned(f, angle, nodes)))
         stretch = self.stretch_of(nodes)
         self.types[name], self.homes[name] = item.kind, stretch
         stretch.items.append(item)
+
+    def turned(self, function: str, angle: Name, nodes: list[Node]) -> Code | None:
+        """A function of a lane's angle, found for all lanes before the stretch at hand, or behind what makes the angle. None where the angle is no variable of lanes."""
+        if self.types.get(angle.text) != "float":
+            return None
+        turns = self.known_turns(angle, nodes)
+        if turns is None:
+            turns, last = Turns(angle.text), nodes[-1]
+            is_later = isinstance(last, Stretch) and (self.homes[angle.text] is last or changes(last, angle))
+            nodes.insert(len(nodes) - (isinstance(last, Stretch) and not is_later), turns)
+        if function not in turns.made:
+            turns.made[function] = Name(f"hlo_turn{self.turns}")
+            self.turns += 1
+        return of(turns.made[function])
+
+    def known_turns(self, angle: Name, nodes: Sequence[Node]) -> Turns | None:
+        """What was found of an angle that has not changed since."""
+        for node in reversed(nodes):
+            if isinstance(node, Turns) and node.angle == angle.text:
+                return node
+            if changes(node, angle):
+                break
+        return None
 
     def is_place(self, item: Let) -> bool:
         """Whether it is an index whose expression is known."""
@@ -399,7 +436,7 @@ class _Writer(ThreadText):
                 return False
         return True
 
-    def around(self, loop: For, head: str, nodes: list[_Node]) -> bool:
+    def around(self, loop: For, head: str, nodes: list[Node]) -> bool:
         """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on what lanes have: then it keeps that in arrays, for compilers
         make no vectors of loops in loops over lanes that read and write memory."""
         assert loop.name is not None
@@ -414,18 +451,21 @@ class _Writer(ThreadText):
         saved = [dict(self.full), set(self.wide), set(self.uniform), dict(self.types), dict(self.homes)]
         self.uniform.add(name)
         inside = self.sequence(loop.body)
-        if loop.carries or _has_condition(inside):
-            nodes.append(_Around(f"{head}{self.text(loop.test)}; {self.text(loop.step)})", inside))
+        if loop.carries or has_condition(inside):
+            head = f"{head}{self.text(loop.test)}; {self.text(loop.step)})"
+            nodes.append(Around(head, inside, is_loop=loop.carries))
             return True
         self.full, self.wide, self.uniform, self.types, self.homes = saved  # type: ignore[assignment]  # as they were
         return False
 
-    def spill(self, nodes: Sequence[_Node]) -> None:
+    def spill(self, nodes: Sequence[Node]) -> None:
         """Give an array to each variable that another stretch than its own mentions."""
         for node in nodes:
-            if isinstance(node, _Around):
+            if isinstance(node, Around):
                 self.spill(node.inside)
-            elif isinstance(node, _Stretch):
+            elif isinstance(node, Turns):
+                self.kept.update(dict.fromkeys([node.angle, *(name.text for name in node.made.values())], "float"))
+            elif isinstance(node, Stretch):
                 for name in sorted(n.text for n in names_in(node.items)):
                     home = self.homes.get(name)
                     if home is not None and home is not node:
@@ -435,23 +475,36 @@ class _Writer(ThreadText):
 
     # ---- text
 
-    def written(self, nodes: Sequence[_Node]) -> Iterator[str]:
+    def written(self, nodes: Sequence[Node]) -> Iterator[str]:
         for node in nodes:
             if isinstance(node, str):
                 yield node
-            elif isinstance(node, _Around):
+            elif isinstance(node, Around):
                 yield f"{node.header} {{"
                 yield from self.written(node.inside)
                 yield "}"
+            elif isinstance(node, Turns):
+                yield node.line(lambda name: f"{name}_of + {self.first}", f"{self.end} - {self.first}")
             elif node.items:
-                yield "#pragma omp simd"
-                yield f"for (int {_LANE} = 0; {_LANE} < hlo_live; ++{_LANE}) {{"
+                if not node.sums:
+                    yield "#pragma omp simd"
+                yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; ++{LANE}) {{"
                 if self.by_rows:
-                    yield f"const {_WIDE} {_INSIDE} = {_FROM} + {_LANE};"
+                    yield f"const {_WIDE} {_INSIDE} = {_FROM} + {LANE};"
                 for name in sorted({n.text for n in names_in(node.items)} & self.wide):
                     yield from self.declared(name, self.full[name])
-                yield from self.lines(node.items)
+                yield from self.summed(node) if node.sums else self.lines(node.items)
                 yield "}"
+
+    def summed(self, node: Stretch) -> Iterator[str]:
+        """Sums of a lane by vectors of terms."""
+        homes = {total.text: self.name(total.text) for total in node.sums}
+        kinds = {name: self.kept.pop(name) for name in homes}
+        yield from (f"{kinds[name]} {name} = {home};" for name, home in homes.items())
+        yield f"#pragma omp simd reduction(+ : {', '.join(homes)})"
+        yield from self.lines(node.items)
+        yield from (f"{home} = {name};" for name, home in homes.items())
+        self.kept.update(kinds)
 
     def declared(self, name: str, full: Expression) -> Iterator[str]:
         """An index, as wide as addresses are, and where it is a value as narrow as may be."""
@@ -476,14 +529,13 @@ class _Writer(ThreadText):
 
     def text_plain(self, expression: Code) -> str:
         saved, self.in_index = self.in_index, True
-        try:
-            return self.text(expression)
-        finally:
-            self.in_index = saved
+        made = self.text(expression)
+        self.in_index = saved
+        return made
 
     def name(self, text: str) -> str:
         if text in self.kept:
-            return f"{text}_of[{_LANE}]"
+            return f"{text}_of[{LANE}]"
         if text in self.wide:
             return _clean(text) if self.in_index else f"{_clean(text)}_value"
         return text
@@ -495,16 +547,13 @@ class _Writer(ThreadText):
 
     def statement(self, statement: Statement) -> Iterator[str]:
         """One statement. Index variables of loops in a lane's body are like those of the lane."""
-        if isinstance(statement, Let) and statement.name.text not in self.homes and self.is_nested_place(statement):
+        if isinstance(statement, Let) and statement.is_index and statement.constant and statement.expression is not None and statement.name.text not in self.homes:  # fmt: skip
             name = statement.name.text
             self.full[name] = self.full_of(statement)
             self.wide.add(name)
             yield from self.declared(name, self.full[name])
             return
         yield from super().statement(statement)
-
-    def is_nested_place(self, item: Let) -> bool:
-        return item.is_index and item.constant and item.expression is not None
 
     def let(self, let: Let) -> str:
         name = let.name.text
@@ -521,7 +570,3 @@ def _is_narrow(value: Expression) -> bool:
 
 def _clean(name: str) -> str:
     return name.replace(".", "_")
-
-
-def _has_condition(nodes: Sequence[_Node]) -> bool:
-    return any(isinstance(node, _Around) and (node.is_condition or _has_condition(node.inside)) for node in nodes)

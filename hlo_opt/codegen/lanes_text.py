@@ -37,12 +37,18 @@ from hlo_opt.ops.code import (
 _FUNCTIONS = {"hlo_near_vector": "hlo::near_element"}
 """What stands for helpers that speak of a vector's neighbours: here each element is by itself."""
 
+WIDER = {"bool": "int"}
+"""In what lanes keep some types: beside floats, truth values of a byte would be taken through vectors of their own."""
+
 
 def inlined(expression: Expression) -> Code:
-    """An index expression without variables for its digits."""
+    """An index expression without variables for its digits. In 32 bits vector units find any, in 64 only those that are bits."""
 
     def digit(found: Expression) -> Code:
-        return code("({})", digit_text(found, code("({})", render(found.left, digit))))  # type: ignore[attr-defined]  # a quotient or a remainder
+        left, divisor = found.left, found.divisor  # type: ignore[attr-defined]  # a quotient or a remainder
+        is_narrow = divisor & (divisor - 1) and left.low >= 0 and left.high < 1 << 31
+        inner = code("(unsigned int)({})" if is_narrow else "({})", render(left, digit))
+        return code("(long long)({})" if is_narrow else "({})", digit_text(found, inner))
 
     return render(expression, digit)
 
@@ -216,9 +222,9 @@ def places_of(group: Neighbours, step: Name) -> list[Let]:
     return found
 
 
-def variables_in(let: Let) -> list[Variable]:
-    """The variables of a declaration's expression."""
-    todo, found = [let.expression], []
+def variables_in(expression: Expression | None) -> list[Variable]:
+    """The variables of an expression, with their ranges."""
+    todo, found = [expression], list[Variable]()
     while todo:
         match todo.pop():
             case Variable() as one:

@@ -8,8 +8,8 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import block_of, thread_of
 from hlo_opt.codegen.tree import Leave
 from hlo_opt.codegen.vectors import Store, Targets, each_element
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply
-from hlo_opt.ops.code import code
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, multiply
+from hlo_opt.ops.code import Code, code
 from hlo_opt.plans.loop import Elements, root_index
 from hlo_opt.plans.plan import Part, Plan, Segment
 
@@ -59,7 +59,8 @@ def own_thread(
     number = add(multiply(block_of(first_block, segment.blocks), block), thread_of(block))
     made = builder.declare(stem, number)
     if segment.blocks * block != threads:
-        builder.add(Leave(code("{} >= {}", made, threads)))
+        beyond = Condition(Variable(0, number.high, made.name), threads, number.high)
+        builder.add(Leave(Code(code("{} >= {}", made, threads).pieces, says=(beyond,))))
     return Variable(0, threads - 1, made.name)
 
 

@@ -7,12 +7,12 @@ code of ours: names in front of a parenthesis in it become functions, everything
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from string import Formatter
 
-from hlo_opt.ir.index_map import Constant, Expression, Variable
+from hlo_opt.ir.index_map import Condition, Constant, Expression, Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,23 @@ Piece = str | Special
 
 
 class Code:
-    """An expression. Where `is_atom`, it is a name or a literal, which may be repeated and needs no parentheses. Equal pieces make equal expressions."""
+    """An expression. Where `is_atom`, it is a name or a literal, which may be repeated and needs no parentheses. `says`: it is true where these conditions hold, and only there. `place`: it is this
+    index, where that is known. Equal pieces make equal expressions."""
 
-    __slots__ = ("is_atom", "pieces")
+    __slots__ = ("is_atom", "pieces", "place", "says")
 
-    def __init__(self, pieces: tuple[Piece, ...], is_atom: bool = False) -> None:
+    def __init__(
+        self,
+        pieces: tuple[Piece, ...],
+        is_atom: bool = False,
+        *,
+        says: tuple[Condition, ...] = (),
+        place: Expression | None = None,
+    ) -> None:
         self.pieces = pieces
         self.is_atom = is_atom
+        self.says = says
+        self.place = place
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Code) and self.pieces == other.pieces
@@ -225,6 +235,25 @@ def cell(array: Name, index: Hole) -> Code:
 def address(array: Name, index: Hole) -> Code:
     """Where an element of an array lies."""
     return Code((Address(Cell(array, of(index))),))
+
+
+def with_calls(value: Code, functions: Container[str], instead: Callable[[str, Name], Code | None]) -> Code:
+    """The expression with something else in the place of calls of these functions on a variable; None leaves the call."""
+    made: list[Piece] = []
+    at = 0
+    while at < len(value.pieces):
+        match value.pieces[at : at + 4]:
+            case (Function(function), "(", Name() as argument, str() as rest) if (
+                function in functions and rest[0] == ")"
+            ):
+                new = instead(function, argument)
+                made += value.pieces[at : at + 3] if new is None else new.pieces
+                made += [r for r in [rest if new is None else rest[1:]] if r]
+                at += 4
+            case _:
+                made.append(value.pieces[at])
+                at += 1
+    return Code(tuple(made), value.is_atom)
 
 
 def both(*conditions: Code) -> Code:

@@ -149,6 +149,7 @@ def guard(builder: KernelBuilder, conditions: Iterable[Condition]) -> Code:
     A comparison that the range of its expression makes superfluous is left out.
     """
     parts: list[Code] = []
+    conditions = tuple(conditions)
     for condition in conditions:
         expression = condition.expression
         if condition.always:
@@ -161,7 +162,7 @@ def guard(builder: KernelBuilder, conditions: Iterable[Condition]) -> Code:
             parts.append(code("({} >= {})", text, condition.low))
         if expression.high > condition.high:
             parts.append(code("({} <= {})", text, condition.high))
-    return both(*parts)
+    return Code(both(*parts).pieces, says=conditions)
 
 
 def never(conditions: Iterable[Condition]) -> bool:

@@ -377,7 +377,9 @@ def _traced(loop: Lanes) -> _Trace:
     shared: list[Element] = [(v.made, index) for v, index in places if not v.lanes]
     shared += [(o, ()) for r in loop.results for o in r.update.operands[2:]]
     shared += [(test, ()) for test, lanes in loop.tests if not lanes]
-    own_tests = [(test, *places_of(test.shape, lanes, lane)) for test, lanes in loop.tests if lanes]
+    own_tests: list[Element] = [
+        (t, index) for t, dims in loop.tests if dims for index in places_of(t.shape, dims, lane)
+    ]
     found = _Trace(set())
     for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
         seen: set[Element] = set()
@@ -396,7 +398,8 @@ def _end_by_themselves(loop: Lanes) -> bool:
         return False
     for test, lanes in loop.tests:
         if lanes:
-            quiet = Quiet((test, *places_of(test.shape, lanes, lane)))
+            (index,) = places_of(test.shape, lanes, lane)
+            quiet = Quiet((test, index))
             places = ((v, index) for v in loop.values if v.lanes for index in v.places(lane))
             if not all(quiet.keeps((v.made, index), (v.taken, index)) for v, index in places):
                 return False

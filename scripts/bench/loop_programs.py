@@ -253,11 +253,13 @@ def metropolis(x: Array, key: Array) -> Any:
 def annealing(x: Array, key: Array) -> Any:
     """Downhill, and sometimes up, while it gets cold."""
 
+    def worth(x: Array) -> Any:
+        return x * x + 3 * jnp.sin(5 * x)
+
     def step(state: Any, i: Array) -> Any:
         x, key = state
         key, one, two = jax.random.split(key, 3)
         tried = x + jax.random.normal(one, x.shape)
-        worth = lambda x: x * x + 3 * jnp.sin(5 * x)  # noqa: E731
         cold = jnp.exp((worth(x) - worth(tried)) / (2.0 / (1 + i))) > jax.random.uniform(two, x.shape)
         return (jnp.where(cold, tried, x), key), None
 

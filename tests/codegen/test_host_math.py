@@ -87,6 +87,17 @@ def test_two_arguments(library: Any, name: str) -> None:
         compared(out, BINARY[name](x.astype(np.float64), y.astype(np.float64)), 2)
 
 
+@pytest.mark.parametrize("halves", [-8, -5, -3, -2, -1, 1, 2, 3, 4, 5, 7, 8])
+def test_powers_of_known_halves(halves: int) -> None:
+    shape, x = array(ELEMENT_TYPES["f32"], N), samples(4)
+    power = code("powf({}, {}f)", cell(Name("in0"), AT), str(halves / 2))
+    kernel = of_tree("halves", [HERE, Assign(cell(Name("out0"), AT), power)], Launch(N // 128, 128), [shape], [shape])
+    out = np.empty(N, np.float32)
+    HostLibrary([kernel]).launch(kernel, [x], [out])
+    with np.errstate(all="ignore"):
+        compared(out, np.power(x.astype(np.float64), np.full(N, halves / 2)), 1)
+
+
 def test_round_takes_halves_away_from_zero(library: Any) -> None:
     made, kernels = library
     x, out = np.zeros(N, np.float32), np.empty(N, np.float32)

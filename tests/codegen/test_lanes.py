@@ -13,8 +13,8 @@ from hlo_opt.codegen.lanes import lanes_unit, may_spread
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Array, Assign, Do, Leave, Let, Neighbours, Segment, Statement
 from hlo_opt.ir import ELEMENT_TYPES, array
-from hlo_opt.ir.index_map import Variable, add, modulo, multiply
-from hlo_opt.ops.code import Name, address, call, cell, code
+from hlo_opt.ir.index_map import Condition, Variable, add, modulo, multiply
+from hlo_opt.ops.code import Code, Name, address, call, cell, code
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary, has_compiler
 from tests.written_kernels import of_tree
@@ -101,7 +101,8 @@ def vectors(*, digits: int = 0, inner: str = "") -> tuple[list[Statement], Neigh
         group.writing += [at("linear_2"), let, Assign(cell(OUT, AT), value)]
     else:
         group.writing += [at("linear_2"), Assign(cell(OUT, AT), value)]
-    return [here, Leave(code("{} >= {}", thread, COUNT)), group], group
+    beyond = Condition(Variable(0, 191, "thread"), COUNT, 191)
+    return [here, Leave(Code(code("{} >= {}", thread, COUNT).pieces, says=(beyond,))), group], group
 
 
 @needs_compiler

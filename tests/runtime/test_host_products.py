@@ -25,6 +25,9 @@ CASES = {
     "two dimensions of rows": ((5, 3, 7), (7, 4), (5, 3, 4), "lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
     "two of terms": ((5, 3, 7), (3, 7, 6), (5, 6), "lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}"),
     "vectors": ((17,), (17,), (), "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    "few rows": ((3, 37), (37, 70), (3, 70), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    "few rows of many terms": ((2, 801), (801, 65), (2, 65), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    "a batch of rows": ((4, 1, 9), (4, 9, 33), (4, 1, 33), LAST_BY_FIRST),
     "a vector": ((40, 33), (33,), (40,), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
 }
 

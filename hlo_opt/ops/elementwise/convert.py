@@ -187,6 +187,9 @@ def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
     source = instruction.operands[0].shape.type
     if source.is_complex:
         return {"complex": "({T}){0}"}
+    if source.kind == "pred":  # GCC takes a cast of a truth value through vectors of bytes
+        chosen = "{0} ? ({T})1 : ({T})0"
+        return {"pred": "{0}", "complex": "({T}){0}", **every(chosen, "float", *INTEGERS)}
     whole = "hlo_float_to_integer<{W}>({0})" if source.is_float else "({T}){0}"
     return {"pred": "{0} != 0", **every("({T}){0}", "float", "complex"), **every(whole, *INTEGERS)}
 

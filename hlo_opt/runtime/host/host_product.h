@@ -104,8 +104,44 @@ static int multiply_strips(void** argument, Word begin, Word end) {
   return 0;
 }
 
+// columns of a product with few rows, `few_columns` at a time from `begin` up to `end`: the right factor is read where it lies, for a copy would take longer than the product
+static const Word few_rows = 3, few_columns = 4 * lanes;
+static int multiply_few(void** argument, Word begin, Word end) {
+  const Product* const p = (const Product*)argument;
+  for (Word block = begin; block < end; ++block) {
+    const Word j = block * few_columns, columns = p->columns - j < few_columns ? p->columns - j : few_columns;
+    for (Word i = 0; i < p->rows; ++i) {
+      float* const to = p->result + i * p->result_row + j;
+      for (Word first = 0; first == 0 || first < p->terms; first += depth) {
+        const Word last = first + depth < p->terms ? first + depth : p->terms;
+        const float* left = p->left + i * p->left_row + first * p->left_term;
+        const float* right = p->right + first * p->right_term + j;
+        alignas(64) float sums[few_columns] = {};
+        if (columns == few_columns) {
+          Lanes held[4] = {};
+          for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term) {
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; ++k) held[k] += *left * *(const Lanes*)(right + k * lanes);
+          }
+          for (int k = 0; k < 4; ++k) *(Lanes*)(sums + k * lanes) = held[k];
+        } else {
+          for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term)
+            for (Word c = 0; c < columns; ++c) sums[c] += *left * right[c];
+        }
+        for (Word c = 0; c < columns; ++c) to[c] = first ? to[c] + sums[c] : sums[c];
+      }
+    }
+  }
+  return 0;
+}
+
 // false without memory
 static bool multiply(Product* p, int processors) {
+  if (p->rows <= few_rows && p->right_column == 1 && p->result_column == 1) {
+    const Word blocks = (p->columns + few_columns - 1) / few_columns, work = p->rows * p->columns * p->terms;
+    launch(multiply_few, (void**)p, blocks, work > (1 << 17) ? processors : 1);
+    return true;
+  }
   const Word panel_columns = (p->columns < width ? p->columns + tile_columns : width);
   p->panels = (float*)malloc((size_t)(panel_columns * (p->terms < depth ? p->terms : depth)) * sizeof(float));
   if (!p->panels) return false;

@@ -1,0 +1,55 @@
+"""Long statements of lanes in several loops over them. A processor looks ahead over some hundred instructions. In a loop as long as that, these are of one or two vectors, whose operations wait for
+each other; in short ones they are of many. What the parts hand on goes through arrays in the first cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.codegen.tree import Array, Assign, Let, Statement, names_in
+
+PART, NEAR = 20, 6
+"""Statements of a part, and how many further it may end where fewer values are handed on."""
+MANY = 160
+"""Statements whose values no registers hold."""
+ABREAST = 3.5
+"""Statements for each that waits for another, of which a processor finds enough in one vector."""
+
+
+def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
+    """The statements in parts of about the same length. One part where there are few, or where they have an array of a lane."""
+    count = round(sum(isinstance(s, Let | Assign) for s in items) / PART)
+    is_wide = len(items) > ABREAST * _longest(items) and len(items) < MANY
+    if count < 2 or is_wide or any(isinstance(s, Array) for s in items):
+        return [list(items)]
+    handed = _handed(items)
+    ends = [0]
+    for number in range(1, count):
+        middle = number * len(items) // count
+        near = range(max(middle - NEAR, ends[-1] + 1), min(middle + NEAR, len(items) - 1))
+        ends.append(min(near, key=lambda end: (handed[end], abs(end - middle))))
+    return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
+
+
+def _longest(items: Sequence[Statement]) -> int:
+    """How many statements wait for each other."""
+    found: dict[str, int] = {}
+    for item in items:
+        steps = 1 + max((found.get(name.text, 0) for name in names_in([item])), default=0)
+        if isinstance(item, Let):
+            found[item.name.text] = steps
+    return max(found.values(), default=0)
+
+
+def _handed(items: Sequence[Statement]) -> list[int]:
+    """By position: how many values that are declared before it are mentioned from there on."""
+    last = {name.text: at for at, item in enumerate(items) for name in names_in([item])}
+    changes = [0] * (len(items) + 1)
+    for at, item in enumerate(items):
+        if isinstance(item, Let) and last.get(item.name.text, at) > at:
+            changes[at + 1] += 1
+            changes[last[item.name.text] + 1] -= 1
+    handed, alive = [], 0
+    for change in changes:
+        alive += change
+        handed.append(alive)
+    return handed

@@ -1,0 +1,64 @@
+"""Sums in a lane that go along rows of memory: a product of a matrix and a vector has one for each of its results. Vectors of lanes would gather from as many rows; vectors of terms read one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hlo_opt.codegen.lanes_text import digits_in, variables_in
+from hlo_opt.codegen.tree import Assign, For, Let, codes_of
+from hlo_opt.ir.index_map import Constant, Expression, constant, substitute, variables_of
+from hlo_opt.ops.code import Cell, Code, Function, Name
+
+LEAST = 16
+"""Terms of a sum that is worth it."""
+
+
+def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: int) -> list[Name]:
+    """The sums of a loop that reads rows, where it does nothing else; `values` are what index variables stand for. No sums where there are others."""
+    steps = [s for s in loop.body if isinstance(s, Let | Assign)]
+    if loop.name is None or len(steps) < len(loop.body) or any(isinstance(s, Let) and not s.constant for s in steps):
+        return []
+    sums = [s.target.name for s in steps if isinstance(s, Assign)]
+    if len(set(sums)) < len(sums):
+        return []
+    declared = {s.name: s.value for s in steps if isinstance(s, Let)}
+    codes = [code for s in steps for code in ([s.value] if isinstance(s, Assign) else codes_of(s))]
+    for step in steps:
+        if isinstance(step, Assign):
+            total = step.target.name
+            value = declared.get(step.value.name, step.value) if step.value.name else step.value
+            uses = sum(name == total for code in codes for name in code.names())
+            if total is None or uses != 1 or not _adds(value, total):
+                return []
+    places = [p.index.place for code in codes for p in code.parts() if isinstance(p, Cell)]
+    known = [substitute(place, values) for place in places if place is not None]
+    along = [_stride(place, loop.name.text) for place in known]
+    if len(known) < len(places) or not all(s in (0, 1) for s in along) or _terms(known, loop.name.text) < LEAST:
+        return []
+    apart = [s == 1 and _stride(place, lane) not in (0, 1) for s, place in zip(along, known, strict=True)]
+    return [total for total in sums if total is not None] if any(apart) or lanes == 1 else []
+
+
+def _adds(value: Code, total: Name) -> bool:
+    """Whether something is added to a sum."""
+    match value.pieces:
+        case (Name() as left, " + ", Name() as right):
+            return (left == total) != (right == total)
+        case (Function("fmaf"), "(", _, ", ", _, ", ", Name() as last, ")"):
+            return last == total
+    return False
+
+
+def _terms(places: Sequence[Expression], term: str) -> int:
+    """How many terms there are."""
+    return max((v.high - v.low + 1 for place in places for v in variables_in(place) if v.name == term), default=0)
+
+
+def _stride(place: Expression, name: str) -> int | None:
+    """How far the place moves with a variable; None where it has digits."""
+    if digits_in(place):
+        return None
+    at = dict.fromkeys(variables_of(place), constant(0))
+    zero, one = substitute(place, at), substitute(place, {**at, name: constant(1)})
+    assert isinstance(zero, Constant) and isinstance(one, Constant)  # a sum of products
+    return one.value - zero.value

@@ -1,0 +1,60 @@
+"""What the statements of lanes are made into: loops over lanes, what stands around these, and what is the same for all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlo_opt.codegen.lanes_cuts import parts_of
+from hlo_opt.codegen.lanes_turns import Turns
+from hlo_opt.codegen.tree import Assign, Let, Statement, walk
+from hlo_opt.ops.code import Name
+
+
+@dataclass(eq=False)
+class Stretch:
+    """What lanes do side by side. With `sums`, it is a loop that adds to these along a row, lane after lane."""
+
+    items: list[Statement] = field(default_factory=list)
+    sums: Sequence[Name] = ()
+
+
+@dataclass(eq=False)
+class Around:
+    header: str
+    inside: list[Node]
+    is_condition: bool = False
+    is_loop: bool = False
+
+
+Node = Stretch | Around | Turns | str
+"""A string is a declaration that is the same for all lanes."""
+
+
+def changes(node: Node, name: Name) -> bool:
+    """Whether a variable gets a new value there."""
+    if isinstance(node, Around):
+        return any(changes(inner, name) for inner in node.inside)
+    items = walk(node.items) if isinstance(node, Stretch) else ()
+    return any(isinstance(s, Assign) and s.target.name == name for s in items)
+
+
+def has_condition(nodes: Sequence[Node]) -> bool:
+    return any(isinstance(node, Around) and (node.is_condition or has_condition(node.inside)) for node in nodes)
+
+
+def cut(nodes: list[Node], *, is_hot: bool = False) -> dict[str, Stretch]:
+    """Cut what lanes do in the rounds of a loop into short stretches. Gives where variables are then declared."""
+    homes: dict[str, Stretch] = {}
+    made: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Around):
+            homes |= cut(node.inside, is_hot=is_hot or node.is_loop)
+        if isinstance(node, Stretch) and is_hot and not node.sums:
+            parts = [Stretch(part) for part in parts_of(node.items)]
+            homes.update((s.name.text, part) for part in parts for s in part.items if isinstance(s, Let))
+            made += parts
+        else:
+            made.append(node)
+    nodes[:] = made
+    return homes

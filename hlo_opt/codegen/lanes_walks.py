@@ -1,0 +1,117 @@
+"""Walks of a block over the elements of an array, of which no thread needs anything of another or of what it has found before: loops over rows and, in these, over the elements of a row.
+
+Where operations read beside an edge (a stencil, a pad), conditions on the place say so. Rows, and the elements of a row, are cut there, so that in each part a condition holds for all or for
+none: of what is selected by a condition compilers make masked vector code at best.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from hlo_opt.codegen.lanes_chunks import LANE, ROW, UnknownError, Writer
+from hlo_opt.codegen.lanes_text import digits_in
+from hlo_opt.codegen.statements import THREAD
+from hlo_opt.codegen.tree import Assign, Block, For, Let, Note, Statement, Walk, codes_of, names_in, walk
+from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, multiply, substitute
+from hlo_opt.ops.code import Cell, Name
+
+LEAST, MOST = 8, 1 << 12
+"""Elements of a row that is worth a loop, and of one whose lanes may have arrays."""
+PARTS = 9
+"""Most parts of an array: each has the statements once more."""
+
+
+def walk_lines(item: Walk, known: Collection[str]) -> list[str] | None:
+    """The lines of a walk of a block whose threads begin with the elements that have their numbers. `known` are variables that are the same for all threads. None where it is something else."""
+    body = [s for s in item.body if not isinstance(s, Note)]
+    if item.start != Variable(0, item.stride - 1, THREAD.text) or item.counter is not None:
+        return None
+    if any(not isinstance(s, Let | Assign | Block | For | Note) for s in walk(body)):
+        return None
+    declared = {s.name.text for s in walk(body) if isinstance(s, Let | For) and s.name is not None}
+    cells = {p.array.text for s in walk(body) for c in codes_of(s) for p in c.parts() if isinstance(p, Cell)}
+    if not {name.text for name in names_in(body)} <= {*declared, *cells, *known, item.name.text}:
+        return None
+    written = [_array(s) for s in walk(body) if isinstance(s, Assign)]
+    array = _Array.of(item, body)
+    if array is None:
+        return None
+    constants = cells - {name.text for name in written if name is not None}
+    lines = []
+    try:
+        for rows in itertools.pairwise(array.rows):
+            lines.append(f"for (long long {ROW} = {rows[0]}; {ROW} < {rows[1]}; ++{ROW}) {{")
+            for first, end in itertools.pairwise(array.lanes):
+                values = {item.name.text: array.place(*rows, first, end)}
+                writer = Writer(values, array.row, constants, first, end)
+                writer.uniform |= set(known)
+                lines += ["{", *writer.lines_of(body), "}"]
+            lines.append("}")
+    except UnknownError:
+        return None
+    return lines
+
+
+def _array(assign: Assign) -> Name | None:
+    """The array that an assignment changes."""
+    return next((p.array for p in assign.target.pieces if isinstance(p, Cell)), None)
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array in rows: elements of a row, and where rows and their elements are cut, both ends included."""
+
+    row: int
+    rows: Sequence[int]
+    lanes: Sequence[int]
+
+    def place(self, first_row: int, end_row: int, first: int, end: int) -> Expression:
+        """The place of an element of a part."""
+        number = (
+            add(Variable(first_row, end_row - 1, ROW), constant(0)) if end_row - first_row > 1 else constant(first_row)
+        )
+        return add(multiply(number, self.row), Variable(first, end - 1, LANE) if end - first > 1 else constant(first))
+
+    @classmethod
+    def of(cls, item: Walk, body: Sequence[Statement]) -> _Array | None:
+        """None for one that has no rows."""
+        place = Variable(0, item.end - 1, item.name.text)
+        divisors = {d.divisor for e in _indices(body) for d in digits_in(e) if d.left == place}
+        row = min((d for d in divisors if d >= LEAST), default=item.end)
+        while row > MOST and row % 2 == 0 and not divisors:
+            row //= 2
+        if item.end % row or row > MOST:
+            return None
+        whole = cls(row, (0, item.end // row), (0, row))
+        rows, lanes = whole._cuts(item, body)
+        few = (len(rows) - 1) * (len(lanes) - 1) <= PARTS
+        return cls(row, rows if few else whole.rows, lanes if len(lanes) - 1 <= PARTS else whole.lanes)
+
+    def _cuts(self, item: Walk, body: Sequence[Statement]) -> tuple[list[int], list[int]]:
+        """Where conditions on the place change."""
+        row, lane = Variable(0, self.rows[-1] - 1, ROW), Variable(0, self.row - 1, LANE)
+        values = {item.name.text: self.place(*self.rows, *self.lanes)}
+        found = {ROW: {*self.rows}, LANE: {*self.lanes}}
+        for statement in walk(body):
+            if isinstance(statement, Let) and statement.is_index and statement.expression is not None:
+                values[statement.name.text] = substitute(statement.expression, values)
+            if isinstance(statement, Block):
+                for condition in statement.condition.says:
+                    at = substitute(condition.expression, values)
+                    for variable, size in ((row, self.rows[-1]), (lane, self.row)):
+                        rest = substitute(at, {variable.name: constant(0)})
+                        if isinstance(rest, Constant) and at == add(rest, variable):
+                            edges = (condition.low - rest.value, condition.high + 1 - rest.value)
+                            found[variable.name] |= {e for e in edges if 0 < e < size}
+        return sorted(found[ROW]), sorted(found[LANE])
+
+
+def _indices(body: Sequence[Statement]) -> Iterator[Expression]:
+    """What indices and conditions are made of."""
+    for statement in walk(body):
+        if isinstance(statement, Let) and statement.is_index and statement.expression is not None:
+            yield statement.expression
+        if isinstance(statement, Block):
+            yield from (c.expression for c in statement.condition.says)

@@ -1,0 +1,41 @@
+"""Long statements of lanes in parts."""
+
+from __future__ import annotations
+
+from hlo_opt.codegen.lanes_cuts import MANY, PART, parts_of
+from hlo_opt.codegen.tree import Array, Let, Statement
+from hlo_opt.ops.code import Name, code
+
+
+def chain(length: int, abreast: int = 1) -> list[Statement]:
+    """So many statements, each of which waits for the one `abreast` before it."""
+    made: list[Statement] = [Let("float", Name(f"x{k}"), code("1.0f")) for k in range(abreast)]
+    made += [Let("float", Name(f"x{k}"), code("{} * 2.0f", Name(f"x{k - abreast}"))) for k in range(abreast, length)]
+    return made
+
+
+def test_a_chain_is_cut() -> None:
+    items = chain(100)
+    parts = parts_of(items)
+    assert (
+        len(parts) == 100 // PART and [s for part in parts for s in part] == items and min(map(len, parts)) >= PART // 2
+    )
+
+
+def test_few_or_wide_statements_stay() -> None:
+    assert len(parts_of(chain(PART))) == 1
+    assert len(parts_of(chain(100, abreast=10))) == 1
+    assert len(parts_of(chain(MANY, abreast=10))) > 1
+
+
+def test_arrays_of_a_lane_stay_in_one_part() -> None:
+    assert len(parts_of([Array("float", Name("own"), 4), *chain(100)])) == 1
+
+
+def test_a_cut_is_where_few_values_are_handed_on() -> None:
+    """Two chains, one after the other: between them nothing is handed on."""
+    items = [
+        Let("float", Name(f"{c}{k}"), code("{} + 1.0f", Name(f"{c}{max(k - 1, 0)}"))) for c in "ab" for k in range(22)
+    ]
+    first, second = parts_of(items)
+    assert first == items[:22] and second == items[22:]

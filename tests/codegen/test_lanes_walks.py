@@ -1,0 +1,104 @@
+"""Walks of a block over an array, as loops over its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hlo_opt.codegen.emit import emit_kernel
+from hlo_opt.codegen.lanes import as_loops
+from hlo_opt.codegen.lanes_walks import walk_lines
+from hlo_opt.codegen.statements import THREAD
+from hlo_opt.codegen.tree import Assign, Let, Walk, walk
+from hlo_opt.ir.index_map import Variable
+from hlo_opt.ops.code import Name, cell, code
+from hlo_opt.plans import Plan
+from tests.loops import loop
+from tests.plans.test_lane_loop import planned
+
+
+def rolled(shape: str, dimension: int, sizes: list[int], steps: int, name: str, value: str = "x1") -> list[str]:
+    """The lines of `jnp.roll` by so many steps."""
+    rank = len(sizes)
+
+    def part(low: int, high: int, suffix: str) -> str:
+        own = [f"[{low}:{high}]" if d == dimension else f"[0:{sizes[d]}]" for d in range(rank)]
+        cut = ",".join(str(high - low if d == dimension else sizes[d]) for d in range(rank))
+        return f"{name}{suffix} = f32[{cut}] slice({value}), slice={{{','.join(own)}}}"
+
+    end = sizes[dimension] - steps
+    return [
+        part(end, sizes[dimension], "a"),
+        part(0, end, "b"),
+        f"{name} = {shape} concatenate({name}a, {name}b), dimensions={{{dimension}}}",
+    ]
+
+
+def stencil(sizes: list[int], moves: list[tuple[int, int]]) -> str:
+    """A loop that adds neighbours: (dimension, steps)."""
+    shape = f"f32[{','.join(map(str, sizes))}]"
+    lines, last = list[str](), "x1"
+    for number, (dimension, steps) in enumerate(moves):
+        lines += [*rolled(shape, dimension, sizes, steps, f"q{number}"), f"v{number} = {shape} add({last}, q{number})"]
+        last = f"v{number}"
+    lines += [
+        "h = f32[] constant(0.5)",
+        f"b = {shape} broadcast(h), dimensions={{}}",
+        f"y = {shape} multiply({last}, b)",
+    ]
+    return loop([shape], lines, ["y"], rounds=2)
+
+
+CASES = {
+    "a line": stencil([1024], [(0, 1), (0, 1023)]),
+    "a line of a prime": stencil([127], [(0, 1), (0, 126)]),
+    "further away": stencil([96], [(0, 1), (0, 2), (0, 5), (0, 90)]),
+    "rows": stencil([24, 16], [(1, 1), (1, 15), (0, 1), (0, 23)]),
+    "rows further away": stencil([40, 20], [(1, 2), (1, 17), (0, 3), (0, 38)]),
+    "short rows": stencil([64, 5], [(1, 1), (0, 1), (0, 63)]),
+    "three dimensions": stencil([4, 6, 16], [(2, 1), (1, 1), (0, 1)]),
+    "a pad": loop(["f32[64]"], ["z = f32[] constant(0)", "p = f32[66] pad(x1, z), padding=1_1", "l = f32[64] slice(p), slice={[0:64]}", "m = f32[64] slice(p), slice={[2:66]}", "y = f32[64] add(l, m)"], ["y"], rounds=3),
+}  # fmt: skip
+
+
+def test_they_agree(tool: Any) -> None:
+    tool.all_agree(list(CASES.values()))
+
+
+def test_a_row_is_cut_where_a_condition_changes() -> None:
+    plan = planned(CASES["a line"])
+    assert isinstance(plan, Plan)
+    text = as_loops(emit_kernel(plan))
+    assert text is not None
+    for first, end in ((0, 1), (1, 1023), (1023, 1024)):
+        assert f"for (int hlo_lane = {first}; hlo_lane < {end}; ++hlo_lane)" in text
+    assert "if (" not in text
+
+
+PLACE, AT = Variable(0, 63, "place"), Name("place")
+
+
+def element(*names: str, start: Variable | None = None, end: int = 64, stride: int = 32) -> Walk:
+    """A walk that reads `names` and writes an array."""
+    value = code(" + ".join(["{}"] * len(names)), *map(Name, names))
+    body = [Let("float", Name("x"), cell(Name("given"), AT)), Assign(cell(Name("made"), AT), value)]
+    return Walk("int", AT, start or Variable(0, stride - 1, THREAD.text), end, stride, body=body)
+
+
+def test_what_is_a_walk_over_elements() -> None:
+    assert walk_lines(element("x"), {"round"}) is not None
+    assert walk_lines(element("x", "round"), {"round"}) is not None
+    assert walk_lines(element("x", "kept"), {"round"}) is None  # what the thread has found before
+    assert walk_lines(element("x", start=Variable(0, 31, "other")), {"round"}) is None
+    assert walk_lines(element("x", THREAD.text), {"round"}) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_left_of_the_threads(name: str) -> None:
+    plan = planned(CASES[name])
+    assert isinstance(plan, Plan)
+    kernel = emit_kernel(plan)
+    text = as_loops(kernel)
+    walks = [s for s in walk(kernel.tree.body) if isinstance(s, Walk)]
+    assert text is not None and walks and "hlo_thread" not in text
