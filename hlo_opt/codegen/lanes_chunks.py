@@ -327,7 +327,7 @@ class Writer(ThreadText):
             case For(kind, Name() as name, first):
                 if not self.around(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes):
                     sums = sums_along(item, self.full, LANE, self.lanes)
-                    if sums and all(total.text in self.homes for total in sums):
+                    if sums and all(t.text in self.homes and self.types[t.text] in _ADDED for t in sums):
                         nodes.append(Stretch([item], sums))
                     else:
                         self.stretch_of(nodes).items.append(item)

@@ -227,13 +227,7 @@ template <typename T, int width, int random_width, typename F, typename U> __dev
 
 // @hlo_load_bf16
 __device__ __forceinline__ float hlo_load_bf16(unsigned short bits) {
-#ifdef __CUDA_ARCH__
-  unsigned int pair;  // halves of a register are moved by one instruction, from wherever they lie; shifts may need two
-  HLO_PTX_JOIN(pair, (unsigned short)0, bits);
-  return hlo_bit_cast<float>(pair);
-#else
   return hlo_bit_cast<float>((unsigned int)bits << 16);
-#endif
 }
 
 // @hlo_store_bf16
