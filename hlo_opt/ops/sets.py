@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Called, Computation, Instruction, Shape
+from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import OpKind, find
 
@@ -147,6 +148,11 @@ def read_window(instruction: Instruction) -> Instruction | None:
 def shares_terms(instruction: Instruction) -> bool:
     """Whether an element of the result, which is one array, is folded of terms at known places, in any order: several threads may each take some of them."""
     return instruction.opcode in _SHARED and instruction.shape.is_array
+
+
+def cut_out(instruction: Instruction) -> tuple[SliceDimension, ...] | None:
+    """The ranges of its operand that a `slice` gives; None for any other operation."""
+    return None if instruction.opcode != "slice" else instruction.attribute("slice", tuple)
 
 
 def body_of(instruction: Instruction) -> Computation | None:

@@ -24,13 +24,14 @@ class DeadCodeElimination(Pass):
         changed = remove_uncalled(module)
         swept = False
         for computation in list(module.computations):
-            swept |= _sweep(computation, effects)
+            swept |= sweep(computation, effects)
         if swept:
             remove_uncalled(module)
         return changed or swept
 
 
-def _sweep(computation: Computation, effects: set[Computation]) -> bool:
+def sweep(computation: Computation, effects: set[Computation]) -> bool:
+    """Remove what nothing uses from a computation. `effects` are computations that hold side effects. True when anything was removed."""
     ordered = {p for i in computation.instructions for p in i.control_predecessors}
     todo = [i for i in computation.instructions if not i.users]
     changed = False

@@ -1,12 +1,13 @@
-"""Passes that write operations which no kernel computes as operations that kernels compute, and the writer of plain operations that they are made with."""
+"""Passes that write operations which no kernel computes as operations that kernels compute, and the writers of plain operations and of loops that passes make things with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hlo_opt.ir import Attribute, Computation, ElementType, Instruction, Literal, Module, Shape, edit
+from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ir.attribute import Value
 from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.passes.base import RewritingPass
@@ -99,6 +100,35 @@ class Writer:
             "slice_sizes": (1,),
         }
         return self.emit("gather", Shape(vector.shape.element_type, dimensions), vector, rows, **attributes)
+
+
+class CountedLoop:
+    """A loop that counts its rounds from 0 and is being written. `counter` is the number of the round, `values` are what is given, as it is in a round; `inside` writes more."""
+
+    def __init__(self, beside: Computation, rounds: int, given: Sequence[Instruction]) -> None:
+        assert beside.module is not None
+        self.beside, self.rounds = beside, rounds
+        self._outside = Writer(beside)
+        self._given = [self._outside.number(0), *given]
+        self.shape = Shape.tuple_of(*(g.shape for g in self._given))
+        self.body = edit.new_computation(beside.module, "body")
+        self.inside = Writer(self.body)
+        self._condition = edit.new_computation(beside.module, "condition")
+        state = edit.create_parameter(self.body, "state", self.shape, 0)
+        self.counter, *self.values = [edit.create_element(state, n) for n in range(len(self._given))]
+
+    def run(self, made: Sequence[Instruction]) -> list[Instruction]:
+        """Finish the loop, whose rounds make these of the values, the first ones; the others stay. Returns the values that are made, after all rounds."""
+        following = self.inside.binary("add", self.counter, self.inside.number(1))
+        edit.create_tuple(self.body, [following, *made, *self.values[len(made) :]], root=True)
+        edit.sort(self.body)
+        writer = Writer(self._condition)
+        count = edit.create_element(edit.create_parameter(self._condition, "state", self.shape, 0), 0)
+        edit.set_root(self._condition, writer.compare("LT", count, writer.number(self.rounds)))
+        start = edit.create_tuple(self.beside, self._given)
+        called = {"condition": Called(self._condition), "body": Called(self.body)}
+        loop = edit.create(self.beside, "while", "while", self.shape, [start], called)
+        return [edit.create_element(loop, n + 1) for n in range(len(made))]
 
 
 def scalar_reducer(beside: Computation, opcode: str, scalar: Shape) -> Computation:

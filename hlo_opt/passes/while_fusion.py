@@ -56,6 +56,15 @@ class WhileFusion(Pass):
         return changed
 
 
+def one_launch(loop: Instruction, context: PassContext) -> float | None:
+    """The price, in microseconds, of all rounds of a loop in one launch; None where no plan runs them so."""
+    module = loop.computation.module
+    assert module is not None
+    candidate = _Candidate.of(loop, module)
+    made = None if candidate is None else candidate.plan(context)
+    return None if made is None else price(made, context.options.target).us
+
+
 @dataclass
 class _Candidate:
     """A loop that may become a fusion. `elements` of its tuple are read, each by some instructions that take it out."""

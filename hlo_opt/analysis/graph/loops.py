@@ -59,8 +59,24 @@ def check_trip_counts(module: Module, told: TripCounts) -> None:
             raise UsageError(f"the loop {name!r} is known to run {count} rounds")
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A loop that counts its rounds: which element of its state does, the last number first, from where, by how much, and how many rounds there are."""
+
+    counter: tuple[int, ...]
+    start: int
+    step: int
+    rounds: int
+
+
 def derived_trip_count(loop: Instruction) -> int | None:
     """The count of a loop whose counter starts at a constant, grows by a constant, is compared with a constant and does not leave its type before the end."""
+    found = counted(loop)
+    return None if found is None else found.rounds
+
+
+def counted(loop: Instruction) -> Counted | None:
+    """How a loop counts its rounds; None where it is no such loop."""
     condition = loop.called_by("condition")
     test = trace(Traced(condition.root))
     direction = test.instruction.word("direction")
@@ -79,7 +95,9 @@ def derived_trip_count(loop: Instruction) -> int | None:
         return None
     rounds = _count(start, limit, step, direction)
     low, high = _within(loop.shape, counter).type.limits
-    return rounds if rounds is not None and low <= start + rounds * step <= high else None
+    return (
+        Counted(counter, start, step, rounds) if rounds is not None and low <= start + rounds * step <= high else None
+    )
 
 
 def _within(shape: Shape, elements: tuple[int, ...]) -> Shape:
@@ -169,3 +187,12 @@ def _step(body: Computation, counter: tuple[int, ...]) -> int | None:
         if step is not None and _loop_element(state, body) == counter:
             return sign * step
     return None
+
+
+def lies_alike(loop: Instruction) -> bool:
+    """Whether all that a loop hands on lies in memory in one way throughout: as it is given, in the rounds and after them."""
+    body, condition = loop.called_by("body"), loop.called_by("condition")
+    values = [loop.operands[0], body.root, body.parameters[0], condition.parameters[0]]
+    shapes = [value.shape for value in values]
+    shapes += [Shape.tuple_of(*(p.shape for p in parts)) for parts in map(held, values) if parts is not None]
+    return all(shape.same_bytes(loop.shape) for shape in shapes)

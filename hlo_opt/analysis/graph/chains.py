@@ -1,0 +1,516 @@
+"""Chains: copies of one graph of which each goes on with what the one before it gave, such as the steps of a Python loop that was traced.
+
+Two operations of the same kind, in neighbouring copies, are guessed. Downwards from them, what differs is a member of the copies, a constant or a slice that differs by copy, or what one copy
+hands on to the next. Upwards from what is handed on, the other copies follow. What is found that way is checked as a whole, so that a wrong guess makes no wrong chain.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from hlo_opt.analysis.graph.structure import Members, Structures
+from hlo_opt.analysis.properties import has_side_effect
+from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ops.sets import cut_out
+
+Row = tuple[Instruction, ...]
+"""What a value of the graph is in each of the copies."""
+
+DEPTH = 4
+"""How far operations are looked at when those that may stand for each other are gathered."""
+MOST_KINDS = 10
+"""Kinds of operations, the rarest first, of which a pair is guessed; and the pairs of each."""
+MOST_APART = 4
+
+
+@dataclass(frozen=True)
+class Short:
+    """A copy of which something is missing. `there` has what there is of it, by what that is in the first copy; `missing` the operands of the rest, operands first: what they
+    are in the first copy where they are members, else themselves."""
+
+    there: dict[Instruction, Instruction]
+    missing: dict[Instruction, list[Instruction]]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Copies of a graph.
+
+    nodes   what each copy computes, operands first
+    leaves  constants, or slices of one array, that differ by copy
+    state   what is handed on: the value before the first copy, and that after each
+    short   a copy after the last of which something is missing that nobody needs there: what there is of it, by what it is in the first copy, and the operands of what is missing
+    """
+
+    copies: int
+    nodes: list[Row]
+    leaves: list[Row]
+    state: list[Row]
+    short: Short | None = None
+
+    @property
+    def size(self) -> int:
+        """Operations of all copies."""
+        return self.copies * len(self.nodes)
+
+    def mapped(self, copy: Callable[[Instruction], Instruction]) -> Chain:
+        """The same chain of what each operation is elsewhere."""
+        nodes, leaves, state = (
+            [tuple(map(copy, row)) for row in rows] for rows in (self.nodes, self.leaves, self.state)
+        )
+        return Chain(self.copies, nodes, leaves, state)
+
+    @cached_property
+    def rows(self) -> dict[Instruction, Row]:
+        """Nodes and leaves by what they are in the first copy."""
+        return {row[0]: row for row in (*self.nodes, *self.leaves)}
+
+    @cached_property
+    def handed(self) -> dict[Row, int]:
+        """The numbers of the state's values by what the copies take."""
+        return {state[:-1]: n for n, state in enumerate(self.state)}
+
+
+def chain_of(computation: Computation, fewest: int) -> Chain | None:
+    """The largest chain of a computation of those that are found, of at least so many copies; None where there is none."""
+    computation.index_users()
+    finder = _Finder(computation, fewest)
+    best: Chain | None = None
+    for one, other in finder.guesses():
+        found = finder.grown(one, other)
+        if found is not None and (best is None or found.size > best.size):
+            best = found
+            if 2 * best.size > len(computation.instructions):
+                break
+    return best
+
+
+class _Finder:
+    def __init__(self, computation: Computation, fewest: int) -> None:
+        self.computation = computation
+        self.fewest = fewest
+        self.place = {i: n for n, i in enumerate(computation.instructions)}
+        self._members = Members(Structures())
+        self._kinds: dict[Instruction, Hashable] = {}
+        self._waited_for = {p for i in computation.instructions for p in i.control_predecessors}
+
+    def kind(self, i: Instruction) -> Hashable:
+        """The same for what may stand for each other, wherever its operands come from."""
+        found = self._kinds.get(i)
+        if found is None:
+            found = self._kinds[i] = self._members.of(i)
+        return found
+
+    def may_repeat(self, i: Instruction) -> bool:
+        """Whether an operation may be a member of a copy."""
+        if i.parameter_number is not None or i.control_predecessors or i in self._waited_for or has_side_effect(i):
+            return False
+        return not any(has_side_effect(inner) for c in i.called() for inner in c.instructions)
+
+    def guesses(self) -> Iterator[tuple[Instruction, Instruction]]:
+        """Pairs that may stand for each other in neighbouring copies: of kinds that there are few of first, and of these of those that stand last."""
+        kinds: dict[Instruction, Hashable] = {
+            i: (i.opcode, i.shape) if is_leaf(i) else self.kind(i) for i in self.place
+        }
+        hashes = kinds
+        tried: set[tuple[Instruction, Instruction]] = set()
+        for depth in range(1, DEPTH + 1):
+            hashes = {i: hash((kinds[i], *[hashes[o] for o in i.operands])) for i in self.place}
+            if depth in (1, DEPTH):
+                for pair in self._pairs_of(hashes):
+                    if pair not in tried:
+                        tried.add(pair)
+                        yield pair
+
+    def _pairs_of(self, hashes: Mapping[Instruction, Hashable]) -> Iterator[tuple[Instruction, Instruction]]:
+        groups: dict[Hashable, list[Instruction]] = defaultdict(list)
+        for i in self.place:
+            if i.operands and not is_leaf(i) and self.may_repeat(i):
+                groups[hashes[i]].append(i)
+        sizes: dict[int, list[Instruction]] = {}
+        for group in groups.values():
+            last = sizes.setdefault(len(group), group)
+            if len(group) > 2 and self.place[group[len(group) // 2]] > self.place[last[len(last) // 2]]:
+                sizes[len(group)] = group
+        for size in sorted(n for n in sizes if n > 2)[:MOST_KINDS]:
+            group, middle = sizes[size], size // 2
+            for apart in range(1, min(MOST_APART, size // 3) + 1):
+                yield group[middle - apart], group[middle]
+
+    def grown(self, one: Instruction, other: Instruction) -> Chain | None:
+        """The chain in which two operations stand for each other in neighbouring copies; None where there is none."""
+        pairs = _Pairs(self)
+        if not pairs.join(one, other, may_open=True) or not pairs.close():
+            return None
+        return _Copies(self, pairs).chain()
+
+
+def is_leaf(i: Instruction) -> bool:
+    """Whether an operation may differ by copy in what it holds or where it reads."""
+    return cut_out(i) is not None or (i.literal is not None and i.literal.is_known and i.shape.is_array)
+
+
+def differ_by_copy(one: Instruction, other: Instruction) -> bool:
+    """Whether two operations are constants, or slices of one array, that may differ by copy."""
+    if not is_leaf(one) or one.opcode != other.opcode or not one.shape.same_bytes(other.shape):
+        return False
+    return one.operands == other.operands
+
+
+@dataclass
+class _Pairs:
+    """What stands for what in the next copy; `handed` has what a copy takes, before the first copy, by what the first copy makes of it."""
+
+    finder: _Finder
+    next: dict[Instruction, Instruction] = field(default_factory=dict)
+    before: dict[Instruction, Instruction] = field(default_factory=dict)
+    handed: dict[Instruction, Instruction] = field(default_factory=dict)
+
+    def join(self, one: Instruction, other: Instruction, *, may_open: bool) -> bool:
+        """Let an operation stand for another in the next copy, and what both take, too. Nothing changes where that is not so."""
+        added: dict[Instruction, Instruction] = {}
+        taken: dict[Instruction, Instruction] = {}
+        opened: dict[Instruction, Instruction] = {}
+        stack = [(one, other)]
+        while stack:
+            a, b = stack.pop()
+            if a is b or self.next.get(a) is b or added.get(a) is b or self.handed.get(b) is a or opened.get(b) is a:
+                continue
+            alike = self.finder.kind(a) == self.finder.kind(b) and bool(a.operands) and self.finder.may_repeat(a)
+            if differ_by_copy(a, b) or alike:
+                if a in self.next or a in added or b in self.before or b in taken:
+                    return False
+                added[a], taken[b] = b, a
+                if a.operands != b.operands:
+                    stack.extend(zip(a.operands, b.operands, strict=True))
+            elif may_open and a.shape.same_bytes(b.shape) and b.shape.is_array:
+                if b in self.handed or b in opened:
+                    return False
+                opened[b] = a
+            else:
+                return False
+        self.next.update(added)
+        self.before.update(taken)
+        self.handed.update(opened)
+        return True
+
+    def close(self) -> bool:
+        """Find what the first results stand for in the second copy. It may be computed from more that is handed on."""
+        done: set[Instruction] = set()
+        while todo := [made for made in self.handed if made not in done]:
+            for made in todo:
+                done.add(made)
+                if made not in self.next and made not in self.handed.values() and not self._found(made):
+                    return False
+        taken = set(self.handed.values())
+        return bool(self.handed) and all(made in taken or self.finder.may_repeat(made) for made in self.handed)
+
+    def _found(self, made: Instruction) -> bool:
+        """Go up to a result of the first copy from what is known below it."""
+        place = self.finder.place
+        needed = _above(set(self.handed.values()), [made], self)
+        for i in sorted(needed, key=place.__getitem__):
+            if i not in self.next:
+                any(self.join(i, there, may_open=True) for there in self._candidates(i))
+        return made in self.next
+
+    def _candidates(self, i: Instruction) -> Iterator[Instruction]:
+        """What an operation of the first copy may stand for: users of what its operands stand for."""
+        results = {taken: made for made, taken in self.handed.items()}
+        for position, operand in enumerate(i.operands):
+            there = self.next.get(operand) or results.get(operand)
+            if there is None:
+                continue
+            for user in list(there.users):
+                is_there = len(user.operands) > position and user.operands[position] is there
+                if is_there and user is not i and self.finder.kind(user) == self.finder.kind(i):
+                    yield user
+            return
+
+
+def _above(taken: set[Instruction], ends: Iterable[Instruction], pairs: _Pairs) -> set[Instruction]:
+    """What the ends are computed from, themselves among it, down to what is taken and what stays the same."""
+    found: set[Instruction] = set()
+    stack = list(ends)
+    while stack:
+        i = stack.pop()
+        if i in found or i in taken or not i.operands or not pairs.finder.may_repeat(i):
+            continue
+        found.add(i)
+        stack.extend(i.operands)
+    return found
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A value of the state: of what number it is in the chain."""
+
+    number: int
+
+
+Edge = Instruction | Handed
+"""Where an operand comes from in the first copy: a member or a leaf of it, a value of the state, or what is the same for all copies."""
+
+
+class _Copies:
+    """The copies, one after another: `images` has what each member of the first copy is in each of them."""
+
+    def __init__(self, finder: _Finder, pairs: _Pairs) -> None:
+        self.finder, self.pairs = finder, pairs
+        self.made = sorted(pairs.handed, key=finder.place.__getitem__)
+        self.taken = [pairs.handed[m] for m in self.made]
+        self.edges: dict[Instruction, list[Edge]] = {}
+        self.leaves: dict[Instruction, None] = {}
+        self.moves: dict[Instruction, None] = {}
+        """The members that differ by copy by more than by leaves."""
+        self.images: list[dict[Instruction, Instruction]] = []
+        self.values: list[list[Instruction]] = []
+        self.used: set[Instruction] = set()
+
+    def chain(self) -> Chain | None:
+        if not self._collect():
+            return None
+        first = {i: i for i in (*self.edges, *self.leaves)}
+        self.images.append(first)
+        self.values += [self.taken, self._results(first, self.taken)]
+        self.used = set(self.edges)
+        while (image := self._following()) is not None:
+            self.images.append(image)
+            self.values.append(self._results(image, self.values[-1]))
+            self.used.update(image[i] for i in self.edges)
+        copies = min([len(self.images), *[_regular([image[i] for image in self.images]) for i in self.leaves]])
+        if copies < self.finder.fewest:
+            return None
+        found = Chain(
+            copies,
+            [tuple(image[i] for image in self.images[:copies]) for i in self.edges],
+            [tuple(image[i] for image in self.images[:copies]) for i in self.leaves],
+            [tuple(values[n] for values in self.values[: copies + 1]) for n in range(len(self.taken))],
+        )
+        short = self._short() if copies == len(self.images) else None
+        found = replace(_Absorbed(self.finder, found).chain(), short=short)
+        return found if is_chain(found) else None
+
+    def _short(self) -> Short | None:
+        """A copy after the last that lacks something, but not half."""
+        made, values = self._next_members()
+        missing = [i for i in self.edges if i not in made]
+        if not missing or 2 * len(missing) > len(self.edges) or any(i not in made for i in self.leaves):
+            return None
+        operands = {i: [values[e.number] if isinstance(e, Handed) else e for e in self.edges[i]] for i in missing}
+        return Short(made, operands)
+
+    def _collect(self) -> bool:
+        """The members of the first copy, operands first, and where their operands come from."""
+        results = {m: n for n, m in enumerate(self.made)}
+        edges: dict[Instruction, list[Edge]] = {}
+        stack = [m for m in self.made if m not in self.taken]
+        while stack:
+            a = stack.pop()
+            if a in edges:
+                continue
+            b = self.pairs.next.get(a)
+            if b is None or len(edges) > len(self.finder.place):
+                return False
+            edges[a] = []
+            for one, other in zip(a.operands, b.operands, strict=True):
+                if one is other:
+                    edges[a].append(one)
+                elif other in results and self.taken[results[other]] is one:
+                    edges[a].append(Handed(results[other]))
+                elif self.pairs.next.get(one) is other:
+                    edges[a].append(one)
+                    if differ_by_copy(one, other):
+                        self.leaves[one] = None
+                    else:
+                        stack.append(one)
+                else:
+                    return False
+        order = sorted(edges, key=self.finder.place.__getitem__)
+        self.edges = {i: edges[i] for i in order}
+        self.leaves = dict.fromkeys(sorted(self.leaves, key=self.finder.place.__getitem__))
+        for i in order:
+            if any(isinstance(e, Handed) or e in self.moves for e in edges[i]):
+                self.moves[i] = None
+        return bool(self.moves) and all(m in self.moves or m in self.taken for m in self.made)
+
+    def _results(self, image: dict[Instruction, Instruction], before: list[Instruction]) -> list[Instruction]:
+        return [image[m] if m in image else before[self.taken.index(m)] for m in self.made]
+
+    def _following(self) -> dict[Instruction, Instruction] | None:
+        """The next copy; None where there is none."""
+        made, _ = self._next_members()
+        return made if all(i in made for i in (*self.edges, *self.leaves)) else None
+
+    def _next_members(self) -> tuple[dict[Instruction, Instruction], list[Instruction]]:
+        """What there is of the next copy, and what the copy takes."""
+        last, values = self.images[-1], self.values[-1]
+        made: dict[Instruction, Instruction] = {}
+        for i in self.moves:
+            known = self.pairs.next.get(last[i])
+            for candidate in self._candidates(i, made, values) if known is None else (known,):
+                more = self._fitting(i, candidate, made, values)
+                if more is not None:
+                    made.update(more)
+                    break
+        return made, values
+
+    def _candidates(
+        self, i: Instruction, made: dict[Instruction, Instruction], values: list[Instruction]
+    ) -> Iterable[Instruction]:
+        for edge in self.edges[i]:
+            there = values[edge.number] if isinstance(edge, Handed) else made.get(edge) if edge in self.moves else None
+            if there is not None:
+                return [user for user in there.users if self.finder.kind(user) == self.finder.kind(i)]
+        return ()
+
+    def _fitting(
+        self, i: Instruction, candidate: Instruction, made: dict[Instruction, Instruction], values: list[Instruction]
+    ) -> dict[Instruction, Instruction] | None:
+        """What a member and what it needs are in a copy, if it is the candidate; None where it cannot be."""
+        found: dict[Instruction, Instruction] = {}
+        stack = [(i, candidate)]
+        while stack:
+            a, b = stack.pop()
+            known = made.get(a) or found.get(a)
+            if known is not None:
+                if known is not b:
+                    return None
+                continue
+            if a in self.leaves:
+                if not differ_by_copy(a, b):
+                    return None
+            elif b in self.used or not self.finder.may_repeat(b) or self.finder.kind(a) != self.finder.kind(b):
+                return None
+            found[a] = b
+            if a in self.leaves:
+                continue
+            for edge, operand in zip(self.edges[a], b.operands, strict=True):
+                if isinstance(edge, Handed):
+                    if operand is not values[edge.number]:
+                        return None
+                elif edge in self.edges or edge in self.leaves:
+                    stack.append((edge, operand))
+                elif operand is not edge:
+                    return None
+        return found
+
+
+def _regular(leaves: Sequence[Instruction]) -> int:
+    """For how many copies, from the first, a leaf is a constant, or a slice at places in equal distances."""
+    ranges = [cut_out(i) for i in leaves]
+    if ranges[0] is None:
+        return len(leaves)
+    starts = [[r.start for r in found] for found in ranges if found is not None]
+    if any(r.stride != 1 for r in ranges[0]):
+        return 1
+    for n in range(2, len(starts)):
+        expected = [2 * b - a for a, b in zip(starts[n - 2], starts[n - 1], strict=True)]
+        if starts[n] != expected or any(r.stride != 1 for r in ranges[n] or ()):
+            return n
+    return len(starts)
+
+
+class _Absorbed:
+    """A chain with what is computed from each copy's values alike, and sums over the copies."""
+
+    def __init__(self, finder: _Finder, chain: Chain) -> None:
+        self.finder = finder
+        self.copies = chain.copies
+        self.nodes = list(chain.nodes)
+        self.leaves = list(chain.leaves)
+        self.state = list(chain.state)
+        self.rows = {row[0]: row for row in (*self.nodes, *self.leaves)}
+        self.members = {i for row in self.nodes for i in row}
+
+    def chain(self) -> Chain:
+        todo = list(self.nodes)
+        while todo:
+            row = todo.pop(0)
+            for user in list(row[0].users):
+                made = None if user in self.members else self._row(row, user)
+                if made is not None:
+                    self.nodes.append(made)
+                    self.rows[user] = made
+                    self.members.update(made)
+                    todo.append(made)
+        self.nodes.sort(key=lambda row: self.finder.place[row[0]])
+        return Chain(self.copies, self.nodes, self.leaves, self.state)
+
+    def _row(self, row: Row, user: Instruction) -> Row | None:
+        """What a user of a member is in each copy; None where the copies have nothing of the kind."""
+        kind, position = self.finder.kind(user), next(n for n, o in enumerate(user.operands) if o is row[0])
+        if is_leaf(user) or not self.finder.may_repeat(user) or not user.shape.is_array:
+            return None
+        found = [user]
+        for member in row[1:]:
+            fit = [
+                u
+                for u in member.users
+                if self.finder.kind(u) == kind and u.operands[position] is member and u not in self.members
+            ]
+            fit = [u for u in fit if u not in found and self._goes_on(user, found[-1], u, len(found))]
+            if not fit:
+                return None
+            found.append(fit[0])
+        made = tuple(found)
+        for n in range(len(user.operands)):
+            handed = tuple(u.operands[n] for u in made)
+            if handed[1:] == made[:-1] and (*handed, made[-1]) not in self.state:
+                self.state.append((*handed, made[-1]))
+        return made
+
+    def _goes_on(self, first: Instruction, last: Instruction, there: Instruction, copy: int) -> bool:
+        """Whether an operation is in a copy what another one is in the first, the one of the copy before being known."""
+        for mine, operand in zip(first.operands, there.operands, strict=True):
+            row = self.rows.get(mine)
+            is_member = row is not None and row[copy] is operand
+            is_state = any(state[0] is mine and state[copy] is operand for state in self.state)
+            if not (is_member or is_state or operand is mine or operand is last):
+                return False
+        return True
+
+
+def is_chain(chain: Chain) -> bool:
+    """Whether copies are a chain: they share nothing, all that each computes comes from the same places, and nothing that they are given is computed from them."""
+    members = {i for row in chain.nodes for i in row}
+    if len(members) != chain.copies * len(chain.nodes) or not chain.state:
+        return False
+    given = {o for i in members for o in i.operands if o not in members} | {s[0] for s in chain.state}
+    if not members.isdisjoint(given):
+        return False
+    for row in chain.nodes:
+        for position in range(len(row[0].operands)):
+            if source(chain, tuple(i.operands[position] for i in row)) is None:
+                return False
+    last = {state[-1] for state in chain.state} - members
+    if any(all(state[-1] is not other[-2] for other in chain.state) for state in chain.state if state[-1] in last):
+        return False
+    return not _reaches(members, given)
+
+
+def source(chain: Chain, operands: Row) -> Row | int | None:
+    """Where an operand of a member comes from, given what it is in each copy: the row of a member, or of a leaf; the number of a value of the state; the operand itself
+    where it is the same for all. None where it comes from nowhere."""
+    if all(o is operands[0] for o in operands):
+        return operands
+    if chain.rows.get(operands[0]) == operands:
+        return operands
+    return chain.handed.get(operands)
+
+
+def _reaches(members: set[Instruction], given: set[Instruction]) -> bool:
+    """Whether something that the members are given is computed from them."""
+    seen: set[Instruction] = set()
+    stack = list(given)
+    while stack:
+        i = stack.pop()
+        if i in members:
+            return True
+        if i not in seen:
+            seen.add(i)
+            stack.extend((*i.operands, *i.control_predecessors))
+    return False
