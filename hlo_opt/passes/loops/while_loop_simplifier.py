@@ -1,0 +1,307 @@
+"""Loops without what they do not need: values that nobody reads, that no round changes or that are another value over again, tuples within tuples, and loops of no round or of one.
+
+Source: xla/service/while_loop_simplifier.cc (TryRemoveDeadWhileParams, TryRemoveConstantParams, TryRemoveRepeatedWhileTupleIndices, TryFlattenNestedTuples, TryRemoveWhileLoop) and
+while_loop_constant_sinking.cc. A value that no round changes but that rounds read stays in the tuple: rounds can read nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+from typing import Literal as OneOf
+
+from hlo_opt.analysis.graph.inlining import remove_uncalled
+from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count, lies_alike
+from hlo_opt.analysis.graph.structure import Members, Structures
+from hlo_opt.analysis.properties import effectful_computations
+from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Raw, Shape, edit
+from hlo_opt.ir.walk import executed_computations, needed_first
+from hlo_opt.ops.sets import held, taken_element
+from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.dce import sweep
+from hlo_opt.passes.loops.numbers import is_called_once, renewed
+
+Path = tuple[int, ...]
+"""The numbers of a tuple's element, of that one's element, and so on."""
+
+
+@dataclass(frozen=True)
+class WhileLoopSimplifier(RewritingPass):
+    """Take what loops do not need out of them. The values that are read stay the same."""
+
+    name: ClassVar[str] = "while-loop-simplifier"
+    preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
+
+    def computations(self, module: Module) -> list[Computation]:
+        """Loops within loops first: an outer one is written anew with what it holds."""
+        return list(executed_computations(module))[::-1]
+
+    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        waited_for = {p for i in computation.instructions for p in i.control_predecessors}
+        module = computation.module
+        assert module is not None
+        effects = effectful_computations(list(module.computations))
+        for loop in [i for i in computation.instructions if i.opcode == "while"]:
+            called = list(loop.called())
+            waits = any(i.control_predecessors for i in (loop, *(i for c in called for i in c.instructions)))
+            if waits or loop in waited_for or not effects.isdisjoint(called) or not lies_alike(loop):
+                continue
+            simpler = _Simpler(loop)
+            if simpler.changes_something:
+                yield simpler.put
+
+    def tidy(self, module: Module) -> None:
+        remove_uncalled(module)
+
+
+class _Simpler:
+    """A loop, by the arrays that its tuple holds at whatever depth."""
+
+    def __init__(self, loop: Instruction) -> None:
+        self.loop = loop
+        self.paths = list(_leaves(loop.shape))
+        self.place = {path: n for n, path in enumerate(self.paths)}
+        self.body, self.condition = loop.called_by("body"), loop.called_by("condition")
+        self.starts = [_source(loop.operands[0], path) for path in self.paths]
+        self.ends = [_source(self.body.root, path) for path in self.paths]
+        self.rounds = derived_trip_count(loop)
+        self.unchanged = {n for n, end in enumerate(self.ends) if end == (self.body.parameters[0], self.paths[n])}
+        self.alike = self._alike()
+        self.read_after = self._read_after()
+        self.numbers = {n for n in self.unchanged if _is_number(self.starts[n][0])}
+        self.kept = self._kept()
+
+    @property
+    def changes_something(self) -> bool:
+        if self.rounds in (0, 1) or len(self.kept) < len(self.paths) or any(len(path) != 1 for path in self.paths):
+            return True
+        return not self.unchanged.isdisjoint(self.read_after)
+
+    def _read_after(self) -> set[int]:
+        """The arrays that are read after the loop."""
+        found: set[int] = set()
+        stack: list[tuple[Instruction, Path]] = [(self.loop, ())]
+        while stack:
+            value, path = stack.pop()
+            users = list(value.users)
+            if value.is_root or any(taken_element(user) is None for user in users):
+                found |= self._below(path)
+            stack += [(user, (*path, n)) for user in users if (n := taken_element(user)) is not None]
+            if path in self.place and (users or value.is_root):
+                found.add(self.place[path])
+        return found
+
+    def _below(self, path: Path) -> set[int]:
+        """The arrays in an element."""
+        return {n for n, other in enumerate(self.paths) if other[: len(path)] == path}
+
+    def _kept(self) -> list[int]:
+        """What the simpler loop carries: what the condition reads, what is read afterwards and changes, and what that is made of."""
+        needed = self._needed([(self.condition.root, ())], self.condition)
+        needed |= {self.alike[n] for n in self.read_after - self.unchanged}
+        todo = list(needed)
+        while todo:
+            more = self._needed([self.ends[todo.pop()]], self.body) - needed
+            needed |= more
+            todo += more
+        return [n for n in range(len(self.paths)) if n in needed]
+
+    def _needed(self, ends: Sequence[tuple[Instruction, Path]], inside: Computation) -> set[int]:
+        """The arrays that values of a round are computed from."""
+        state, found = inside.parameters[0], set[int]()
+        seen: set[Instruction] = set()
+        stack = list(ends)
+        while stack:
+            value, path = _source(*stack.pop())
+            if value is state:
+                found |= {self.alike[n] for n in self._below(path)} - self.numbers
+            elif value not in seen:
+                seen.add(value)
+                stack += [(o, ()) for o in value.operands]
+        return found
+
+    def _alike(self) -> list[int]:
+        """For each array the first one that is the same after any number of rounds: such that start as the same value, and that a round makes the same of if they were so before."""
+        members, state = Members(Structures()), self.body.parameters[0]
+        numbers: dict[Hashable, int] = {}
+
+        def number(key: Hashable) -> int:
+            return numbers.setdefault(key, len(numbers))
+
+        order = needed_first([self.body.root], lambda i: i.operands)
+        classes = [number(start) for start in self.starts]
+        while True:
+            values: dict[Instruction, int] = {}
+
+            def value(i: Instruction, path: Path, classes: Sequence[int] = classes, values: Mapping[Instruction, int] = values) -> int:  # fmt: skip
+                source, path = _source(i, path)
+                if source is not state:
+                    return number(("element", values[source], path)) if path else values[source]
+                return number(("state", *(classes[n] for n in sorted(self._below(path)))))
+
+            for i in order:
+                if i is not state:
+                    is_part = held(i) is not None or taken_element(i) is not None
+                    operands = [value(o, ()) for o in i.operands]
+                    values[i] = number(i) if is_part else number((members.of(i), *operands))
+            made = [number((c, value(*end))) for c, end in zip(classes, self.ends, strict=True)]
+            if len(set(made)) == len(set(classes)):
+                return [made.index(m) for m in made]
+            classes = made
+
+    def put(self) -> None:
+        """Put the simpler loop, or its one round, in the place of the loop."""
+        computation = self.loop.computation
+        starts = [_taken(computation, *start) for start in self.starts]
+        if self.rounds == 0:
+            values = dict(enumerate(starts))
+        elif self.rounds == 1:
+            made = _Round(self, self.body, computation, dict(enumerate(starts)))
+            values = {n: made.value(*self.ends[n]) for n in self.read_after}
+        else:
+            values = {**{n: starts[n] for n in self.unchanged}, **self._again(starts)}
+        for path, user in self._readers():
+            below = sorted(self._below(path))
+            edit.redirect_users(user, _tuple_of(computation, self.loop.shape, path, {self.paths[n]: values[n] for n in below}))  # fmt: skip
+        assert computation.module is not None
+        edit.sort(computation)
+        sweep(computation, effectful_computations(list(computation.module.computations)))
+
+    def _readers(self) -> list[tuple[Path, Instruction]]:
+        """What is taken out of the loop, or the loop itself, where somebody reads it whole."""
+        found: list[tuple[Path, Instruction]] = []
+        stack: list[tuple[Path, Instruction]] = [((), self.loop)]
+        while stack:
+            path, value = stack.pop()
+            if value.is_root or any(taken_element(user) is None for user in value.users) or path in self.place:
+                found.append((path, value))
+            else:
+                stack += [((*path, n), user) for user in value.users if (n := taken_element(user)) is not None]
+        return found
+
+    def _again(self, starts: Sequence[Instruction]) -> dict[int, Instruction]:
+        """Write the simpler loop. Returns what it makes."""
+        loop, computation = self.loop, self.loop.computation
+        assert computation.module is not None
+        shape = Shape.tuple_of(*(starts[n].shape for n in self.kept))
+        called = {}
+        for name, inside in (("condition", self.condition), ("body", self.body)):
+            made = edit.new_computation(computation.module, inside.name)
+            state = edit.create_parameter(made, "state", shape, 0)
+            values = {n: edit.create_element(state, place) for place, n in enumerate(self.kept)}
+            round_ = _Round(self, inside, made, values)
+            if inside is self.body:
+                edit.create_tuple(made, [round_.value(*self.ends[n]) for n in self.kept], root=True)
+            else:
+                edit.set_root(made, round_.value(inside.root, ()))
+            called[name] = Called(made)
+        attributes = {name: value for name, value in loop.attributes.items() if name != "backend_config"}
+        count = known_trip_count(loop)
+        if count is not None:
+            attributes["backend_config"] = Attribute.of(Raw(f'{{"known_trip_count":{{"n":"{count}"}}}}'))
+        start = edit.create_tuple(computation, [starts[n] for n in self.kept])
+        again = edit.create(computation, loop.name, loop.opcode, shape, [start], {**attributes, **called})
+        results = {n: edit.create_element(again, place) for place, n in enumerate(self.kept)}
+        return {n: results[self.alike[n]] for n in self.read_after - self.unchanged}
+
+
+class _Round:
+    """A round, or the condition, of a loop, written into another computation: `values` are the arrays of the loop there."""
+
+    def __init__(
+        self, simpler: _Simpler, inside: Computation, into: Computation, values: dict[int, Instruction]
+    ) -> None:
+        self.simpler, self.state, self.into = simpler, inside.parameters[0], into
+        self.values = values
+        self._copy = renewed if is_called_once(inside) else edit.clone_into
+        self.copies: dict[Instruction, Instruction] = {}
+
+    def value(self, i: Instruction, path: Path) -> Instruction:
+        """What an element of a value is there."""
+        source, path = _source(i, path)
+        for needed in needed_first([source], self._sources):
+            if needed is not self.state and needed not in self.copies:
+                self.copies[needed] = self._copy(self.into, needed, [self._operand(o, ()) for o in needed.operands])
+        return self._operand(source, path)
+
+    def _sources(self, i: Instruction) -> list[Instruction]:
+        """What an operation needs that is no tuple that is put together, and no element of one."""
+        found: list[Instruction] = []
+        stack = list(i.operands) if i is not self.state else []
+        while stack:
+            source, _ = _source(stack.pop(), ())
+            parts = held(source)
+            if parts is None:
+                found.append(source)
+            else:
+                stack += parts
+        return found
+
+    def _operand(self, i: Instruction, path: Path) -> Instruction:
+        source, path = _source(i, path)
+        if source is self.state:
+            simpler = self.simpler
+            below = {simpler.paths[n]: self._array(n) for n in sorted(simpler._below(path))}
+            return _tuple_of(self.into, simpler.loop.shape, path, below)
+        parts = held(source)
+        if parts is not None and not path:
+            return edit.create_tuple(self.into, [self._operand(o, ()) for o in parts])
+        return _taken(self.into, self.copies[source], path)
+
+    def _array(self, n: int) -> Instruction:
+        """An array of the loop; a number is written anew."""
+        place = self.simpler.alike[n]
+        if place not in self.values:
+            self.values[place] = edit.clone_into(self.into, self.simpler.starts[n][0], ())
+        return self.values[place]
+
+
+def _leaves(shape: Shape, path: Path = ()) -> Iterator[Path]:
+    """Where the arrays of a tuple are."""
+    if shape.elements is None:
+        yield path
+    else:
+        for n, element in enumerate(shape.elements):
+            yield from _leaves(element, (*path, n))
+
+
+def _source(i: Instruction, path: Path) -> tuple[Instruction, Path]:
+    """An element of a value, followed to where it is made: an operation, and which element of it. Tuples that are put together are followed where an element of them is asked for."""
+    while True:
+        number, parts = taken_element(i), held(i)
+        if number is not None:
+            i, path = i.operands[0], (number, *path)
+        elif parts is not None and path:
+            i, path = parts[path[0]], path[1:]
+        else:
+            return i, path
+
+
+def _taken(computation: Computation, value: Instruction, path: Path) -> Instruction:
+    """An element of a value."""
+    for number in path:
+        value = edit.create_element(value, number)
+    assert value.parent is computation
+    return value
+
+
+def _tuple_of(computation: Computation, shape: Shape, path: Path, arrays: Mapping[Path, Instruction]) -> Instruction:
+    """An element of the loop's tuple, put together of its arrays."""
+    for number in path:
+        assert shape.elements is not None
+        shape = shape.elements[number]
+    return _part(computation, shape, path, arrays)
+
+
+def _part(computation: Computation, shape: Shape, path: Path, arrays: Mapping[Path, Instruction]) -> Instruction:
+    if shape.elements is None:
+        return arrays[path]
+    return edit.create_tuple(
+        computation, [_part(computation, e, (*path, n), arrays) for n, e in enumerate(shape.elements)]
+    )
+
+
+def _is_number(i: Instruction) -> bool:
+    """Whether it is a constant of one number."""
+    return i.literal is not None and not i.literal.is_elided and i.shape.is_array and not i.shape.rank
