@@ -128,7 +128,8 @@ class _Reader:
             return tuple(value)
         if kind == "pipeline" and is_texts:
             return ",".join(value)
-        if kind in ("text", "pipeline", "str") and isinstance(value, str):
+        kinds = kind.split(" | ")
+        if (kind in ("text", "pipeline") or "str" in kinds) and isinstance(value, str):
             return value
         if kind in ("count", "size") and is_whole and value >= 0:
             return value
@@ -139,12 +140,14 @@ class _Reader:
                 raise UsageError(f"{key}: {error}", span=self._span(key, table)) from None
         if kind == "bool" and isinstance(value, bool):
             return value
-        if kind == "int" and is_whole:
+        if "int" in kinds and is_whole:
             return value
         if kind == "float" and (is_whole or isinstance(value, float)):
             return float(value)
         shown = value if isinstance(value, (str, int, float)) else type(value).__name__
-        raise UsageError(f"{key} must be {_WANTED[kind]}, not {shown!r}", span=self._span(key, table))
+        raise UsageError(
+            f"{key} must be {' or '.join(_WANTED[one] for one in kinds)}, not {shown!r}", span=self._span(key, table)
+        )
 
     def _unknown(self, key: str, known: list[str], message: str, table: tuple[str, ...]) -> UsageError:
         hint = did_you_mean(key, known) or f"options: {', '.join(known) or 'none'}"

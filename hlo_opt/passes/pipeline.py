@@ -242,18 +242,20 @@ def _pass(tree: Tree[Token], source: Source) -> tuple[type[Pass], dict[str, obje
 
 
 def _value(token: Any, kind: str, name: str, source: Source) -> object:
+    """The value of an option, of the first of its types that the text can be."""
     text = str(token)
-    if kind == "bool" and text in ("true", "false"):
-        return text == "true"
-    if token.type == "NUMBER" and kind in ("int", "float"):
-        if kind == "float":
+    for one in kind.split(" | "):
+        if one == "bool" and text in ("true", "false"):
+            return text == "true"
+        if token.type == "NUMBER" and one == "float":
             return float(text)
-        if text.lstrip("-").isdigit() and len(text) < 19:
+        if token.type == "NUMBER" and one == "int" and text.lstrip("-").isdigit() and len(text) < 19:
             return int(text)
-    if kind == "str" and token.type in ("STRING", "NAME"):
-        return text.strip('"')
+        if one == "str" and token.type in ("STRING", "NAME"):
+            return text.strip('"')
     wanted = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a word or a quoted text"}
-    raise UsageError(f"{name} must be {wanted.get(kind, kind)}, not {text}", span=_span(token, source))
+    spelt = " or ".join(wanted.get(one, one) for one in kind.split(" | "))
+    raise UsageError(f"{name} must be {spelt}, not {text}", span=_span(token, source))
 
 
 def _span(token: Any, source: Source) -> Span:

@@ -36,8 +36,12 @@ _TABLE: dict[str, str] = {
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
     "sum-factoring": "hlo_opt.passes.sum_factoring:SumFactoring",
     "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
+    "while-flatten": "hlo_opt.passes.loops.while_flatten:WhileFlatten",
     "while-fusion": "hlo_opt.passes.while_fusion:WhileFusion",
+    "while-loop-simplifier": "hlo_opt.passes.loops.while_loop_simplifier:WhileLoopSimplifier",
     "while-loop-unroller": "hlo_opt.passes.while_loop_unroller:WhileLoopUnroller",
+    "while-reroll": "hlo_opt.passes.loops.while_reroll:WhileReroll",
+    "while-unroll": "hlo_opt.passes.loops.while_unroll:WhileUnroll",
 }
 
 PASSES: Mapping[str, str] = MappingProxyType(_TABLE)
@@ -126,7 +130,7 @@ _OUTPUTS = "multi-output-fusion{levels=true},cse,dce,row-fusion,online-softmax,c
 
 _PRESETS = {
     "default": (
-        f"while-loop-unroller,reduction-simplifier,sum-factoring,cse,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
+        f"while-loop-simplifier,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,sum-factoring,cse,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS}),"
         f"{_MULTI_TENSOR},while-fusion,dce"
@@ -137,7 +141,7 @@ _PRESETS = {
     ),
     "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }
-"""default: short elementwise loops without the loop, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
+"""default: loops without what they do not need, short elementwise ones without the loop, loops that were written out as loops again, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
 kernels, which keep a softmax in one kernel; last, loops whose lanes do not need each other as one kernel. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
