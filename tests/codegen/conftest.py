@@ -34,7 +34,9 @@ def region_of_text(text: str) -> Region:
     module = parse(text)
     computation, around = inlined(module, module.entry), Computation("around")
     if computation.root.operands == list(computation.parameters):  # an operation by itself
-        return Region(computation.root, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
+        return Region(
+            computation.root, computation, tuple(computation.parameters), tuple(array_roots(computation.root))
+        )
     given = [edit.create_parameter(around, f"g{n}", p.shape, n) for n, p in enumerate(computation.parameters)]
     kernel = candidate_of(computation, given)
     return Region(kernel, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
