@@ -70,6 +70,8 @@ _APART = 32
 _STATE, _ELEMENT = 1 << 13, 4
 """Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
 _NARROW = 1 << 31
+_ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
+"""Types whose sums compilers take in any order."""
 
 
 class UnknownError(Exception):
