@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.fusion.summary import module_summary
-from scripts.bench.loop_programs import LOOPS, Loop
+from scripts.bench.loop_table import LOOPS, Loop
 from scripts.bench.loops import RUNGS, of_case, reached
 from tests.small_modules import H100
 
