@@ -33,7 +33,27 @@ FUSION = re.compile(r"^(\s*(?:ROOT )?%?[\w.\-]+ = [^\"]*?) fusion\((.*)$")
 UNWANTED_ON_CALL = re.compile(r", (?:kind=k\w+|output_to_operand_aliasing=\{(?:[^{}]|\{[^{}]*\})*\})")
 ENTRY = re.compile(r"^ENTRY (%[\w.\-]+) ", re.MULTILINE)
 MINUS_ZERO = re.compile(r"(?<=[\s({,])-0(?=[,)}\s])")
+MADE = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (\w+)\[([\d,]*)\](?:\{([\d,]*)\})? ", re.MULTILINE)
+BITCAST = re.compile(r"^(\s*(?:ROOT )?%?([\w.\-]+) = \S+) bitcast\(%?([\w.\-]+)\)", re.MULTILINE)
 HEADER = re.compile(r"^HloModule ([^\s,]+)[^\n]*")
+
+
+def reshapes(text: str) -> str:
+    """Bitcasts between arrays that lie row by row, as reshapes: jaxlib's way to StableHLO mixes up layouts of different ranks."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for name, kind, sizes, layout in MADE.findall(text):
+        found.setdefault(name, []).append((kind, sizes, layout))
+
+    def lies_by_rows(kind: str, sizes: str, layout: str) -> bool:
+        order = [*range(sizes.count(",") + bool(sizes))]
+        return not layout or layout == ",".join(map(str, reversed(order)))
+
+    def written(match: re.Match[str]) -> str:
+        ends = [*found.get(match[2], []), *found.get(match[3], [])]
+        is_same = len(ends) == 2 and ends[0][0] == ends[1][0] and all(lies_by_rows(*end) for end in ends)
+        return f"{match[1]} reshape({match[3]})" if is_same else match[0]
+
+    return BITCAST.sub(written, text)
 
 
 @dataclass(frozen=True)
@@ -143,7 +163,7 @@ class Program:
 
     def __init__(self, text: str, *, optimized: bool = True) -> None:
         replicas, partitions = count(text, "replica_count"), count(text, "num_partitions")
-        module = hlo.hlo_module_from_text(flat(fusions_to_calls(text)))
+        module = hlo.hlo_module_from_text(flat(fusions_to_calls(reshapes(text))))
         computation = hlo.XlaComputation(module.as_serialized_hlo_module_proto())
         self.devices = tuple(jax.local_devices(backend="cpu")[: replicas * partitions])
         self.device = self.devices[0]

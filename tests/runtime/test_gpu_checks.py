@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hlo_opt.codegen.kernel
+from tests.loops import COUPLED
 
 ROOT = Path(__file__).parents[2]
 DUMPS = ROOT / "testdata" / "dumps"
@@ -62,9 +63,10 @@ def test_dumps_are_compared_in_processes_and_faults_counted(
 
 
 def test_a_dump_runs_with_graphs_and_without(
-    checks: types.ModuleType, fake: types.ModuleType, capsys: pytest.CaptureFixture[str]
+    checks: types.ModuleType, fake: types.ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert checks.main(["one", str(DUMPS / "heat.hlo")]) == 0
+    (tmp_path / "sorts.hlo").write_text(COUPLED["sort"])
+    assert checks.main(["one", str(tmp_path / "sorts.hlo")]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["same_bits"] and row["graphs"]["loops"] == 1 and fake.graphs
 
@@ -163,7 +165,9 @@ def test_programs_of_small_kernels_are_timed(
     monkeypatch.setattr(checks, "ROUNDS", 3)
     monkeypatch.setattr(checks, "CALLS", 1)
     out = tmp_path / "graphs.json"
-    assert checks.main(["graphs", "heat", "--out", str(out)]) == 0
+    (tmp_path / "sorts.hlo").write_text(COUPLED["sort"])
+    monkeypatch.setattr(checks, "path_of", lambda name: tmp_path / f"{name}.hlo")
+    assert checks.main(["graphs", "sorts", "--out", str(out)]) == 0
     (row,) = json.loads(out.read_text())["graphs"]
     assert row["with_us"] > 0 and row["without_us"] > 0 and row["graphs"]["replayed"]
 
