@@ -115,6 +115,8 @@ class _Writer(ThreadText):
         """Whether threads leave before others do; whether such a stretch has been written."""
         self.current = Stretch()
         self.made = 0
+        self.here: dict[str, str] = {}
+        """Types of what the stretch at hand keeps in registers of its own, by name."""
         self.lanes = WARP
         self.step: Step | None = None
 
@@ -463,10 +465,20 @@ class _Writer(ThreadText):
             yield f"const {_WIDE} {item.name.text} = {self.value(item)};"
         if node.step is not None:
             yield from self.element(node.step)
+        self.here = {} if self.left else self.changing(node)
         yield from self.lines(node.items)
+        here, self.here = self.here, {}
+        yield from (f"{self.name(name)} = {name}_here;" for name in here)
         yield "}"
         yield "}"
         self.step, self.values = None, {}
+
+    def changing(self, node: Stretch) -> dict[str, str]:
+        """What a stretch begins and changes in loops, and others read: it is kept in a register until its end. Memory would make each step wait for the one before."""
+        begun = {item.name.text: item.kind for item in node.items if isinstance(item, Let) and not item.constant}
+        inside = walk([loop for loop in node.items if isinstance(loop, For)])
+        changed = {s.target.name.text for s in inside if isinstance(s, Assign) and s.target.name is not None}
+        return {name: kind for name, kind in begun.items() if name in changed and name in self.arrays_of}
 
     def needed(self, node: Stretch) -> set[str]:
         """The index constants that a stretch mentions."""
@@ -485,12 +497,14 @@ class _Writer(ThreadText):
         return needed
 
     def lanes_of(self, node: Stretch, pure: Sequence[Let]) -> int:
-        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector."""
+        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector, or go along
+        rows of which a warp would gather pieces."""
         if any(id(item) in self.shown for item in node.items):
             return WARP
         declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
         found = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
-        least = 4 if any(item.kind in _QUARTERS for item in declared) else 8
+        folds = any(isinstance(item, For) for item in node.items)
+        least = 4 if folds or any(item.kind in _QUARTERS for item in declared) else 8
         return min((d for d in found if d in (4, 8, 16) and d >= least), default=WARP)
 
     def is_apart(self, node: Stretch) -> bool:
@@ -538,7 +552,7 @@ class _Writer(ThreadText):
         self.shuffled = self.shown.get(id(let), "")
         name = let.name.text
         if name in self.arrays_of:
-            return f"{self.name(name)} = {self.value(let)};"
+            return f"{self.here.get(name, '')} {self.name(name)} = {self.value(let)};".lstrip()
         if let.is_index and let.kind == "int" and let.expression is not None and not digits_in(let.expression):
             # a sum that were cut to 32 bits could wrap: then neighbouring threads would have no neighbouring elements
             return f"const {_WIDE} {name} = {self.value(let)};"
@@ -556,6 +570,8 @@ class _Writer(ThreadText):
         """A variable, an array or a pointer; the thread's own in their arrays."""
         if text == THREAD.text:
             return "hlo_thread"
+        if text in self.here:
+            return f"{text}_here"
         return f"{text}_of[hlo_thread]" if text in self.arrays_of else text
 
     def cell(self, array: Name, index: Code) -> str:
