@@ -552,7 +552,8 @@ class _Writer(ThreadText):
         self.shuffled = self.shown.get(id(let), "")
         name = let.name.text
         if name in self.arrays_of:
-            return f"{self.here.get(name, '')} {self.name(name)} = {self.value(let)};".lstrip()
+            kind = f"{self.here[name]} " if name in self.here else ""
+            return f"{kind}{self.name(name)} = {self.value(let)};"
         if let.is_index and let.kind == "int" and let.expression is not None and not digits_in(let.expression):
             # a sum that were cut to 32 bits could wrap: then neighbouring threads would have no neighbouring elements
             return f"const {_WIDE} {name} = {self.value(let)};"
