@@ -166,7 +166,6 @@ LACKS = (
     Lack(HYPERBOLIC, ("f16", "f32", "f64", *COMPLEX), "XLA:CPU leaves it to JAX to expand this opcode"),
     Lack(("abs",), tuple(t for t in INTEGERS if t.startswith("u")), "StableHLO has no abs of unsigned integers"),
     Lack(("mulhi",), INTEGERS, "StableHLO has no mulhi"),
-    Lack(("bitcast",), EVERYTHING, "XLA takes no bitcast before it has assigned layouts"),
     Lack(("scaled-dot",), EVERYTHING, "StableHLO has no scaled-dot"),
     Lack(("ragged-dot",), EVERYTHING, "XLA:CPU has no ragged-dot"),
     Lack(("dot", "convolution"), TWO_BITS, "XLA:CPU has no products of 2-bit integers"),
