@@ -125,7 +125,7 @@ class _Group:
         """What can be folded together: for one array, the one that most waits for."""
         if not self.means:
             return []
-        late = depending_on(self.computation, self.sums)
+        late = depending_on(self.computation.instructions, self.sums)
         terms = [(s, term_of(s, self._deviates)) for s in self.sums if s.shape == self.result]
         found = []
         for x, total in self.totals.items():

@@ -94,7 +94,7 @@ def _is_of_one_row(held: Exponentials, space: Space) -> bool:
     if row_reduction.space_of(low) != space:
         return False
     kept, reduced = variable("kept", space.kept), variable("reduced", space.reduced)
-    over = depending_on(total.computation, [low])
+    over = depending_on(total.computation.instructions, [low])
     own = {low: result_index(low, kept)}
     return heroes_read([(held.moved, operand_index(total, kept, reduced))], over, own) == [low]
 

@@ -189,7 +189,7 @@ def match(
     found: list[Prefixes] = []
     rest = list(roots)
     for lines, windows in spaces.items():
-        below = depending_on(region.computation, windows)
+        below = depending_on(region.computation.instructions, windows)
         needs = {n: _windows_read(region.roots[n], windows, lines, below) for n in rest}
         taken = [n for n in rest if needs[n] is not None]
         needed = [w for w in windows if any(w in (needs[n] or ()) for n in taken)]

@@ -153,7 +153,7 @@ def _keeps_memory(instruction: Instruction) -> bool:
 def _sees_own_only(region: Region, update: Instruction, buffer: Instruction) -> bool:
     """Whether every element of the buffer that an element of the update is computed from is the one that it overwrites."""
     place, window = update.operands[:2]
-    depending = depending_on(region.computation, [buffer])
+    depending = depending_on(region.computation.instructions, [buffer])
     if any(start in depending for start in update.operands[2:]):
         return False
     here = dimensions(window.shape.dimensions)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from hlo_opt.ir import Computation, Instruction
+from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.spec import find
@@ -19,10 +19,10 @@ Element = tuple[Instruction, Index]
 _MOST_STEPS = 20_000
 
 
-def depending_on(computation: Computation, wanted: Iterable[Instruction]) -> set[Instruction]:
-    """The wanted, and all of a computation that needs one of them."""
+def depending_on(instructions: Iterable[Instruction], wanted: Iterable[Instruction]) -> set[Instruction]:
+    """The wanted, and those of the instructions, operands first, that need one of them."""
     found = set(wanted)
-    for instruction in computation.instructions:
+    for instruction in instructions:
         if not found.isdisjoint(instruction.operands):
             found.add(instruction)
     return found

@@ -110,15 +110,16 @@ def match(
     One space that covers all is taken before several that cover some each; of those the largest comes first. An output without a reduction goes along
     with a space of its size.
     """
+    needed = region.needed_by(roots)
     spaces: dict[Space, list[Instruction]] = {}
-    for instruction in region.computation.instructions:
+    for instruction in needed:
         space = space_of(instruction) if instruction.opcode == "reduce" else None
         if space is not None:
             spaces.setdefault(space, []).append(instruction)
     if not spaces:
         return [], list(roots)
     ordered = sorted(spaces.items(), key=lambda item: (-item[0].elements, item[0]))
-    walks = [_Walk(region, heroes, space) for space, heroes in ordered]
+    walks = [_Walk(region, needed, heroes, space) for space, heroes in ordered]
     folds = set().union(*(walk.depending for walk in walks))
     for walk in walks:
         walk.elsewhere = folds - walk.depending
@@ -146,11 +147,12 @@ def across(
     space_of: Callable[[Instruction], Space | None],
 ) -> Folded | None:
     """What covers outputs of a region with the reduces of one space, where `sums`, outputs too, fold the space the other way; None where it does not fit all of them."""
-    heroes = [i for i in region.computation.instructions if i.opcode == "reduce" and space_of(i) == space]
+    instructions = region.computation.instructions
+    heroes = [i for i in instructions if i.opcode == "reduce" and space_of(i) == space]
     if not heroes:
         return None
-    walk = _Walk(region, heroes, space)
-    walk.elsewhere = depending_on(region.computation, sums)  # nobody waits for sums that other threads have parts of
+    walk = _Walk(region, instructions, heroes, space)
+    walk.elsewhere = depending_on(instructions, sums)  # nobody waits for sums that other threads have parts of
     if not walk.elsewhere.isdisjoint(o for r in sums for o in above(r.operands)):
         return None
     return walk.cover(roots, sums)
@@ -164,11 +166,14 @@ def across_index(space: Space, reduce: Instruction, kept: Expression, reduced: E
 class _Walk:
     """The reduces of one space, and which of them an output needs."""
 
-    def __init__(self, region: Region, heroes: list[Instruction], space: Space) -> None:
+    def __init__(
+        self, region: Region, instructions: Sequence[Instruction], heroes: list[Instruction], space: Space
+    ) -> None:
+        """`instructions` are those that the outputs need, operands first."""
         self.region, self.heroes, self.space = region, heroes, space
         self.kept, self.reduced = variable("kept", space.kept), variable("reduced", space.reduced)
         self._own: dict[Instruction, Index | None] = {hero: result_index(hero, self.kept) for hero in heroes}
-        self.depending = depending_on(region.computation, heroes)
+        self.depending = depending_on(instructions, heroes)
         self.elsewhere: set[Instruction] = set()
         """What needs reduces of other spaces only: they would be loops in each thread of this one."""
         self._below: dict[Instruction, set[Instruction] | None] = {}

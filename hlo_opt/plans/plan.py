@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
@@ -28,6 +29,16 @@ class Region:
     @property
     def outputs(self) -> tuple[Shape, ...]:
         return tuple(leaf for r in self.roots for leaf in r.shape.leaves())
+
+    @cached_property
+    def _places(self) -> dict[Instruction, int]:
+        return {instruction: place for place, instruction in enumerate(self.computation.instructions)}
+
+    def needed_by(self, roots: Sequence[int]) -> Sequence[Instruction]:
+        """What the roots at these positions need, and they, operands first."""
+        if len(roots) == len(self.roots):
+            return self.computation.instructions
+        return sorted(above(self.roots[n] for n in roots), key=self._places.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)

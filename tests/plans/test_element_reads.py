@@ -28,7 +28,7 @@ def named() -> tuple[Computation, dict[str, Instruction]]:
 
 def test_what_depends_on_others() -> None:
     entry, of = named()
-    assert {i.name for i in depending_on(entry, [of["n"]])} == {"n", "t", "d", "b", "r"}
+    assert {i.name for i in depending_on(entry.instructions, [of["n"]])} == {"n", "t", "d", "b", "r"}
     assert {i.name for i in depending_below(of["b"], {of["n"], of["d"]})} == {"n", "t", "b"}
 
 
@@ -42,14 +42,14 @@ def test_a_hero_at_its_own_index_is_read_through_other_orders() -> None:
 
 def test_a_way_that_data_decide_is_lost() -> None:
     entry, of = named()
-    over = depending_on(entry, [of["p"]])
+    over = depending_on(entry.instructions, [of["p"]])
     assert heroes_read([(of["d"], (X, Y))], over, {of["p"]: (X, Y)}) is None
     assert list(ends_needed([(of["d"], (X, Y))], over, lambda i, _: i is of["p"])) == [None]
 
 
 def test_all_ways_of_a_tuple_are_gone_to_the_first_end() -> None:
     entry, of = named()
-    over = depending_on(entry, [of["p"]])
+    over = depending_on(entry.instructions, [of["p"]])
     found = list(ends_needed([(of["r"], (constant(0), Y))], over, lambda i, _: i in (of["n"], of["p"])))
     assert None in found, "the dynamic slice"
     assert {(end[0].name, end[1]) for end in found if end is not None} == {
