@@ -400,15 +400,15 @@ def code_fits(pair: Pair) -> Reason | None:
     return Reason.of("FUS230", producer=pair.producer_name, consumer=pair.consumer_name, size=size, limit=MAX_CODE_SIZE)
 
 
-def pays(pair: Pair) -> Reason | None:
-    """Whether one kernel takes no longer than two; or why there can be none."""
+def pays(pair: Pair, worth: float = 1.0) -> Reason | None:
+    """Whether one kernel takes no longer than two, or that share of it; or why there can be none."""
     prices = pair.state.prices
     one, other = pair.producer, pair.consumer
     fused = prices.kept(one, other) if isinstance(pair, Kept) else prices.beside(one, other)
     if isinstance(fused, Reason):
         return fused
     us_unfused = prices.of(one).us + prices.of(other).us
-    return None if fused.us <= us_unfused else _slower(pair, "", fused.us, us_unfused)
+    return None if fused.us <= worth * us_unfused else _slower(pair, "", fused.us, us_unfused)
 
 
 def pays_by_xla(pair: Pair) -> Reason | None:

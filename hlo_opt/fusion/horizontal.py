@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.compatibility import Beside, structure, without_plan
 from hlo_opt.fusion.engine import Engine
@@ -46,6 +47,11 @@ def other_users(instruction: Instruction, consumer: Instruction) -> Reason | Non
 def buffer_count(instruction: Instruction) -> int:
     """Operands and outputs: a pointer each among a kernel's arguments."""
     return len(set(instruction.operands)) + sum(1 for _ in instruction.shape.leaves())
+
+
+def argument_room(target: DeviceTarget) -> int:
+    """Bytes of a kernel's arguments on a device. CUDA C++ Programming Guide, "__global__ Function Parameters": 32,764 since CUDA 12.1 (which devices before Hopper may lack), else 4 KB."""
+    return 32_764 if target.compute_capability >= 90 else 4096
 
 
 def size_of(engine: Engine, instruction: Instruction) -> int:

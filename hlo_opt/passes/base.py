@@ -87,6 +87,8 @@ class FusionPass(Pass):
     kind: ClassVar[str] = "producer"
     """What the pass fuses: producers into consumers (`producer`), or kernels that keep their outputs (`outputs`, `horizontal`). Of the passes of a kind
     the last that takes an edge explains it."""
+    takes_any_form: ClassVar[bool] = False
+    """Whether it joins kernels that do not read each other whatever they are: then only it explains why two were left apart, not the passes of its kind before it."""
 
     def run(self, module: Module, context: PassContext) -> bool:
         """Go over all computations that launch kernels, and again where a fusion had to be taken apart."""

@@ -170,6 +170,7 @@ def decisions(
     only the edges into and inside of these (by the names of the instructions that launch them); without `siblings` none between kernels that do not read each other.
     """
     fusers = list(dict.fromkeys(p for p in pipeline.passes() if isinstance(p, FusionPass)))
+    joiners = [f for n, f in enumerate(fusers) if not any(g.takes_any_form and g.kind == f.kind for g in fusers[n + 1 :])]  # fmt: skip
     found: list[FusionDecision] = []
     engine = Engine(module, context)
     seen: set[tuple[str, str]] = set()
@@ -184,7 +185,7 @@ def decisions(
             if launches(instruction):
                 found.extend(_left(instruction, computation, engine, fusers, context))
                 found.extend(edges_across(instruction, crossings, engine))
-        for fuser in fusers if siblings else ():
+        for fuser in joiners if siblings else ():
             found.extend(_apart(computation, engine, fuser))
     return found
 
@@ -305,7 +306,7 @@ def _reasons(
         if library is not None and library.code not in engine.disabled:
             found.append(library)
         if found:
-            return found, "legality"
+            return _unique(found), "legality"
     responsible = [f for f in fusers if f.looks_at(through)]
     # Of each kind of pass the last that takes edges like this one has the last word; those before it would have fused on its terms.
     found, rules = [], []

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.properties import is_generic_triton
-from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import (
     POINTER_BYTES,
     Joiner,
+    argument_room,
     buffer_count,
     consumers,
     impossible,
@@ -173,11 +173,6 @@ class HorizontalLoopFusion(FusionPass):
                 reasons += self._apart(engine, [first], second)
                 reasons += joiner.connected(first, second)
                 yield Refusal(first, second, [*reasons, *impossible(engine, first, second)])
-
-
-def argument_room(target: DeviceTarget) -> int:
-    """Bytes of a kernel's arguments on a device. CUDA C++ Programming Guide, "__global__ Function Parameters": 32,764 since CUDA 12.1 (which devices before Hopper may lack), else 4 KB."""
-    return 32_764 if target.compute_capability >= 90 else 4096
 
 
 def _is_generated(engine: Engine, kernel: Instruction) -> bool:

@@ -27,6 +27,7 @@ _TABLE: dict[str, str] = {
     "horizontal-loop-fusion": "hlo_opt.passes.horizontal_loop_fusion:HorizontalLoopFusion",
     "inline": "hlo_opt.passes.inline:Inline",
     "instruction-fusion": "hlo_opt.passes.instruction_fusion:InstructionFusion",
+    "launch-packing": "hlo_opt.passes.launch_packing:LaunchPacking",
     "moment-folding": "hlo_opt.passes.moment_folding:MomentFolding",
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "online-softmax": "hlo_opt.passes.online_softmax:OnlineSoftmax",
@@ -133,7 +134,7 @@ _PRESETS = {
         f"while-loop-simplifier,while-loop-unroller,cse,dce,while-reroll,while-flatten,reduction-simplifier,sum-factoring,cse,moment-folding,dce,cumulative-splitter,best({_XLA_2026},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},instruction-fusion{may-duplicate=true},"
         f"fusion-merger,cse,dce),{_OUTPUTS}),"
-        f"{_MULTI_TENSOR},while-fusion,dce"
+        f"{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
@@ -142,7 +143,7 @@ _PRESETS = {
     "xla-2026": f"{_XLA_2026},multi-output-fusion{{xla-prices=true}},cse,dce",
 }
 """default: loops without what they do not need, short elementwise ones without the loop, loops that were written out as loops again, reduces of single elements as reshapes, long cumulative windows in parts, then what xla-2026 does and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
-kernels, which keep a softmax in one kernel; last, loops whose lanes do not need each other as one kernel. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
+kernels, which keep a softmax in one kernel; then loops whose lanes do not need each other as one kernel; last, kernels that are ready at the same time in one launch. xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
 def preset_names() -> list[str]:

@@ -158,9 +158,13 @@ def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> 
     under_way = ahead * launch.block * min(launch.grid, blocks * target.core_count)
     busy = min(1.0, under_way / (LATENCY * COPY * target.memory_bandwidth / 1e6))
     sums = _Sums(plan, target, blocks * target.core_count, IDLE + busy * (LATENCY - IDLE))
+    longest = 0.0
     for segment, of_segment in zip(plan.segments, traces, strict=True):
         if segment.blocks:
+            before = sums.way
             _add_segment(sums, segment, of_segment)
+            own = (sums.way - before) * launch.grid / segment.blocks
+            longest = max(longest, own * math.ceil(segment.blocks / sums.at_a_time))
     for lays in sums.first.values():
         _add_moved(sums, lays)
         sums.least += min(sum(lay.useful for lay in lays), lays[0].access.size)
@@ -172,7 +176,7 @@ def price(plan: Plan, target: DeviceTarget, *, registers: int | None = None) -> 
         max(sums.cached / (L2_RATE * peak), sums.lines / cycles),
         sums.work.slots / (SCHEDULERS * target.threads_per_warp * USABLE * cycles),
         sums.work.slow / (SLOW_LANES * cycles),
-        math.ceil(waves) * sums.way,
+        max(longest, math.ceil(waves) * sums.way),
     )
     return Price(
         together(parts) + target.kernel_launch_us,
