@@ -359,6 +359,17 @@ __forceinline__ float erf_f32(float x) {
   return x == x ? signed_as(a > 0.927734375f ? far : near, sign_of(x)) : x;
 }
 
+// to the nearest f16, ties to even, and still a float: what is added has its last digit where the f16 has it. Beyond the largest f16 are infinities
+__forceinline__ float round_f16(float x) {
+  const float a = magnitude_of(x);
+  int power = bits_as<int>(a) & 0x7f800000;
+  power = power < 0x38800000 ? 0x38800000 : power;  // 2^-14: below it digits stay where they are
+  power = power > 0x47800000 ? 0x47800000 : power;  // 2^16: from there on all is infinite
+  const float shift = bits_as<float>(power + 0x06c00000);  // 1.5 * 2^13 times as much
+  const float y = (a + shift) - shift;
+  return signed_as(y > 65504.0f ? __builtin_inff() : y, sign_of(x));
+}
+
 // halves away from zero
 __forceinline__ float round_f32(float x) {
   const float a = magnitude_of(x), cut = __builtin_truncf(a);

@@ -9,6 +9,7 @@ from hlo_opt.codegen.statements import BLOCK, THREAD, Pair, Statements
 from hlo_opt.codegen.tree import Leave, Let
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import (
+    Condition,
     Constant,
     Expression,
     Product,
@@ -235,7 +236,8 @@ def thread_of(threads: int) -> Variable:
 def only_first(builder: Indices, threads: int, block: int) -> None:
     """The threads of a block after so many leave: another segment needs them, and barriers do not wait for what has returned."""
     if threads < block:
-        builder.add(Leave(code("{} >= {}", THREAD, threads)))
+        beyond = Condition(Variable(0, block - 1, THREAD.text), threads, block - 1)
+        builder.add(Leave(Code(code("{} >= {}", THREAD, threads).pieces, says=(beyond,))))
 
 
 def block_of(first: int, blocks: int) -> Expression:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.codegen.tree import Array, Assign, Let, Statement, names_in
+from hlo_opt.codegen.tree import Array, Assign, Let, Statement, functions_in, names_in
 
 PART, NEAR = 20, 6
 """Statements of a part, and how many further it may end where fewer values are handed on."""
@@ -27,6 +27,33 @@ def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
         middle = number * len(items) // count
         near = range(max(middle - NEAR, ends[-1] + 1), min(middle + NEAR, len(items) - 1))
         ends.append(min(near, key=lambda end: (handed[end], abs(end - middle))))
+    return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
+
+
+FUNCTIONS = frozenset(
+    {"acosf", "acoshf", "asinf", "asinhf", "atanf", "atan2f", "atanhf", "cbrtf", "coshf", "erff", "expf", "expm1f", "logf", "log1pf", "powf", "sinhf", "tanhf"}
+)  # fmt: skip
+"""Functions of `host_math.h`, which stand in the loop that calls them."""
+FUNCTION, WEIGHT = 30, 90
+"""Statements that a function stands for, and those of a part of what is done once."""
+
+
+def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
+    """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end could not start otherwise. One part where there is little to do, or
+    where they have an array of a lane."""
+    done = [0]
+    for item in items:
+        called = sum(name in FUNCTIONS for name in functions_in([item]))
+        done.append(done[-1] + isinstance(item, Let | Assign) + FUNCTION * called)
+    count = round(done[-1] / WEIGHT)
+    if count < 2 or any(isinstance(s, Array) for s in items):
+        return [list(items)]
+    handed, ends = _handed(items), [0]
+    for number in range(1, count):
+        middle = number * done[-1] / count
+        near = [end for end in range(ends[-1] + 1, len(items)) if abs(done[end] - middle) <= FUNCTION]
+        if near:
+            ends.append(min(near, key=lambda end: (handed[end], abs(done[end] - middle))))
     return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.codegen.lanes_cuts import parts_of
+from hlo_opt.codegen.lanes_cuts import parts_by_weight, parts_of
 from hlo_opt.codegen.lanes_turns import Turns
 from hlo_opt.codegen.tree import Assign, Let, Statement, walk
 from hlo_opt.ops.code import Name
@@ -44,14 +44,14 @@ def has_condition(nodes: Sequence[Node]) -> bool:
 
 
 def cut(nodes: list[Node], *, is_hot: bool = False) -> dict[str, Stretch]:
-    """Cut what lanes do in the rounds of a loop into short stretches. Gives where variables are then declared."""
+    """Cut what lanes do into short stretches, the shortest in the rounds of a loop. Gives where variables are then declared."""
     homes: dict[str, Stretch] = {}
     made: list[Node] = []
     for node in nodes:
         if isinstance(node, Around):
             homes |= cut(node.inside, is_hot=is_hot or node.is_loop)
-        if isinstance(node, Stretch) and is_hot and not node.sums:
-            parts = [Stretch(part) for part in parts_of(node.items)]
+        if isinstance(node, Stretch) and not node.sums:
+            parts = [Stretch(part) for part in (parts_of if is_hot else parts_by_weight)(node.items)]
             homes.update((s.name.text, part) for part in parts for s in part.items if isinstance(s, Let))
             made += parts
         else:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.codegen.tree import Let, Neighbours, Statement, Walk
+from hlo_opt.codegen.tree import For, Let, Neighbours, Statement, Walk
 
 
 @dataclass(eq=False)
 class Stretch:
     """Statements that every thread does without meeting another."""
 
+    threads: int
+    """How many threads there are still: the first ones of the block."""
     items: list[Statement] = field(default_factory=list)
     step: Step | None = None
     """Where the stretch is what each thread does in a round of a walk: how it finds its element."""
+    tree: For | None = None
+    """Where the stretch is a round of a loop in which some lanes of a warp take what others have."""
     in_turn: bool = False
     """Whether each thread takes something from the one before it."""
 

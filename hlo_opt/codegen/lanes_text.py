@@ -34,8 +34,8 @@ from hlo_opt.ops.code import (
     printed,
 )
 
-_FUNCTIONS = {"hlo_near_vector": "hlo::near_element"}
-"""What stands for helpers that speak of a vector's neighbours: here each element is by itself."""
+_FUNCTIONS = {"hlo_near_vector": "hlo::near_element", "hlo_round_f16": "hlo::round_f16"}
+"""What stands for helpers that speak of a vector's neighbours, here each element is by itself, or that branch."""
 
 WIDER = {"bool": "int"}
 """In what lanes keep some types: beside floats, truth values of a byte would be taken through vectors of their own."""
@@ -262,6 +262,12 @@ def variable_of(let: Let) -> Variable:
     """The variable that a declaration of an index makes."""
     assert let.expression is not None
     return Variable(let.expression.low, let.expression.high, let.name.text)
+
+
+def first_threads(beyond: Code) -> int:
+    """Where a condition holds for all threads of a block but the first ones: how many these are; else 0."""
+    found = [c for c in beyond.says if isinstance(c.expression, Variable) and c.expression.name == THREAD.text]
+    return found[0].low if len(found) == len(beyond.says) == 1 and found[0].high >= found[0].expression.high else 0
 
 
 def only_first(

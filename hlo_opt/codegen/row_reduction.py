@@ -389,7 +389,8 @@ def _fold_lanes(builder: Builder, folds: Sequence[Fold], lanes: int, within: Var
     distance = builder.fresh("distance")
     start = 1 << ((lanes - 1).bit_length() - 1)
     builder.advise("unroll")
-    with builder.loop_while("int", distance, code(str(start)), code("{} > 0", distance), code("{} /= 2", distance)):
+    test, step, tree = code("{} > 0", distance), code("{} /= 2", distance), (lanes, 1) if within is None else None
+    with builder.loop_while("int", distance, code(str(start)), test, step, tree=tree):
         others = []
         for fold in folds:
             builder.name_after(fold.reduce)

@@ -190,10 +190,18 @@ class Statements:
 
     @contextmanager
     def loop_while(
-        self, kind: str, name: Name | None, first: Code, test: Code, step: Code, *, carries: bool = False
+        self,
+        kind: str,
+        name: Name | None,
+        first: Code,
+        test: Code,
+        step: Code,
+        *,
+        carries: bool = False,
+        tree: tuple[int, int] | None = None,
     ) -> Iterator[None]:
-        """A loop; for ever where there is no name. Values computed inside are forgotten after it."""
-        made, self._advice = For(kind, name, first, test, step, self._advice, carries=carries), ""
+        """A loop; for ever where there is no name. Values computed inside are forgotten after it. `carries` and `tree` as of `For`."""
+        made, self._advice = For(kind, name, first, test, step, self._advice, carries=carries, tree=tree), ""
         self.add(made)
         with self.inside(made.body):
             yield

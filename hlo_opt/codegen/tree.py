@@ -112,7 +112,7 @@ class Block:
 @dataclass(slots=True)
 class For:
     """`for (kind name = first; test; step)`; without a name, for ever. `advice` is a pragma for the compiler. `carries`: its rounds hand on variables of the thread, and it is the bulk of
-    what the thread does."""
+    what the thread does. `tree`: it folds so many lanes at a time into the first so many of them, and nobody reads what the others have afterwards."""
 
     kind: str
     name: Name | None
@@ -122,6 +122,7 @@ class For:
     advice: str = ""
     body: list[Statement] = field(default_factory=list)
     carries: bool = False
+    tree: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)

@@ -273,6 +273,17 @@ def clone_module(module: Module) -> Module:
     return copy
 
 
+def clone_into_module(module: Module, computation: Computation) -> Computation:
+    """Copy a computation of another module, and all that it calls, with names of their own here. Returns the copy."""
+    computations = {old: new_computation(module, old.name) for old in needed_first([computation], lambda c: c.called)}
+    for old, new in computations.items():
+        new.attributes = dict(old.attributes)
+        _copy_instructions(old, new, computations)
+        for instruction in new.instructions:
+            instruction.name = module.unique_name(instruction.name)
+    return computations[computation]
+
+
 def clone_computation(computation: Computation) -> Computation:
     """A copy of a computation in the same module, with names of its own. It calls what the original calls."""
     assert computation.module is not None

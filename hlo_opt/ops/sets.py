@@ -14,6 +14,11 @@ APPLIED = frozenset(_BODIES)
 EXTREMES = frozenset({"maximum", "minimum"})
 SIGNS = {"add": 1, "subtract": -1}
 """Sums of two operands, with the sign of the second."""
+ODD = frozenset({"asin", "asinh", "atanh", "cbrt", "erf", "sine", "sinh", "tan", "tanh"})
+"""Functions that give for the opposite of a number the opposite of what they give for it."""
+OPPOSITE = "negate"
+LINEAR = frozenset({"divide", "multiply"})
+"""Operations whose result takes over the sign of their first operand."""
 IDEMPOTENT = EXTREMES | {"and", "or"}
 """Reducers for which it does not count how often a value comes in, and that round nothing."""
 

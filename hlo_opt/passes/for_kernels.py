@@ -10,8 +10,13 @@ from hlo_opt.passes.batch_norm_expander import BatchNormExpander
 from hlo_opt.passes.conditional_to_select import ConditionalToSelect
 from hlo_opt.passes.dynamic_padder import DynamicPadder
 from hlo_opt.passes.expansion import Expansion
+from hlo_opt.passes.odd_functions import OddFunctions
 
 EXPANSIONS: tuple[Expansion, ...] = (DynamicPadder(), ConditionalToSelect(), BatchNormExpander())
+
+
+IN_LANES: tuple[Expansion, ...] = (OddFunctions(),)
+"""Before `EXPANSIONS`, where a processor plays threads as lanes."""
 
 
 def expanded(module: Module, target: DeviceTarget, passes: tuple[Expansion, ...] = EXPANSIONS) -> Module:

@@ -12,7 +12,16 @@ from hlo_opt.analysis.memory.forms import fast_form, smallest_bits
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
-from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, ColumnTile, column_parts, column_tile, wide_tile
+from hlo_opt.plans.columns import (
+    MOST_THREADS,
+    SHARED_BYTES,
+    ColumnTile,
+    column_parts,
+    column_tile,
+    lanes_parts,
+    lanes_tile,
+    wide_tile,
+)
 from hlo_opt.plans.folding import Folded, Levels, Space, ends_in_one_pass, passes
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import may_be_reordered
@@ -77,6 +86,9 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
     sizes = (space.kept // space.minor, space.reduced, space.minor)
     of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
     may_share = ends_in_one_pass(region, folded)
+    if target.in_lanes:
+        lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)
+        return Columns(space, lanes, folded.levels, folded.roots, lanes_parts(lanes, space.reduced) if may_share else 1)
     if may_share:
         wide = wide_tile(sizes, bits, of_thread, shared_bytes)
         parts = 0 if wide is None else column_parts(wide, space.reduced, cores)

@@ -21,6 +21,10 @@ SECTOR_BITS = 256
 """What one memory transaction brings: a narrower tile would waste part of it."""
 PART = 32 * 1024
 """Elements of long columns that lie side by side, or of a long row, that one block folds at least before several blocks share the work."""
+LANES_BLOCKS = 16
+"""Where a processor plays threads as lanes: blocks to share out among a few processors."""
+FEWEST_LANES = 128
+"""There: threads of a block, which make a loop of their own in each round."""
 _LONG = 512  # elements of a column that are worth narrower tiles
 _ACCUMULATOR_BYTES = 32  # of a thread: with more, each thread gets fewer columns, and a block fewer threads
 
@@ -91,6 +95,27 @@ def wide_tile(
 def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
     """Blocks that fold the same columns together: as many as fill the device, if each has enough to do."""
     return max(1, min(2 * cores // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
+
+
+def lanes_tile(
+    sizes: tuple[int, int, int], accumulator_bytes: int, *, may_share: bool, shared_bytes: int = SHARED_BYTES
+) -> ColumnTile:
+    """The tile where a processor plays threads as lanes of vectors: a lane for each column, as many columns as there are, and other threads only below few columns."""
+    major, reduced, minor = sizes
+    tiles = -(-minor // MOST_THREADS)
+    if not may_share:  # what cannot be shared along columns is shared across them
+        tiles = max(tiles, min(LANES_BLOCKS // major, minor // FEWEST_LANES))
+    lanes = -(-minor // max(1, tiles))
+    ways = _power_below(max(1, min(FEWEST_LANES // lanes, reduced)))
+    while ways > 1 and ways * lanes * accumulator_bytes > shared_bytes:
+        ways //= 2
+    return ColumnTile(1, lanes, ways, major * _tiles(minor, 1, lanes))
+
+
+def lanes_parts(tile: ColumnTile, reduced: int) -> int:
+    """Blocks that fold the same columns together there."""
+    most = LANES_BLOCKS // tile.blocks, reduced * tile.lanes // PART, reduced // tile.ways
+    return max(1, min(most))
 
 
 def _tile(

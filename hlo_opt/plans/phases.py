@@ -104,6 +104,11 @@ class Cell:
         """Bytes of what a thread has folded."""
         return max(4, running_type(self.value.shape.type).bytes)
 
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a sum of products."""
+        return self.terms > 1 and not list(self.value.called())
+
     def terms_read(self, index: Index, term: Expression) -> Iterator[tuple[int, Index]]:
         """Where operands are read for a term of the element at an index, by the operands' numbers. Terms that follow each other are neighbours in memory where that can be."""
         for number, read in _reads(self.value):

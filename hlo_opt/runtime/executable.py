@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import DeviceTarget, InLanes, target_of
 from hlo_opt.diag import BackendError, EvaluationError, UsageError, did_you_mean
 from hlo_opt.evaluate.devices import evaluate_devices, spread
 from hlo_opt.evaluate.elided import Elided, elided_constants, missing, with_values
@@ -17,6 +17,8 @@ from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts, warn_of_one_device
+from hlo_opt.passes.for_kernels import IN_LANES, expanded
+from hlo_opt.passes.loops_apart import apart
 from hlo_opt.runtime.host.library import Form, has_compiler
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.host.sanitize import SanitizedProgram
@@ -229,7 +231,7 @@ def compile(
     memory_limit  bytes that a run may hold at once on all devices of the module, inputs and outputs included; None: any number
     sanitize      build the kernels with address and undefined-behaviour sanitizers, and once more with a watch over races between threads, and run them in a process of their
                   own; only on the host. A run then raises CheckError (HLO721) where a kernel does what it must not
-    form          on the host: `lanes`, kernels made over for vector units, or `plain`, the emitted text as it stands
+    form          on the host: `lanes`, kernels made over for vector units, some of them planned otherwise than for a device, or `plain`, the emitted text as it stands
     graphs        on a GPU, loops and stretches of kernels run as CUDA graphs, independent kernels of them side by side; `$HLO_OPT_STREAMS` says on how many streams
                   (0: no graphs). The results are the same
     target        the device that kernels are made for; None: the one that the module was fused for, else an H100 SXM
@@ -260,20 +262,24 @@ def compile(
         if name == "numpy":
             check_memory(module, memory_limit, devices=devices)
             return Executable(module, name, why, max_steps=max_steps)
-        schedule = build_schedule(module, target)
+        if name == "host" and form == "lanes" and not sanitize:
+            device = target_of(module, target)
+            schedule = build_schedule(expanded(apart(module, device), device, IN_LANES), InLanes.of(device))
+        else:
+            schedule = build_schedule(module, target)
         check_schedule(schedule, memory_limit, devices=devices)
         executor: Executor | HostProgram | SanitizedProgram
         if sanitize:
             executor = SanitizedProgram(schedule, max_steps)
         elif name == "host":
-            executor = HostProgram(schedule, Reference(module), max_steps, form)
+            executor = HostProgram(schedule, Reference(schedule.module), max_steps, form)
         else:
             from hlo_opt.runtime.cupy.device import CupyDevice
             from hlo_opt.runtime.cupy.graphs import graphs_of
 
-            device = CupyDevice(schedule, precise=precise)
-            executor = Executor(schedule, device, max_steps)
-            executor.graphs = graphs_of(schedule, device, memory_limit) if graphs and devices == 1 else None
+            gpu = CupyDevice(schedule, precise=precise)
+            executor = Executor(schedule, gpu, max_steps)
+            executor.graphs = graphs_of(schedule, gpu, memory_limit) if graphs and devices == 1 else None
         return Executable(module, name, why, schedule, executor, max_steps, precise=precise)
 
     try:

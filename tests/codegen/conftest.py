@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen import Kernel, emit_kernel
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Computation, Shape, edit
@@ -63,9 +64,10 @@ class Tool:
 
     form: Form = "plain"
     region: Callable[[str], Region] = region_of_text
+    target: DeviceTarget = H100
 
     def plan(self, text: str) -> Plan:
-        found = plan(region_of_text(text), H100)
+        found = plan(region_of_text(text), self.target)
         assert isinstance(found, Plan), str(found)
         return found
 

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.plans.column_reduction import space_of
+from tests.codegen.conftest import Tool
+from tests.small_modules import H100
 
 FOLDS = """
 add {{
@@ -315,3 +318,40 @@ def test_the_largest_complex_number(tool: Any) -> None:
         "HloModule m\n\nmost {\n  x = c64[] parameter(0)\n  y = c64[] parameter(1)\n  ROOT z = c64[] maximum(x, y)\n}\n\n"
         "ENTRY e {\n  p = c64[40,33] parameter(0)\n  z = c64[] constant((0, 7))\n  ROOT r = c64[33] reduce(p, z), dimensions={0}, to_apply=most\n}\n"
     )
+
+
+IN_LANES = Tool("lanes", target=InLanes.of(H100))
+"""What a processor runs: columns are divided in another way than for a device."""
+
+
+def test_columns_as_lanes() -> None:
+    sizes = [
+        *[(1, r, 40) for r in (1, 2, 33, 64, 1025)],  # several threads below each other
+        *[(2, 64, c) for c in (31, 64, 127, 129, 1024, 1025, 1500)],  # tiles that do not come out even
+        *[(3, 257, c) for c in (2, 3, 8, 29)],
+        *[(1, 4096, c) for c in (1, 6, 100, 1030)],  # blocks that share columns
+    ]
+    texts = [columns(s, t) for s in sizes for t in ("f32", "bf16") if s[1] < 300 or t == "f32"]
+    texts += [columns((2, 130, c), t, "1", "max") for c in (5, 70) for t in ("s8", "f64")]
+    texts += [columns((1, 900, 300), "c64", "(3, 1)"), columns((1, 2000, 70), "s32", "7")]
+    IN_LANES.all_agree(texts)
+
+
+def test_columns_as_lanes_that_are_read_again() -> None:
+    """A softmax along columns: each pass needs what the one before has found in all threads."""
+    text = module(
+        "f32",
+        """  p = f32[200,300]{1,0} parameter(0)
+  low = f32[] constant(-inf)
+  z = f32[] constant(0)
+  m = f32[300]{0} reduce(p, low), dimensions={0}, to_apply=max
+  ms = f32[200,300]{1,0} broadcast(m), dimensions={1}
+  d = f32[200,300]{1,0} subtract(p, ms)
+  s = f32[300]{0} reduce(d, z), dimensions={0}, to_apply=add
+  ss = f32[200,300]{1,0} broadcast(s), dimensions={1}
+  ROOT r = f32[200,300]{1,0} subtract(d, ss)
+""",
+    )
+    (segment,) = IN_LANES.plan(text).segments
+    assert segment.kind == "column-reduction" and segment.blocks > 1 and len(segment.part.levels) == 2
+    IN_LANES.agrees(text, whole=True)

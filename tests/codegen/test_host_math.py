@@ -45,6 +45,8 @@ def library() -> tuple[HostLibrary, dict[str, Kernel]]:
         arguments = [cell(Name(f"in{k}"), AT) for k in range(count)]
         body = [HERE, Assign(cell(Name("out0"), AT), call(f"{name}f", *arguments))]
         made[name] = of_tree(f"{name}_of", body, Launch(N // 128, 128), [shape] * count, [shape])
+    narrow = [HERE, Assign(cell(Name("out0"), AT), call("hlo_round_f16", cell(Name("in0"), AT)))]
+    made["f16"] = of_tree("f16_of", narrow, Launch(N // 128, 128), [shape], [shape])
     return HostLibrary(list(made.values())), made
 
 
@@ -105,3 +107,20 @@ def test_round_takes_halves_away_from_zero(library: Any) -> None:
     made.launch(kernels["round"], [x], [out])
     np.testing.assert_array_equal(out[:8], np.array([1, -1, 3, -2, 0, 8388609, np.inf, 0], np.float32))
     assert np.signbit(out[7])
+
+
+def test_rounding_to_f16(library: Any) -> None:
+    """Any number, the f16 themselves, and the ones in the middle between two of them and beside it."""
+    made, kernels = library
+    halves = np.arange(0, 0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
+    middle = ((halves + np.append(halves[1:], 65536.0)) / 2).astype(np.float32)
+    steps = (np.nextafter(middle, np.float32(-np.inf)), middle, np.nextafter(middle, np.float32(np.inf)))
+    every = np.concatenate([samples(5), halves.astype(np.float32), *steps, SPECIAL, np.float32(2.0) ** np.arange(-149, 128, dtype=np.float32)])  # fmt: skip
+    every = np.concatenate([every, -every, np.zeros(-2 * len(every) % N, np.float32)])
+    for x in every.reshape(-1, N):
+        out = np.empty(N, np.float32)
+        made.launch(kernels["f16"], [np.ascontiguousarray(x)], [out])
+        with np.errstate(all="ignore"):
+            want = x.astype(np.float16).astype(np.float32)
+        np.testing.assert_array_equal(np.isnan(out), np.isnan(want))
+        np.testing.assert_array_equal(out.view(np.uint32)[~np.isnan(x)], want.view(np.uint32)[~np.isnan(x)])

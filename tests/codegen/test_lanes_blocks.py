@@ -27,7 +27,7 @@ from hlo_opt.codegen.tree import (
     Walk,
 )
 from hlo_opt.ir import ELEMENT_TYPES, array
-from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, Shuffle, cell, code, of
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
@@ -75,6 +75,48 @@ def folding() -> For:
         Assign(of(TOTAL_OF), code("{} + {}", TOTAL_OF, other)),
     ]
     return loop
+
+
+def tree(size: int, last: int) -> list[Statement]:
+    """Of each `size` threads the first `last` get sums of all, and show them to the others."""
+    distance, other, lead, shown = Name("distance"), Name("other"), Name("lead"), Name("shown")
+    test, step = code(f"{{}} >= {last}", distance), code("{} /= 2", distance)
+    loop = For("int", distance, code(str(size // 2)), test, step, tree=(size, last))
+    loop.body += [
+        Let("float", other, shuffled("down", TOTAL_OF, distance)),
+        Assign(of(TOTAL_OF), code("{} + {}", TOTAL_OF, other)),
+    ]
+    within, lane = modulo(THREADS, 32), modulo(THREADS, size)
+    leader = add(add(within, multiply(lane, -1)), modulo(lane, last))
+    return [
+        here(),
+        Let("float", TOTAL_OF, cell(IN, AT), constant=False),
+        loop,
+        index("lane", f"{{}} % {size}", THREAD, of=lane),
+        index("lead", f"{{0}} % 32 - lane + lane % {last}", THREAD, of=leader),
+        Let("float", shown, shuffled("sync", TOTAL_OF, lead)),
+        put(of(shown)),
+    ]
+
+
+def along() -> list[Statement]:
+    """All threads walk the same rows, each its own column."""
+    row, x = Name("row"), Name("x")
+    walk = Walk("int", row, constant(1), 4, 2)
+    first = Code((FirstRound(row, 2),))
+    walk.body += [
+        Let("float", x, cell(IN, code("{} * 64 + {}", row, THREAD))),
+        Assign(of(TOTAL_OF), code("{} ? {} : {} * 2 + {}", first, x, TOTAL_OF, x)),
+    ]
+    return [
+        here(),
+        mine(),
+        Let("float", TOTAL_OF, code("0.0f"), constant=False),
+        walk,
+        Assign(cell(BOX, THREAD), of(TOTAL_OF)),
+        Barrier(),
+        put(cell(BOX, code("63 - {}", THREAD))),
+    ]
 
 
 def fold() -> list[Statement]:
@@ -153,11 +195,11 @@ def first_rounds() -> list[Statement]:
     ]
 
 
-def leaving() -> list[Statement]:
+def leaving(*says: Condition) -> list[Statement]:
     return [
         here(),
         mine(),
-        Leave(code("{} >= 40", THREAD)),
+        Leave(Code(code("{} >= 40", THREAD).pieces, says=says)),
         Assign(cell(BOX, THREAD), cell(IN, AT)),
         Barrier(),
         put(cell(BOX, code("39 - {}", THREAD))),
@@ -210,6 +252,11 @@ BODIES: dict[str, list[Statement]] = {
     "vector_counted": vectors(4, 50, Name("round")),
     "first_rounds": first_rounds(),
     "leaves": leaving(),
+    "the_first_stay": leaving(Condition(THREADS, 40, 63)),
+    "tree": tree(32, 1),
+    "trees_of_teams": tree(8, 1),
+    "trees_side_by_side": tree(32, 8),
+    "along": along(),
     "segments": segments(),
     "banks": banks(),
     "partial_warp": [
@@ -329,6 +376,8 @@ def test_the_first_round_is_the_same_for_all_threads() -> None:
 def test_threads_that_left_stay_away() -> None:
     text = text_of("leaves")
     assert "{ hlo_left[hlo_thread] = 1; continue; }" in text and text.count("if (hlo_left[hlo_thread]) continue;") == 2
+    first = text_of("the_first_stay")
+    assert "hlo_left" not in first and "hlo_first < 40;" in first
     same = [
         here(),
         mine(),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hlo_opt.codegen.lanes_cuts import MANY, PART, parts_of
+from hlo_opt.codegen.lanes_cuts import FUNCTION, MANY, PART, WEIGHT, parts_by_weight, parts_of
 from hlo_opt.codegen.tree import Array, Let, Statement
-from hlo_opt.ops.code import Name, code
+from hlo_opt.ops.code import Name, call, code
 
 
 def chain(length: int, abreast: int = 1) -> list[Statement]:
@@ -39,3 +39,14 @@ def test_a_cut_is_where_few_values_are_handed_on() -> None:
     ]
     first, second = parts_of(items)
     assert first == items[:22] and second == items[22:]
+
+
+def test_functions_weigh() -> None:
+    """Four functions are as much as many statements: each part gets as much to do."""
+    items: list[Statement] = [
+        Let("float", Name(f"x{k}"), call("erff", Name(f"x{k - 1}")) if k % 3 else code("1.0f")) for k in range(12)
+    ]
+    parts = parts_by_weight(items)
+    assert [s for part in parts for s in part] == items and len(parts) == round((12 + 8 * FUNCTION) / WEIGHT) > 1
+    assert len(parts_by_weight(chain(12))) == 1
+    assert len(parts_by_weight([Array("float", Name("own"), 4), *items])) == 1

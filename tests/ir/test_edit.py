@@ -89,3 +89,18 @@ def test_a_chain_of_100_000_needs_no_stack():
     edit.set_root(entry, last)
     edit.sort(entry)
     assert len(walk.post_order(entry)) == 100_001
+
+
+def test_a_computation_moves_into_another_module_with_what_it_calls(module: Module):
+    called = edit.add_computation(module, Computation("f"))
+    p = edit.create(called, "p", "parameter", F, parameter_number=0)
+    edit.create(called, "n", "negate", F, [p], root=True)
+    i = by_name(module)
+    call = edit.create(module.entry, "call", "call", F, [i["a"]], {"to_apply": Called(called)})
+    other = Module("o")
+    edit.add_computation(other, Computation("e"), entry=True)
+    copy = edit.clone_into_module(other, module.entry)
+    assert [c.name for c in other.computations] == ["e", "f", "e.1"] and copy.name == "e.1"
+    made = by_name(other)
+    assert made["call"].called_by("to_apply") is not called and made["call"].called_by("to_apply").module is other
+    assert copy.root.opcode == "multiply" and list(copy.parameters) == [made["a"]] and call.parent is module.entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_opt.plans.column_reduction import Columns
-from hlo_opt.plans.columns import column_parts, column_tile, wide_tile
+from hlo_opt.plans.columns import PART, column_parts, column_tile, lanes_parts, lanes_tile, wide_tile
 from tests.small_modules import H100, module_of, planned
 
 
@@ -52,3 +52,20 @@ def test_what_needs_a_sum_is_summed_after_it() -> None:
         ["sum0"],
         ["sum1"],
     ] and segment.hero.name == "sum0"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "may_share", "tile"),
+    [
+        ((1, 8192, 1024), True, (1, 1024, 1, 1)),
+        ((1, 8192, 1500), True, (1, 750, 1, 2)),
+        ((1, 8192, 1024), False, (1, 128, 1, 8)),
+        ((40, 64, 1024), False, (1, 1024, 1, 40)),
+        ((1, 8192, 10), True, (1, 10, 8, 1)),
+        ((3, 5, 2), True, (1, 2, 4, 3)),
+    ],
+)
+def test_lanes_are_columns(sizes: tuple[int, int, int], may_share: bool, tile: tuple[int, int, int, int]) -> None:
+    made = lanes_tile(sizes, 4, may_share=may_share)
+    assert (made.vector, made.lanes, made.ways, made.blocks) == tile
+    assert 1 <= lanes_parts(made, sizes[1]) <= max(1, sizes[1] * made.lanes // PART)

@@ -28,6 +28,11 @@ CASES = {
     "few rows": ((3, 37), (37, 70), (3, 70), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
     "few rows of many terms": ((2, 801), (801, 65), (2, 65), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
     "a batch of rows": ((4, 1, 9), (4, 9, 33), (4, 1, 33), LAST_BY_FIRST),
+    "few columns": ((70, 37), (37, 3), (70, 3), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    "a long vector": ((301, 517), (517,), (301,), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    "a vector before a matrix": ((517,), (517, 301), (301,), "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+    "a vector before rows": ((517,), (301, 517), (301,), "lhs_contracting_dims={0}, rhs_contracting_dims={1}"),
+    "columns of a matrix": ((517, 301), (517,), (301,), "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
     "a vector": ((40, 33), (33,), (40,), "lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
 }
 

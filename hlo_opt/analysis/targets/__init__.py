@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from hlo_opt.analysis.targets.spec_file import SUFFIXES, DeviceTarget, read_spec
+from hlo_opt.analysis.targets.spec_file import SUFFIXES, DeviceTarget, InLanes, read_spec
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 
@@ -17,7 +17,7 @@ DEFAULT_TARGET = "h100_sxm"
 """The device that is meant where nobody says another."""
 
 
-__all__ = ["DEFAULT_TARGET", "DeviceTarget", "target", "target_names", "target_of"]
+__all__ = ["DEFAULT_TARGET", "DeviceTarget", "InLanes", "target", "target_names", "target_of"]
 
 
 def target_of(module: Module, wanted: str | DeviceTarget | None = None) -> DeviceTarget:

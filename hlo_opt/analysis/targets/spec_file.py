@@ -9,7 +9,8 @@ one. The input is not trusted: no recursion, and every fault names its place. So
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 from hlo_opt.diag import Source, Span, UsageError
 
@@ -199,6 +200,8 @@ class DeviceTarget:
     dram_transaction_bytes: int = 64
     bytes_per_core_and_clock: int = 32
     kernel_launch_us: float = 1.0
+    in_lanes: ClassVar[bool] = False
+    """Whether a processor plays the threads as lanes of its vectors."""
 
     @property
     def resident_threads(self) -> int:
@@ -209,6 +212,18 @@ class DeviceTarget:
     def architecture(self) -> str:
         """What NVRTC calls it: `sm_90`."""
         return f"sm_{self.compute_capability}"
+
+
+@dataclass(frozen=True)
+class InLanes(DeviceTarget):
+    """A device whose threads a processor plays as lanes of its vectors. Neighbours in memory then belong to neighbouring threads, and threads that meet cost more than threads that work longer."""
+
+    in_lanes: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, device: DeviceTarget) -> InLanes:
+        """The same device, played so."""
+        return cls(**{f.name: getattr(device, f.name) for f in fields(DeviceTarget)})
 
 
 SUFFIXES = (".txtpb", ".textproto", ".pbtxt")

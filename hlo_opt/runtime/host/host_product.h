@@ -105,42 +105,108 @@ static int multiply_strips(void** argument, Word begin, Word end) {
 }
 
 // columns of a product with few rows, `few_columns` at a time from `begin` up to `end`: the right factor is read where it lies, for a copy would take longer than the product
-static const Word few_rows = 3, few_columns = 4 * lanes;
+static const Word few_rows = 3, few_vectors = 8, few_columns = few_vectors * lanes;
+
+// so many vectors of sums, from column `j` on, added to what is there unless they are the `first`
+template <int vectors>
+static inline void multiply_vectors(const Product* p, Word i, Word j, Word first, Word last) {
+  const float* left = p->left + i * p->left_row + first * p->left_term;
+  const float* right = p->right + first * p->right_term + j;
+  float* const to = p->result + i * p->result_row + j;
+  Lanes held[vectors] = {};
+  for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term) {
+#pragma GCC unroll 8
+    for (int k = 0; k < vectors; ++k) held[k] += *left * *(const Lanes*)(right + k * lanes);
+  }
+  for (int k = 0; k < vectors; ++k) {
+    Lanes* const at = (Lanes*)(to + k * lanes);
+    *at = first ? *at + held[k] : held[k];
+  }
+}
+
+// the columns of a block, of a row
+static void multiply_row(const Product* p, Word i, Word j, Word last_column) {
+  for (Word first = 0; first == 0 || first < p->terms; first += depth) {
+    const Word last = first + depth < p->terms ? first + depth : p->terms;
+    Word at = j;
+    for (; at + few_columns <= last_column; at += few_columns) multiply_vectors<few_vectors>(p, i, at, first, last);
+    for (; at + 4 * lanes <= last_column; at += 4 * lanes) multiply_vectors<4>(p, i, at, first, last);
+    for (; at + lanes <= last_column; at += lanes) multiply_vectors<1>(p, i, at, first, last);
+    if (at == last_column) continue;
+    const float* left = p->left + i * p->left_row + first * p->left_term;
+    const float* right = p->right + first * p->right_term + at;
+    float* const to = p->result + i * p->result_row + at;
+    float sums[lanes] = {};
+    for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term)
+      for (Word c = 0; c < last_column - at; ++c) sums[c] += *left * right[c];
+    for (Word c = 0; c < last_column - at; ++c) to[c] = first ? to[c] + sums[c] : sums[c];
+  }
+}
+
 static int multiply_few(void** argument, Word begin, Word end) {
   const Product* const p = (const Product*)argument;
   for (Word block = begin; block < end; ++block) {
-    const Word j = block * few_columns, columns = p->columns - j < few_columns ? p->columns - j : few_columns;
-    for (Word i = 0; i < p->rows; ++i) {
-      float* const to = p->result + i * p->result_row + j;
-      for (Word first = 0; first == 0 || first < p->terms; first += depth) {
-        const Word last = first + depth < p->terms ? first + depth : p->terms;
-        const float* left = p->left + i * p->left_row + first * p->left_term;
-        const float* right = p->right + first * p->right_term + j;
-        alignas(64) float sums[few_columns] = {};
-        if (columns == few_columns) {
-          Lanes held[4] = {};
-          for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term) {
-#pragma GCC unroll 4
-            for (int k = 0; k < 4; ++k) held[k] += *left * *(const Lanes*)(right + k * lanes);
-          }
-          for (int k = 0; k < 4; ++k) *(Lanes*)(sums + k * lanes) = held[k];
-        } else {
-          for (Word t = first; t < last; ++t, left += p->left_term, right += p->right_term)
-            for (Word c = 0; c < columns; ++c) sums[c] += *left * right[c];
-        }
-        for (Word c = 0; c < columns; ++c) to[c] = first ? to[c] + sums[c] : sums[c];
-      }
-    }
+    const Word j = block * few_columns, last_column = j + few_columns < p->columns ? j + few_columns : p->columns;
+    for (Word i = 0; i < p->rows; ++i) multiply_row(p, i, j, last_column);
   }
   return 0;
 }
 
+// the same where terms are neighbours in both factors: columns from `begin` up to `end`, `few_sums` of them at a time; of each, every so many-th term is one lane's
+static const Word few_sums = 4, few_steps = 2;
+template <Word columns>
+static inline void multiply_along(const Product* p, Word i, Word j) {
+  const float* const left = p->left + i * p->left_row;
+  const float* const right = p->right + j * p->right_column;
+  Lanes held[columns][few_steps] = {};
+  Word t = 0;
+  for (; t + few_steps * lanes <= p->terms; t += few_steps * lanes) {
+#pragma GCC unroll 4
+    for (int k = 0; k < columns; ++k) {
+#pragma GCC unroll 2
+      for (int s = 0; s < few_steps; ++s)
+        held[k][s] += *(const Lanes*)(left + t + s * lanes) * *(const Lanes*)(right + k * p->right_column + t + s * lanes);
+    }
+  }
+  for (int k = 0; k < columns; ++k) {
+    const Lanes all = held[k][0] + held[k][1];
+    float sum = 0;
+    for (int l = 0; l < lanes; ++l) sum += all[l];
+    for (Word rest = t; rest < p->terms; ++rest) sum += left[rest] * right[k * p->right_column + rest];
+    p->result[i * p->result_row + (j + k) * p->result_column] = sum;
+  }
+}
+
+static int multiply_few_along(void** argument, Word begin, Word end) {
+  const Product* const p = (const Product*)argument;
+  for (Word i = 0; i < p->rows; ++i) {
+    Word j = begin * few_sums;
+    const Word last = end * few_sums < p->columns ? end * few_sums : p->columns;
+    for (; j + few_sums <= last; j += few_sums) multiply_along<few_sums>(p, i, j);
+    for (; j < last; ++j) multiply_along<1>(p, i, j);
+  }
+  return 0;
+}
+
+// the factors the other way round: what were rows are columns
+static inline void turn(Product* p) {
+  const Product q = *p;
+  p->left = q.right, p->right = q.left;
+  p->rows = q.columns, p->columns = q.rows;
+  p->left_row = q.right_column, p->left_term = q.right_term, p->right_term = q.left_term, p->right_column = q.left_row;
+  p->result_row = q.result_column, p->result_column = q.result_row;
+}
+
 // false without memory
 static bool multiply(Product* p, int processors) {
-  if (p->rows <= few_rows && p->right_column == 1 && p->result_column == 1) {
-    const Word blocks = (p->columns + few_columns - 1) / few_columns, work = p->rows * p->columns * p->terms;
-    launch(multiply_few, (void**)p, blocks, work > (1 << 17) ? processors : 1);
-    return true;
+  if (p->columns <= few_rows && p->rows > p->columns) turn(p);
+  if (p->rows <= few_rows) {
+    const Word work = p->rows * p->columns * p->terms;
+    const int wanted = work > (1 << 17) ? processors : 1;
+    if (p->right_column == 1 && p->result_column == 1)
+      return launch(multiply_few, (void**)p, (p->columns + few_columns - 1) / few_columns, wanted), true;
+    if (p->right_term == 1 && p->left_term == 1)
+      return launch(multiply_few_along, (void**)p, (p->columns + few_sums - 1) / few_sums, wanted), true;
   }
   const Word panel_columns = (p->columns < width ? p->columns + tile_columns : width);
   p->panels = (float*)malloc((size_t)(panel_columns * (p->terms < depth ? p->terms : depth)) * sizeof(float));

@@ -188,7 +188,7 @@ struct Program {
 };
 
 static const Word enough_runs = 4;
-static const Word parallel_ns = 60000;       // from here on spreading a kernel is worth waking others
+static const Word parallel_ns = 25000;       // from here on spreading a kernel is worth waking others
 static const Word parallel_bytes = 1 << 22;  // what a kernel touches that is spread without being timed
 
 static void enter(Frame* frame, const Routine* routine, void** slots, char* base) {

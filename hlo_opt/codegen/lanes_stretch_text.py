@@ -1,0 +1,287 @@
+"""How stretches between two meetings are printed: a loop over threads for each, in which as many go side by side as suits what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hlo_opt.codegen.lanes_stretches import Around, Node, Step, Stretch
+from hlo_opt.codegen.lanes_text import (
+    ThreadText,
+    declared_in,
+    digits_in,
+    divisors,
+    index_names,
+    inlined,
+    only_first,
+    variable_of,
+)
+from hlo_opt.codegen.statements import BLOCK, THREAD
+from hlo_opt.codegen.tree import Array, Assign, For, Leave, Let, Statement, codes_of, functions_in, names_in, walk
+from hlo_opt.ir.index_map import Expression, Variable, add, multiply, substitute, variables_of
+from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle
+
+WARP = 32
+WIDE = "long long"
+_GROUP, _LANE, _TEAM = "hlo_group", "hlo_lane", "hlo_team"
+_QUARTERS = frozenset({"double", "hlo_complex<float>"})
+"""Types of which 4 fill a vector of 32 bytes."""
+
+
+class StretchText(ThreadText):
+    """Prints stretches. What it has to know of the kernel its reader tells."""
+
+    def __init__(self, block: int, simd: bool, functions: Mapping[str, str]) -> None:
+        super().__init__({}, functions)
+        self.block, self.simd = block, simd
+        self.pure: dict[str, Let] = {}
+        """Constants of a thread that are cheap to compute again in each stretch."""
+        self.full: dict[str, Expression] = {}
+        """Index constants as expressions of the thread, the block and loop counters."""
+        self.uniform: set[str] = {BLOCK.text}
+        """Constants and counters that are the same for all threads."""
+        self.types: dict[str, str] = {}
+        self.homes: dict[str, Stretch] = {}
+        """Where a thread's variable is declared."""
+        self.arrays_of: dict[str, str] = {}
+        """Types of what has an element per thread, by name."""
+        self.banks: dict[str, Array] = {}
+        """Each thread's own arrays, by name."""
+        self.shown: dict[int, str] = {}
+        """Where the register that a statement reads from another thread is found, by the statement."""
+        self.left = False
+        """Whether a stretch has been written in which threads leave before others do."""
+        self.here: dict[str, str] = {}
+        """Types of what the stretch at hand keeps in registers of its own, by name."""
+        self.lanes = WARP
+        self.step: Step | None = None
+        self.in_tree = False
+        """Whether threads at hand take what another has from where it lies."""
+
+    def is_same(self, condition: Code) -> bool:
+        """Whether a condition is the same for all threads, given that none writes the shared memory that it reads."""
+        plain = not any(isinstance(piece, Shuffle | Part | FirstRound) for piece in condition.parts())
+        return plain and {name.text for name in condition.names()} <= self.uniform
+
+    def spill(self, nodes: Sequence[Node]) -> None:
+        """Give an array to each variable that another stretch than its own mentions."""
+        for node in nodes:
+            if isinstance(node, Around):
+                self.spill(node.inside)
+            elif isinstance(node, Stretch):
+                for name in sorted(n.text for n in names_in(node.items)):
+                    home = self.homes.get(name)
+                    if home is not None and home is not node:
+                        self.arrays_of.setdefault(name, self.types[name])
+
+    def written(self, nodes: Sequence[Node]) -> Iterator[str]:
+        for node in nodes:
+            if isinstance(node, str):
+                yield node
+            elif isinstance(node, Around):
+                yield f"{node.header} {{"
+                yield from self.written(node.inside)
+                yield "}"
+            elif node.tree is not None:
+                yield from self.tree(node, node.tree)
+            else:
+                yield from self.stretch(node)
+
+    def tree(self, node: Stretch, loop: For) -> Iterator[str]:
+        """The rounds of a loop that folds lanes, for the threads whose sums count: a round's are those of the next one and as many more, whose sums they take."""
+        assert loop.tree is not None and loop.name is not None
+        size, last = loop.tree
+        self.in_tree = True
+        yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.threads}; {_TEAM} += {size}) {{"
+        distance = size // 2
+        while distance >= last:
+            yield f"{{ const int {loop.name.text} = {distance};"
+            yield "#pragma omp simd"
+            yield f"for (long long {_LANE} = 0; {_LANE} < {distance}; ++{_LANE}) {{"
+            yield f"const long long hlo_thread = {_TEAM} + {_LANE};"
+            if self.left:
+                yield "if (hlo_left[hlo_thread]) continue;"
+            yield from self.lines(node.items)
+            yield "}}"
+            distance //= 2
+        yield "}"
+        self.in_tree = False
+
+    def stretch(self, node: Stretch) -> Iterator[str]:
+        self.values = {THREAD.text: Variable(0, node.threads - 1, THREAD.text)}
+        needed = self.needed(node)
+        pure = [item for name, item in self.pure.items() if name in needed]
+        self.lanes, self.step = self.lanes_of(node, pure), node.step
+        lane = Variable(0, self.lanes - 1, _LANE)
+        groups = -(-node.threads // self.lanes)
+        thread = add(multiply(Variable(0, groups - 1, _GROUP), self.lanes), lane)
+        self.values = {THREAD.text: thread}
+        if node.step is not None:  # a digit of an element's place is one of what its place is here
+            self.values.update((p.name.text, variable_of(p)) for p in node.step.places)
+        bounded = node.step is not None and node.step.is_bounded
+        end = "hlo_live" if bounded else str(node.threads)
+        last, rest = str(self.lanes), f"{end} - hlo_first"
+        if bounded or node.threads % self.lanes:
+            whole = "hlo_whole || " if node.step is not None and node.threads % self.lanes == 0 else ""
+            last = f"({whole}{rest} >= {self.lanes} ? {self.lanes} : {rest})"
+        if node.step is None and self.arrays_of.keys().isdisjoint(declared_in(node.items)):
+            last = "1" if only_first(node.items, self.full, self.values, lane) else last
+        yield f"for (long long hlo_first = 0; hlo_first < {end}; hlo_first += {self.lanes}) {{"
+        yield f"const long long {_GROUP} = hlo_first / {self.lanes};"
+        if node.step is not None and (start := self.start_of_group(node.step)):
+            yield f"if (!hlo_whole && !({start} + {node.step.base} < {node.step.walk.end})) continue;"
+        vector = None if node.step is None else node.step.vector
+        if vector is not None:  # inside the loop over threads: what these fold of their elements stays in registers
+            number = vector.number.text
+            yield f"for (int {number} = 0; {number} < {vector.size}; ++{number}) {{"
+        if self.simd and not self.is_apart(node):
+            yield "#pragma omp simd"
+        yield f"for (long long {_LANE} = 0; {_LANE} < {last}; ++{_LANE}) {{"
+        yield "const long long hlo_thread = hlo_first + hlo_lane;"
+        if self.left:
+            yield "if (hlo_left[hlo_thread]) continue;"
+        self.left |= any(isinstance(item, Leave) for item in node.items)
+        for item in pure:
+            yield f"const {WIDE} {item.name.text} = {self.value(item)};"
+        if node.step is not None:
+            yield from self.element(node.step)
+        self.here = {} if self.left else self.changing(node)
+        yield from self.lines(node.items)
+        here, self.here = self.here, {}
+        yield from (f"{self.name(name)} = {name}_here;" for name in here)
+        yield "}"
+        if vector is not None:
+            yield "}"
+        yield "}"
+        self.step, self.values = None, {}
+
+    def changing(self, node: Stretch) -> dict[str, str]:
+        """What a stretch begins and changes in loops, and others read: it is kept in a register until its end. Memory would make each step wait for the one before."""
+        begun = {item.name.text: item.kind for item in node.items if isinstance(item, Let) and not item.constant}
+        inside = walk([loop for loop in node.items if isinstance(loop, For)])
+        changed = {s.target.name.text for s in inside if isinstance(s, Assign) and s.target.name is not None}
+        return {name: kind for name, kind in begun.items() if name in changed and name in self.arrays_of}
+
+    def needed(self, node: Stretch) -> set[str]:
+        """The index constants that a stretch mentions."""
+        todo = [name.text for name in names_in(node.items)]
+        for statement in walk(node.items):
+            if isinstance(statement, Let):
+                todo += index_names(statement, self.values)
+        if node.step is not None:
+            todo += variables_of(node.step.walk.start)
+        needed: set[str] = set()
+        while todo:
+            name = todo.pop()
+            if name in self.pure and name not in needed:
+                needed.add(name)
+                todo += index_names(self.pure[name], self.values)
+        return needed
+
+    def lanes_of(self, node: Stretch, pure: Sequence[Let]) -> int:
+        """How many threads run side by side: a warp, or fewer where each 8 or 16 go through something together, whose elements are neighbours; 4 where these fill a vector, or go along
+        rows of which a warp would gather pieces."""
+        asked = [p for item in node.items if id(item) in self.shown for c in codes_of(item) for p in c.parts()]
+        kinds = {piece.kind for piece in asked if isinstance(piece, Shuffle)}
+        if not kinds <= {"sync"}:
+            return WARP
+        declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
+        found = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
+        folds = bool(kinds) or any(isinstance(item, For) for item in node.items)
+        least = 4 if folds or any(item.kind in _QUARTERS for item in declared) else 8
+        return min((d for d in found if d in (4, 8, 16) and d >= least), default=WARP)
+
+    def is_apart(self, node: Stretch) -> bool:
+        """Whether a thread does something without others beside it: what other blocks see."""
+        return node.in_turn or "atomicAdd" in functions_in(node.items)
+
+    def element(self, step: Step) -> Iterator[str]:
+        """A thread's element in a round of a walk."""
+        item, base = step.walk, step.base
+        start = self.text(inlined(item.start))
+        yield f"const {WIDE} {self.name(item.name.text)} = {start} + {base};"
+        if not step.is_bounded and not self.start_of_group(step):
+            yield f"if (!hlo_whole && !({self.name(item.name.text)} < {item.end})) continue;"
+        if step.vector is not None:
+            width = f"(hlo_whole || {item.end} - {base} > {item.stride} ? {item.stride} : {item.end} - {base})"
+            number = step.vector.number.text
+            for place in step.places:
+                name = self.name(place.name.text)
+                yield f"const {WIDE} {name} = {base} * {step.vector.size} + {number} * {width} + {start};"
+
+    def start_of_group(self, step: Step) -> str:
+        """The start of a walk where it is the same for all threads side by side; or "". Its condition stands before the loop over these: within it, where compilers can see that it is always
+        true, GCC 12 masks with 1 instead of all bits, and masked loads give 0."""
+        start = substitute(substitute(step.walk.start, self.full), self.values)
+        same = not step.is_bounded and {THREAD.text, _LANE}.isdisjoint(variables_of(start))
+        return self.text(inlined(start)) if same else ""
+
+    # ---- a thread's statements
+
+    def statement(self, statement: Statement) -> Iterator[str]:
+        """One statement."""
+        if isinstance(statement, Leave):
+            yield f"if ({self.text(statement.condition)}) {{ hlo_left[hlo_thread] = 1; continue; }}"
+        elif isinstance(statement, Let) and self.is_place(statement):
+            return
+        else:
+            yield from super().statement(statement)
+
+    def is_place(self, let: Let) -> bool:
+        """Whether a declaration is that of a vector's element, which the walk gives."""
+        return self.step is not None and any(place is let for place in self.step.places)
+
+    def let(self, let: Let) -> str:
+        """A declaration; of what other stretches need, an assignment."""
+        self.shuffled = self.shown.get(id(let), "")
+        name = let.name.text
+        if name in self.arrays_of:
+            kind = f"{self.here[name]} " if name in self.here else ""
+            return f"{kind}{self.name(name)} = {self.value(let)};"
+        if let.is_index and let.kind == "int" and let.expression is not None and not digits_in(let.expression):
+            # a sum that were cut to 32 bits could wrap: then neighbouring threads would have no neighbouring elements
+            return f"const {WIDE} {name} = {self.value(let)};"
+        return super().let(let)
+
+    shuffled = ""
+
+    def value(self, let: Let) -> str:
+        """What a variable is declared as. The thread's number is taken apart for its digits only."""
+        if let.expression is not None and self.step is None and not digits_in(let.expression):
+            return self.text(let.value)
+        return super().value(let)
+
+    def name(self, text: str) -> str:
+        """A variable, an array or a pointer; the thread's own in their arrays."""
+        if text == THREAD.text:
+            return "hlo_thread"
+        if text in self.here:
+            return f"{text}_here"
+        return f"{text}_of[hlo_thread]" if text in self.arrays_of else text
+
+    def cell(self, array: Name, index: Code) -> str:
+        """An element of an array; of a thread's own next to the other threads'."""
+        if array.text in self.banks:
+            return f"{array.text}_of[{self.text(index)}][hlo_thread]"
+        return super().cell(array, index)
+
+    def first_round(self, step: Name, stride: int) -> str:
+        """The condition that a thread is at its first step."""
+        if self.step is not None and self.step.walk.name == step and self.step.is_always_first:
+            return f"{self.step.base} == 0"
+        return super().first_round(step, stride)
+
+    def shuffle(self, shuffle: Shuffle) -> str:
+        """What another thread's register holds. Where all lanes look equally far, or at one lane, that is neighbours' or one value: no gather."""
+        if self.in_tree:
+            return f"{shuffle.register.text}_of[hlo_thread + ({self.text(shuffle.lane)})]"
+        shown, lane = f"{self.shuffled}_of", self.text(shuffle.lane)
+        warp = "hlo_first" if self.lanes == WARP else f"hlo_first / {WARP} * {WARP}"
+        if self.is_same(shuffle.lane):
+            if shuffle.kind == "down":  # the array is longer by a warp
+                return f"({_LANE} + ({lane}) < {WARP} ? {shown}[hlo_thread + ({lane})] : {shown}[hlo_thread])"
+            if shuffle.kind == "sync":
+                return f"{shown}[{warp} + ({lane}) % {WARP}]"
+        if shuffle.kind == "sync" and self.lanes < WARP:  # which may be the same for all of these
+            return f"{shown}[{warp} + ((int)({lane}) & {WARP - 1})]"
+        other = f"hlo::lane_{'down' if shuffle.kind == 'down' else 'at'}((int)hlo_lane, (int)({lane}), {WARP})"
+        return f"{shown}[hlo_first + {other}]"

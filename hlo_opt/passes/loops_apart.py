@@ -1,0 +1,72 @@
+"""Loops that are one kernel as loops of kernels again: for backends to which a launch costs next to nothing, and a meeting of all threads a lot.
+
+A pool of processors plays the threads of a kernel that meet one stretch after another, all of them in each stretch. Kernels of their own are made for what each operation needs.
+"""
+
+from __future__ import annotations
+
+from hlo_opt.analysis.graph.inlining import inline, is_plain_fusion
+from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.ir import Called, Instruction, Module, edit
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import fused, looped
+from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
+from hlo_opt.passes.run import run
+from hlo_opt.passes.table import preset
+from hlo_opt.passes.while_fusion import WhileFusion
+from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.grid_loop import InGrid
+from hlo_opt.plans.phases import Phases
+from hlo_opt.plans.plan import Part
+
+LARGE_PRODUCTS = 8192
+"""Multiplications of a round from which on it takes longer than its launches. Measured: a product of a matrix of 128 x 128 and a vector takes 1 us as a routine, 6 us by a block's threads."""
+
+
+def apart(module: Module, target: DeviceTarget) -> Module:
+    """The module itself, or a copy in which kernels that run all rounds of a loop are the loop again where that is quicker, fused as if no kernel ran all rounds."""
+    if not any(_pays(i, module, target) for i in _loops(module)):
+        return module
+    made = edit.clone_module(module)
+    calls = {_take_apart(loop, made, target) for loop in [i for i in _loops(made) if _pays(i, made, target)]}
+    inline(made, lambda i: i in calls)
+    return made
+
+
+def _loops(module: Module) -> list[Instruction]:
+    """The kernels that hold loops."""
+    found = [i for c in executed_computations(module) for i in c.instructions if is_plain_fusion(i)]
+    return [
+        i for i in found if (body := fused(i)) is not None and any(looped(o) is not None for o in body.instructions)
+    ]
+
+
+def _pays(kernel: Instruction, module: Module, target: DeviceTarget) -> bool:
+    """Whether a kernel runs all rounds of a loop whose launches take less time here."""
+    made = plan(region_of(module, kernel), target)
+    return isinstance(made, Plan) and any(_gains(segment.part) for segment in made.segments)
+
+
+def _gains(part: Part) -> bool:
+    """Whether there is more than a processor alone should do in a round, or a product that a routine of its own does better than threads that meet."""
+    if not isinstance(part, Phases):
+        return False
+    products = sum(cell.value.shape.element_count * cell.terms for cell in part.cells if cell.is_product)
+    return isinstance(part, InGrid) or products >= LARGE_PRODUCTS
+
+
+def _take_apart(kernel: Instruction, module: Module, target: DeviceTarget) -> Instruction:
+    """Put a call in the place of a kernel."""
+    body = fused(kernel)
+    assert body is not None
+    alone = Module(module.name)
+    edit.add_computation(alone, edit.clone_into_module(alone, body), entry=True)
+    steps = parse_pipeline(preset("default")).steps
+    parts = Pipeline(tuple(step for step in steps if not isinstance(step, WhileFusion)))
+    entry = edit.clone_into_module(module, run(alone, passes=parts, target=target).module.entry)
+    computation, called = kernel.computation, {"to_apply": Called(entry)}
+    call = edit.create(computation, kernel.name, "call", kernel.shape, kernel.operands, called)
+    edit.replace_all_uses(kernel, call)
+    edit.remove(kernel)
+    edit.sort(computation)
+    return call

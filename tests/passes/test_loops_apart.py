@@ -1,0 +1,71 @@
+"""Kernels that run all rounds of a loop, as loops of kernels where a launch costs next to nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis.targets import target_of
+from hlo_opt.ir import Module
+from hlo_opt.passes.loops_apart import apart
+from hlo_opt.runtime.host.library import has_compiler
+from hlo_opt.runtime.schedule import build_schedule
+from tests.loops import loop, power
+
+NEAR = ["u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] tanh(u)"]
+CASES = {
+    "all blocks": (loop(["f32[16384]"], NEAR, ["y"]), "grid-loop"),
+    "rounds that nobody counts": (loop(["f32[16384]"], NEAR, ["y"], test=["s = f32[1] slice(x1), slice={[0:1]}", "v = f32[] reshape(s)", "l = f32[] constant(0.5)", "c = pred[] compare(v, l), direction=GT"]), "grid-loop"),
+    "a block with a large product": (power(128), "block-loop"),
+}  # fmt: skip
+
+
+def fused(text: str) -> Module:
+    return hlo_opt.fuse(hlo_opt.parse(text))[0]
+
+
+def kinds(module: Module) -> set[str]:
+    return {kernel.kind for kernel in build_schedule(module).kernels}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_loop_is_one_of_kernels_again(name: str) -> None:
+    text, kind = CASES[name]
+    module = fused(text)
+    assert kinds(module) == {kind}
+    made = apart(module, target_of(module))
+    hlo_opt.verify(made)
+    assert kind not in kinds(made) and kinds(module) == {kind}  # which is left as it was
+    inputs = [np.random.default_rng(0).uniform(0.5, 1, s.dimensions).astype(np.float32) for s in (p.shape for p in module.entry.parameters)]  # fmt: skip
+    for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(module, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_a_block_with_little_to_do_stays() -> None:
+    module = fused(power(32))
+    assert kinds(module) == {"block-loop"} and apart(module, target_of(module)) is module
+
+
+def test_two_loops_and_what_stands_around_them() -> None:
+    lines = ["u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] tanh(u)"]
+    text = loop(["f32[16384]"], lines, ["y"]).replace("ROOT r = (f32[16384]) tuple(r1)", "\n".join([
+        "again = (s32[], f32[16384]) tuple(z, r1)", "w2 = (s32[], f32[16384]) while(again), condition=condition, body=body",
+        "q = f32[16384] get-tuple-element(w2), index=1", "ROOT h = f32[16384] sqrt(q)"]))  # fmt: skip
+    module = fused(text)
+    made = apart(module, target_of(module))
+    assert "grid-loop" in kinds(module) and "grid-loop" not in kinds(made)
+    x = np.random.default_rng(1).uniform(0, 1, 16384).astype(np.float32)
+    np.testing.assert_allclose(hlo_opt.evaluate(made, [x])[0], hlo_opt.evaluate(module, [x])[0], rtol=1e-6)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+def test_the_plain_form_runs_the_kernel_that_is_printed() -> None:
+    text, kind = CASES["all blocks"]
+    module = fused(text)
+    x = np.random.default_rng(2).uniform(0, 1, 16384).astype(np.float32)
+    made = {form: hlo_opt.compile(module, "host", form=form) for form in ("lanes", "plain")}
+    results = {form: executable(x) for form, executable in made.items()}
+    np.testing.assert_allclose(results["lanes"][0], results["plain"][0], rtol=1e-5)
+    assert [k["kind"] for k in made["plain"].report()["kernels"]] == [kind]
+    assert made["plain"].report()["launches"] == 1 < made["lanes"].report()["launches"]
