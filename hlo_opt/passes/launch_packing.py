@@ -118,15 +118,15 @@ class Turns:
 
     def __init__(self, computation: Computation) -> None:
         order = post_order(computation)
-        waits = [(needed, i) for i in order for needed in i.control_predecessors]
         self.first: dict[Instruction, int] = {}
         for i in order:
             needed = itertools.chain(i.operands, i.control_predecessors)
             self.first[i] = max((self.first[o] + launches(o) for o in needed), default=0)
         end = max(self.first[i] for i in order)
         self.last = dict.fromkeys(order, end)
-        for needed, i in waits:
-            self.last[needed] = min(self.last[needed], self.first[i] - launches(needed))
+        for i in order:
+            for waited_for in i.control_predecessors:
+                self.last[waited_for] = min(self.last[waited_for], self.first[i] - launches(waited_for))
         for i in reversed(order):
             for o in i.operands:
                 self.last[o] = min(self.last[o], (self.first[i] if launches(i) else self.last[i]) - launches(o))

@@ -147,7 +147,7 @@ def across(
     space_of: Callable[[Instruction], Space | None],
 ) -> Folded | None:
     """What covers outputs of a region with the reduces of one space, where `sums`, outputs too, fold the space the other way; None where it does not fit all of them."""
-    instructions = region.computation.instructions
+    instructions = list(region.computation.instructions)
     heroes = [i for i in instructions if i.opcode == "reduce" and space_of(i) == space]
     if not heroes:
         return None

@@ -34,10 +34,10 @@ class Region:
     def _places(self) -> dict[Instruction, int]:
         return {instruction: place for place, instruction in enumerate(self.computation.instructions)}
 
-    def needed_by(self, roots: Sequence[int]) -> Sequence[Instruction]:
-        """What the roots at these positions need, and they, operands first."""
+    def needed_by(self, roots: Sequence[int]) -> list[Instruction]:
+        """What the roots at these positions need, and they, operands first; for all roots the whole computation."""
         if len(roots) == len(self.roots):
-            return self.computation.instructions
+            return list(self.computation.instructions)
         return sorted(above(self.roots[n] for n in roots), key=self._places.__getitem__)
 
 
