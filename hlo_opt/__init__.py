@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hlo_opt.diag import EvaluationError, HloOptError, ParseError, ProofError, UsageError, VerifyError
     from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.passes import fuse
+    from hlo_opt.report.diff.comparison import diff
     from hlo_opt.runtime.driver.emission import emit
     from hlo_opt.runtime.executable import compile
     from hlo_opt.text import parse, verify
@@ -24,6 +25,7 @@ _HOMES = {
     "hlo_opt.diag": ("EvaluationError", "HloOptError", "ParseError", "ProofError", "UsageError", "VerifyError"),
     "hlo_opt.evaluate": ("evaluate", "evaluate_devices"),
     "hlo_opt.passes": ("fuse",),
+    "hlo_opt.report.diff.comparison": ("diff",),
     "hlo_opt.runtime.driver.emission": ("emit",),
     "hlo_opt.runtime.executable": ("compile",),
     "hlo_opt.text": ("parse", "verify"),
@@ -37,6 +39,7 @@ __all__ = [
     "UsageError",
     "VerifyError",
     "compile",
+    "diff",
     "emit",
     "estimate",
     "evaluate",

@@ -23,6 +23,7 @@ VERBS = {
     "run": "Run a module on a backend.",
     "check": "Run two modules on the same inputs and compare.",
     "bench": "Time a module against what fusing it gives, and against a plain copy.",
+    "diff": "Say what changed between two dumps, and what it costs.",
     "print": "Parse, verify and print canonical text.",
     "stats": "Count kernels, launches, bytes and opcodes.",
     "test": "Run golden and FileCheck files.",

@@ -38,11 +38,28 @@ def print_command(file: str, output: str, style: str, split: bool, max_errors: i
 @target_option
 @trip_count_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "--hash",
+    "only_hash",
+    is_flag=True,
+    help="Print one hash of what FILE says, names, metadata, ids and order left out, and nothing else.",
+)
 @read_options
 def stats_command(
-    file: str, target: str, trip_count: tuple[str, ...], as_json: bool, max_errors: int, allow_unknown: bool
+    file: str,
+    target: str,
+    trip_count: tuple[str, ...],
+    as_json: bool,
+    only_hash: bool,
+    max_errors: int,
+    allow_unknown: bool,
 ) -> None:
     """Count the kernels, launches, bytes, estimated microseconds and opcodes of FILE, as it is (nothing is fused first)."""
+    if only_hash and not as_json:
+        from hlo_opt.analysis.graph.digest import module_digest
+
+        click.echo(module_digest(read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)))
+        return
     from hlo_opt.analysis.targets import target as find_target
 
     device = find_target(target)

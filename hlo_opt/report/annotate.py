@@ -35,10 +35,10 @@ def edge_annotations(module: Module, shown: Sequence[FusionDecision], root: str)
     ordered = sorted(shown, key=lambda d: -d.cost.us_saved if d.cost is not None else 0.0)
     named = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}
     for decision in ordered:
-        place = _place(decision.consumer_source) or _place(decision.producer_source)
+        place = place_of(decision.consumer_source) or place_of(decision.producer_source)
         file, line = place or _line_in_dump(module, named, decision)
         for reason in decision.reasons:
-            group = groups.setdefault((_relative(file, root), line, reason.code), _Group(reason))
+            group = groups.setdefault((relative(file, root), line, reason.code), _Group(reason))
             if decision not in group.edges[-1:]:  # one edge may be refused twice under one code
                 group.edges.append(decision)
     return [_annotation(file, line, group) for (file, line, _), group in groups.items()]
@@ -51,7 +51,7 @@ def budget_annotations(errors: Iterable[CheckError], root: str) -> list[Annotati
             e.code,
             e.message,
             "error",
-            _relative(os.path.abspath(e.filename), root) if e.filename else "",
+            relative(os.path.abspath(e.filename), root) if e.filename else "",
             key=_key(e.code),
         )
         for e in errors
@@ -93,7 +93,7 @@ def _line_in_dump(module: Module, named: Mapping[str, Instruction], decision: Fu
     return "", 0
 
 
-def _place(source: str) -> tuple[str, int] | None:
+def place_of(source: str) -> tuple[str, int] | None:
     """File and line of a decision's `file:line`."""
     file, colon, line = source.rpartition(":")
     if colon and line.isdecimal() and len(line) < 10:
@@ -101,7 +101,7 @@ def _place(source: str) -> tuple[str, int] | None:
     return (source, 0) if source else None
 
 
-def _relative(file: str, root: str) -> str:
+def relative(file: str, root: str) -> str:
     path = PurePath(file)
     if not path.is_absolute() or not path.is_relative_to(root):
         return file

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hlo_opt.analysis.graph.digest import module_digest
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.memory.traffic import bytes_accessed
 from hlo_opt.analysis.targets import DeviceTarget
@@ -306,12 +307,14 @@ class ComputationStats:
 class Stats:
     """The figures of a module on a target.
 
+    digest    one hash of all that the text says, names, metadata and order left out
     opcodes   instructions by opcode, in all computations
     launched  instructions that launch work, by opcode (fusions with their kind, custom calls with their target)
     """
 
     module: str
     target: str
+    digest: str
     summary: ModuleSummary
     computations: list[ComputationStats]
     parameters: int
@@ -325,6 +328,7 @@ def stats(module: Module, target: DeviceTarget, told: TripCounts = NO_TRIP_COUNT
     return Stats(
         module.name,
         target.name,
+        module_digest(module),
         module_summary(module, target, told=told),
         [_of(c) for c in module.computations],
         len(module.entry.parameters),
@@ -387,6 +391,7 @@ def as_json(found: Stats) -> dict[str, Any]:
         "schema": 1,
         "module": found.module,
         "target": found.target,
+        "hash": found.digest,
         **summary_json(found.summary),
         "prices": prices_json(found.summary),
         "unknown_trips": found.summary.unknown_trips,

@@ -22,3 +22,24 @@ def test_an_explanation_is_the_same_for_every_hash_seed(form, dumps):
         for seed in ("1", "2", "3")
     }
     assert len(outputs) == 1
+
+
+def test_a_comparison_is_the_same_for_every_hash_seed(dumps):
+    arguments = [
+        "diff",
+        str(dumps / "cartpole_scan.hlo"),
+        str(dumps / "cartpole_scan_custom_call.hlo"),
+        "--fuse",
+        "never",
+        "--all",
+    ]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-m", "hlo_opt", *arguments],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(outputs) == 1

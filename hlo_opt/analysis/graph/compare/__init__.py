@@ -1,0 +1,1 @@
+"""Which instruction of one module is which of another, without names."""

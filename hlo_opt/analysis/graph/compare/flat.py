@@ -1,0 +1,282 @@
+"""A module as it computes: calls and fusions opened, tuples taken apart, what names and the order of the text say left out.
+
+A *scope* is a computation that runs by itself: the entry, the body of a loop, a branch, a reducer. A *site* is one operation in a scope; an operation of a
+computation that is called twice has two. Each site has two numbers: `forward` stands for what it computes, from the parameters on; `backward` for
+what becomes of it, down to the root. Sites of two modules that are flattened with the same `Forms` compare by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.graph.numbering import Table, is_commutative, is_looked_through
+from hlo_opt.analysis.graph.spelling import constant_key, plain_attributes
+from hlo_opt.ir import Called, Computation, Instruction, Literal, Module, Shape
+from hlo_opt.ir.walk import needed_first
+from hlo_opt.ops.sets import APPLIED, fused, held, taken_element
+
+GROWTH = 4
+ROOM = 100_000
+"""A module may become so many times as large, and by so much larger, by opening its calls; one that becomes larger keeps them."""
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """An operation in a scope. `inputs` are the arrays that it reads, each of a site and the number of the result; `users` the other way around, with the place
+    among the user's inputs. `fusion` is the outermost fusion that it was opened from. `callers` are the calls that it was opened from, the outermost first."""
+
+    scope: Scope
+    index: int
+    instruction: Instruction
+    key: int
+    inputs: tuple[tuple[Site, int], ...]
+    bodies: tuple[tuple[str, Scope], ...] = ()
+    fusion: Instruction | None = None
+    callers: tuple[Instruction, ...] = ()
+    users: list[tuple[Site, int, int]] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
+    """Which of the scope's results it gives."""
+    forward: int = -1
+    backward: int = -1
+    partner: Site | None = None
+    """Which site of the other module it is, as far as that is found out."""
+
+    @property
+    def opcode(self) -> str:
+        return self.instruction.opcode
+
+    def __repr__(self) -> str:
+        return f"<site {self.instruction.name}>"
+
+
+@dataclass(eq=False)
+class Scope:
+    """A computation that runs by itself. `results` are the arrays that it gives; `owner` is a site that calls it, None for the entry; `number` stands for what it computes."""
+
+    computation: Computation
+    sites: list[Site] = field(default_factory=list)
+    results: list[tuple[Site, int]] = field(default_factory=list)
+    owner: Site | None = None
+    number: int = -1
+
+
+Value = tuple[Site, int] | list["Value"]
+"""An array, as a result of a site; or a tuple's elements."""
+
+
+class Forms:
+    """Numbers for what things are, shared by the modules that are compared."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._shapes = Table().bare
+        self._literals: dict[int, int] = {}
+        self._kept: list[Literal] = []
+        self._commutes: dict[str, bool] = {}
+
+    def number(self, key: Hashable) -> int:
+        """The number of whatever a key describes."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def shape(self, shape: Shape) -> int:
+        """The number of a shape, layouts left out."""
+        return self._shapes.number(shape)
+
+    def commutes(self, opcode: str) -> bool:
+        found = self._commutes.get(opcode)
+        if found is None:
+            found = self._commutes[opcode] = is_commutative(opcode)
+        return found
+
+    def key(self, instruction: Instruction) -> int:
+        """What an instruction is but for its operands, what it calls, and a parameter's number."""
+        literal = instruction.literal
+        constant = None if literal is None else self._literal(literal)
+        shape = self.shape(instruction.shape)
+        attributes = plain_attributes(instruction) if instruction.attributes else ()
+        return self.number((instruction.opcode, shape, attributes, constant))
+
+    def _literal(self, literal: Literal) -> int:
+        found = self._literals.get(id(literal))
+        if found is None:
+            found = self._literals[id(literal)] = self.number(("literal", constant_key(literal)))
+            self._kept.append(literal)
+        return found
+
+
+@dataclass(eq=False)
+class _Frame:
+    """Where opening a computation stands."""
+
+    computation: Computation
+    arguments: list[Value] | None
+    fusion: Instruction | None
+    callers: tuple[Instruction, ...]
+    todo: Iterator[Instruction]
+    values: dict[Instruction, Value] = field(default_factory=dict)
+    opened: Instruction | None = None
+
+
+@dataclass(eq=False)
+class Flat:
+    """The scopes of a module, callees first, the entry last."""
+
+    module: Module
+    entry: Scope
+    scopes: dict[Computation, Scope]
+
+    def sites(self) -> Iterator[Site]:
+        """All sites, those of callees first."""
+        for scope in self.scopes.values():
+            yield from scope.sites
+
+
+def grows_too_much(module: Module) -> bool:
+    """Whether opening all calls makes a module too large to look at."""
+    sizes: dict[Computation, int] = {}
+    for computation in needed_first([module.entry], lambda c: list(dict.fromkeys(c.called))):
+        sizes[computation] = len(computation.instructions) + sum(
+            sizes[c] for i in computation.instructions if i.opcode in APPLIED for c in i.called()
+        )
+    text = sum(len(c.instructions) for c in module.computations)
+    return max(sizes.values(), default=0) > GROWTH * text + ROOM
+
+
+class _Flattening:
+    def __init__(self, module: Module, forms: Forms, opens_calls: bool) -> None:
+        self.forms = forms
+        self.module = module
+        self.opens_calls = opens_calls
+        self.scopes: dict[Computation, Scope] = {}
+
+    def flat(self) -> Flat:
+        order = needed_first([self.module.entry], lambda c: list(dict.fromkeys(c.called)))
+        apart = {c for one in order for i in one.instructions if not self._opens(i) for c in i.called()}
+        for computation in order:
+            if computation in apart or computation is self.module.entry:
+                self._add(computation)
+        return Flat(self.module, self.scopes[self.module.entry], self.scopes)
+
+    def _opens(self, instruction: Instruction) -> bool:
+        """Fusions all, also those that stand for a library's kernel: what they compute is in them, and which kernel that is shows in the kernels."""
+        if instruction.opcode not in APPLIED:
+            return False
+        return fused(instruction) is not None or (self.opens_calls and is_looked_through(instruction))
+
+    def _add(self, computation: Computation) -> None:
+        scope = self.scopes[computation] = Scope(computation)
+        root = self._open(scope)
+        scope.results = list(_leaves(root))
+        for number, (site, _) in enumerate(scope.results):
+            site.roots.append(number)
+        self._number(scope)
+
+    def _open(self, scope: Scope) -> Value:
+        """Make the sites of a scope. Uses a stack of its own, not Python's."""
+        computation = scope.computation
+        stack = [_Frame(computation, None, None, (), iter(computation.instructions))]
+        while True:
+            frame = stack[-1]
+            needed = self._advance(scope, frame)
+            if needed is not None:
+                stack.append(needed)
+                continue
+            value = frame.values[frame.computation.root]
+            stack.pop()
+            if not stack:
+                return value
+            opened = stack[-1].opened
+            assert opened is not None
+            stack[-1].values[opened] = value
+
+    def _advance(self, scope: Scope, frame: _Frame) -> _Frame | None:
+        """Go on until a computation must be opened; None when all is done."""
+        values = frame.values
+        for instruction in frame.todo:
+            number = instruction.parameter_number
+            if number is not None and frame.arguments is not None:
+                values[instruction] = frame.arguments[number]
+                continue
+            parts = held(instruction)
+            if parts is not None:
+                values[instruction] = [values[o] for o in parts]
+                continue
+            element = taken_element(instruction)
+            if element is not None:
+                whole = values[instruction.operands[0]]
+                if isinstance(whole, list):
+                    values[instruction] = whole[element]
+                    continue
+            if self._opens(instruction):
+                frame.opened = instruction
+                (callee,) = instruction.called()
+                kernel = frame.fusion or (instruction if fused(instruction) is not None else None)
+                arguments = [values[o] for o in instruction.operands]
+                callers = (*frame.callers, instruction)
+                return _Frame(callee, arguments, kernel, callers, iter(callee.instructions))
+            values[instruction] = self._site(scope, frame, instruction)
+        return None
+
+    def _site(self, scope: Scope, frame: _Frame, instruction: Instruction) -> Value:
+        values = frame.values
+        inputs = tuple([leaf for o in instruction.operands for leaf in _leaves(values[o])])
+        bodies = tuple(
+            (f"{name}.{n}" if len(value.computations) > 1 else name, self.scopes[c])
+            for name, value in instruction.attributes.items()
+            if isinstance(value, Called)
+            for n, c in enumerate(value.computations)
+        )
+        key = self.forms.key(instruction)
+        site = Site(scope, len(scope.sites), instruction, key, inputs, bodies, frame.fusion, frame.callers)
+        for _, body in bodies:
+            body.owner = body.owner or site
+        for place, (source, result) in enumerate(inputs):
+            source.users.append((site, place, result))
+        scope.sites.append(site)
+        return _taken_apart(site, instruction.shape, iter(range(1 << 60)))
+
+    def _number(self, scope: Scope) -> None:
+        number, commutes = self.forms.number, self.forms.commutes
+        for site in scope.sites:
+            given: list[Hashable] = [
+                (s.forward, r) if s.instruction.shape.elements is not None else s.forward for s, r in site.inputs
+            ]
+            if len(given) == 2 and commutes(site.opcode):
+                given.sort(key=hash)
+            called = [(name, body.number) for name, body in site.bodies]
+            called.sort()
+            site.forward = number((site.key, site.instruction.parameter_number, *called, "of", *given))
+        for site in reversed(scope.sites):
+            uses = [(u.backward, 0 if len(u.inputs) == 2 and commutes(u.opcode) else p, r) for u, p, r in site.users]
+            uses.sort()
+            site.backward = number((site.key, "to", *uses, "gives", *site.roots))
+        results = [(s.forward, r) for s, r in scope.results]
+        parameters = sorted(s.forward for s in scope.sites if s.instruction.parameter_number is not None)
+        acting = sorted(s.forward for s in scope.sites if not s.users and not s.roots)
+        scope.number = number(("scope", *results, "from", *parameters, "acts", *acting))
+
+
+def _leaves(value: Value) -> Iterable[tuple[Site, int]]:
+    if isinstance(value, tuple):
+        return (value,)
+    found: list[tuple[Site, int]] = []
+    todo: list[Value] = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, tuple):
+            found.append(one)
+        else:
+            todo.extend(reversed(one))
+    return found
+
+
+def _taken_apart(site: Site, shape: Shape, numbers: Iterator[int]) -> Value:
+    if shape.elements is None:
+        return (site, next(numbers))
+    return [_taken_apart(site, element, numbers) for element in shape.elements]
+
+
+def flatten(module: Module, forms: Forms, *, opens_calls: bool = True) -> Flat:
+    """Open a module. Computations that nothing calls are left out."""
+    return _Flattening(module, forms, opens_calls).flat()

@@ -1,0 +1,120 @@
+"""One hash of what a module says: the same for a text whose names, metadata, ids and order are others, another one for any other operation, shape, layout, fusion or constant."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from hashlib import blake2b
+
+from hlo_opt.analysis.graph.numbering import is_commutative
+from hlo_opt.analysis.graph.spelling import config, constant_key, plain_attributes, sharding
+from hlo_opt.ir import Called, Computation, Instruction, Module, Shape
+from hlo_opt.ir.walk import needed_first
+
+SIZE = 16
+"""Bytes of a digest."""
+
+HEADER = ("num_partitions", "replica_count", "input_output_alias", "buffer_donor")
+"""What the header says that changes what runs."""
+
+
+def header(module: Module, name: str) -> str:
+    """What the header says under a name, as written; empty where it says what holds anyway."""
+    text = "".join(module.attributes[name].text.split()) if name in module.attributes else ""
+    return "" if text in ("1", "{}") else text
+
+
+def module_digest(module: Module) -> str:
+    """The hash of a module, in hexadecimal. Computations that nothing calls do not count."""
+    digests = _Digests()
+    bodies: dict[Computation, bytes] = {}
+    for computation in needed_first([module.entry], lambda c: list(dict.fromkeys(c.called))):
+        bodies[computation] = digests.of(computation, bodies)
+    said = [f"{name}={header(module, name)}".encode() for name in HEADER]
+    return _digest((bodies[module.entry], *said)).hex()
+
+
+class _Digests:
+    def __init__(self) -> None:
+        self._shapes: dict[Shape, str] = {}
+        self._own: dict[tuple[object, ...], bytes] = {}
+        self._commutes: dict[str, bool] = {}
+
+    def of(self, computation: Computation, bodies: dict[Computation, bytes]) -> bytes:
+        """Of a computation: all its operations, each by what it computes and what becomes of it, and the root."""
+        above: dict[Instruction, bytes] = {}
+        own: dict[Instruction, bytes] = {}
+        for instruction in computation.instructions:
+            mine = own[instruction] = self._key(instruction, bodies)
+            given = [above[o] for o in instruction.operands]
+            if self._sorts(instruction):
+                given.sort()
+            above[instruction] = _digest((mine, *given))
+        uses: dict[Instruction, list[bytes]] = {i: [] for i in computation.instructions}
+        parts: list[bytes] = []
+        for instruction in reversed(own):
+            told = uses[instruction]
+            told.sort()
+            root = (b"root",) if instruction.is_root else ()
+            below = _digest((own[instruction], b"to", *told, *root))
+            sorts = self._sorts(instruction)
+            for place, operand in enumerate(instruction.operands):
+                uses[operand].append(below if sorts else below + str(place).encode())
+            parts.append(above[instruction] + below)
+        parts.sort()
+        thread = computation.attributes.get("execution_thread")
+        return _digest((above[computation.root], *parts, *(() if thread is None else (thread.text.encode(),))))
+
+    def _sorts(self, instruction: Instruction) -> bool:
+        """Whether the order of the operands does not count."""
+        opcode = instruction.opcode
+        found = self._commutes.get(opcode)
+        if found is None:
+            found = self._commutes[opcode] = is_commutative(opcode)
+        return found and len(instruction.operands) == 2
+
+    def _key(self, instruction: Instruction, bodies: dict[Computation, bytes]) -> bytes:
+        """What an instruction is but for its operands."""
+        shape = instruction.shape
+        attributes = instruction.attributes
+        called = sorted(
+            (name, *[bodies[c] for c in value.computations])
+            for name, value in attributes.items()
+            if isinstance(value, Called)
+        )
+        literal = instruction.literal
+        key: tuple[object, ...] = (
+            instruction.opcode,
+            shape,
+            instruction.parameter_number,
+            plain_attributes(instruction) if attributes else (),
+            tuple(called),
+            sharding(instruction) if "sharding" in attributes else "",
+            config(instruction) if "backend_config" in attributes else "",
+            None if literal is None else constant_key(literal),
+        )
+        found = self._own.get(key)
+        if found is None:
+            text = repr((*key[:1], self._shape(shape), *key[2:7], _plain(key[7])))
+            found = self._own[key] = _digest((text.encode("utf-8", "surrogatepass"),))
+        return found
+
+    def _shape(self, shape: Shape) -> str:
+        found = self._shapes.get(shape)
+        if found is None:
+            found = self._shapes[shape] = str(shape.laid_out())
+        return found
+
+
+def _plain(key: Hashable) -> Hashable:
+    """What a constant is known by, as what reads the same in every process."""
+    if isinstance(key, tuple):
+        return tuple(_plain(part) for part in key)
+    return key if isinstance(key, str | bytes) or key is None else str(key)
+
+
+def _digest(parts: Iterable[bytes]) -> bytes:
+    made = blake2b(digest_size=SIZE)
+    for part in parts:
+        made.update(len(part).to_bytes(4, "little"))
+        made.update(part)
+    return made.digest()

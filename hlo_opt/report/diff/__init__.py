@@ -1,0 +1,1 @@
+"""What changed between two dumps: instructions, kernels, what they cost, and why they are no longer, or not yet, one."""

@@ -1,0 +1,418 @@
+"""What differs between matched modules, instruction by instruction: what was added, lost, moved, and which attribute, shape, type, layout, constant or operand changed from what to what.
+
+A difference is told where it begins. An instruction that reads something that was added is not told again; a constant is told by who reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from hlo_opt.analysis.graph.compare.flat import Flat, Scope, Site
+from hlo_opt.analysis.graph.compare.matching import Matched, is_run
+from hlo_opt.analysis.graph.digest import HEADER, header
+from hlo_opt.analysis.graph.spelling import config, plain_attributes, sharding
+from hlo_opt.ir import Instruction, Module, Shape
+from hlo_opt.ops.sets import launches
+from hlo_opt.text.frames import source_location
+
+LONGEST = 60
+"""Characters of a constant, an attribute or an expression that are told."""
+
+TYPE = "type"
+"""What a detail about the element type is called."""
+
+FORMS = frozenset({TYPE, "shape", "layout"})
+"""Details about the value itself, which whoever reads it sees."""
+
+DEEPEST = 6
+"""Operations that are put into one another where a reducer or a comparator is told as an expression."""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One thing that is another one now: `layout`, `{1,0}`, `{0,1}`. An end is empty where there is none."""
+
+    what: str
+    old: str
+    new: str
+
+
+@dataclass(eq=False)
+class Change:
+    """An instruction that is not what it was. `kind` is changed, added, lost, moved, or module for what the header says. `places` counts the calls in which it is."""
+
+    kind: str
+    old: Site | None = None
+    new: Site | None = None
+    details: tuple[Detail, ...] = ()
+    places: int = 1
+    old_source: str = ""
+    new_source: str = ""
+    holds: int = 0
+    """Instructions of the computations that it calls, where it is added or lost."""
+    order: float = 0.0
+    """Where it stands among the others: what is needed comes first."""
+    repeated: list[Site] = field(default_factory=list)
+    """Its sites in further calls of the computation that it is in."""
+
+    @property
+    def sites(self) -> list[Site]:
+        return [s for s in (self.old, self.new) if s is not None]
+
+    @property
+    def source(self) -> str:
+        """The Python line: of the new dump, else of the old one."""
+        return self.new_source or self.old_source
+
+    @property
+    def name(self) -> str:
+        """What it is called: in the new dump, else in the old one."""
+        site = self.new or self.old
+        return "module" if site is None else site.instruction.name
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Operations of both modules, by what became of them."""
+
+    alike: int
+    changed: int
+    added: int
+    lost: int
+    moved: int
+
+
+@dataclass(eq=False)
+class _Finding:
+    seen: dict[Hashable, Change] = field(default_factory=dict)
+
+    def add(self, change: Change) -> None:
+        """Count a change that several calls of one computation show once."""
+        key = (change.kind, change.details, *[s and s.instruction for s in (change.old, change.new)])
+        known = self.seen.setdefault(key, change)
+        if known is not change:
+            known.places += 1
+            known.repeated.extend(change.sites)
+
+
+def changes(matched: Matched) -> tuple[list[Change], Counts]:
+    """All changes, each after those that it may come from."""
+    found = _Finding()
+    said = _said(matched.old.module) & _said(matched.new.module)
+    for detail in _header(matched.old.module, matched.new.module):
+        found.add(Change("module", details=(detail,)))
+    alike = changed = 0
+    applied = {s for flat in (matched.old, matched.new) for s in flat.scopes.values() if is_small(s) and not is_run(s)}
+    starts, span = _starts(matched.new)
+    lost = list(_unmatched(matched.old, dict.fromkeys(matched.scopes), matched, applied))
+    added = list(_unmatched(matched.new, dict.fromkeys(matched.scopes.values()), matched, applied))
+    told = _Told(matched, frozenset((*lost, *added)), said)
+    for one, other in matched.scopes.items():
+        if one in applied:
+            continue
+        renumbered = _renumbered(one)
+        for site in one.sites:
+            twin = site.partner
+            if twin is None:
+                continue
+            details = _details(told, site, twin)
+            if site in renumbered:
+                details = (Detail("number", *(str(s.instruction.parameter_number) for s in (site, twin))), *details)
+            moved = twin.scope is not other
+            if moved:
+                details = (Detail("computation", one.computation.name, twin.scope.computation.name), *details)
+            if not details:
+                alike += 1
+                continue
+            changed += not moved
+            order = starts[twin.scope] + twin.index
+            found.add(Change("moved" if moved else "changed", site, twin, details, order=order))
+    known = frozenset(s for c in found.seen.values() for s in (*c.sites, *c.repeated))
+    for one, other in matched.scopes.items():
+        for detail in _results(told, one, other, known) if one not in applied else ():
+            found.add(Change("changed", _last(one), _last(other), (detail,), order=starts[other] + len(other.sites)))
+    for site in lost:
+        found.add(Change("lost", site, holds=_holds(site), order=_stood(site, starts, span)))
+    for site in added:
+        found.add(Change("added", None, site, holds=_holds(site), order=starts[site.scope] + site.index))
+    for change in found.seen.values():
+        change.old_source, change.new_source = (
+            "" if site is None else source_location(module, site.instruction)
+            for site, module in ((change.old, matched.old.module), (change.new, matched.new.module))
+        )
+    listed = sorted(found.seen.values(), key=lambda c: c.order)
+    return listed, Counts(alike, changed, len(added), len(lost), len(matched.moved))
+
+
+def _starts(flat: Flat) -> tuple[dict[Scope, int], int]:
+    """A place for each scope, so that those of a module follow one another; and the number of places."""
+    found, total = {}, 0
+    for scope in flat.scopes.values():
+        found[scope] = total
+        total += len(scope.sites) + 1
+    return found, total
+
+
+def _stood(site: Site, starts: dict[Scope, int], span: int) -> float:
+    """Where in the new module something lost would stand: before what read it."""
+    for user, _, _ in site.users:
+        if user.partner is not None:
+            return starts[user.partner.scope] + user.partner.index - 0.5
+    for source, _ in site.inputs:
+        if source.partner is not None:
+            return starts[source.partner.scope] + source.partner.index + 0.5
+    return span
+
+
+def _renumbered(scope: Scope) -> set[Site]:
+    """Parameters that come in another order now; that another one was put before them is told with that one."""
+    pairs = [
+        (site.instruction.parameter_number, site.partner.instruction.parameter_number, site)
+        for site in scope.sites
+        if site.partner is not None and site.instruction.parameter_number is not None
+    ]
+    pairs.sort(key=lambda p: p[0])
+    numbers = [n for _, n, _ in pairs if n is not None]
+    return set() if numbers == sorted(numbers) else {site for a, b, site in pairs if a != b}
+
+
+def is_small(body: Scope) -> bool:
+    """Whether a computation is told as an expression, not instruction by instruction."""
+    return len(body.sites) <= 4 * DEEPEST
+
+
+def _unmatched(flat: Flat, scopes: dict[Scope, None], matched: Matched, applied: set[Scope]) -> Iterator[Site]:
+    """What one module alone has, but for values that the other has too, however often, and for constants, which are told by who reads them."""
+    is_old = flat is matched.old
+    twins = matched.scopes if is_old else {new: old for old, new in matched.scopes.items()}
+    for scope in flat.scopes.values():
+        if scope not in scopes or scope in applied:
+            continue
+        known = {s.forward for s in twins[scope].sites}
+        for site in scope.sites:
+            if site.partner is None and site.forward not in known and (site.instruction.literal is None):
+                yield site
+
+
+def _holds(site: Site) -> int:
+    found, todo = 0, [body for _, body in site.bodies]
+    seen: set[Scope] = set()
+    while todo:
+        scope = todo.pop()
+        if scope not in seen:
+            seen.add(scope)
+            found += len(scope.sites)
+            todo.extend(body for s in scope.sites for _, body in s.bodies)
+    return found
+
+
+def _header(old: Module, new: Module) -> Iterator[Detail]:
+    for name in HEADER:
+        yield from _text(name, header(old, name), header(new, name))
+
+
+_SOMETIMES = frozenset({"sharding", "backend_config"})
+"""What some ways to print a module leave out everywhere."""
+
+
+def _said(module: Module) -> frozenset[str]:
+    """Which of these a text says anywhere."""
+    return frozenset(n for c in module.computations for i in c.instructions for n in i.attributes if n in _SOMETIMES)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is known when pairs are looked at: what is told as added or lost, and what both texts say."""
+
+    matched: Matched
+    fresh: frozenset[Site]
+    said: frozenset[str]
+
+
+def _details(told: _Told, one: Site, other: Site) -> tuple[Detail, ...]:
+    a, b = one.instruction, other.instruction
+    found: list[Detail] = []
+    if one.key != other.key:
+        found.extend(_own(a, b))
+    if a.shape is not b.shape:
+        found.extend(_layout(a.shape, b.shape))
+    if one.bodies or other.bodies:
+        retyped = any(d.what == TYPE for d in found)  # a reducer of another type comes with that
+        found.extend(d for d in _bodies(told, one, other) if not (retyped and d.what.endswith(f": {TYPE}")))
+    found.extend(_inputs(told, one, other))
+    for name, text in (("sharding", sharding), ("backend_config", config)):
+        if name in told.said and (name in a.attributes or name in b.attributes):
+            found.extend(_text(name, text(a), text(b)))
+    return tuple(found)
+
+
+def _text(what: str, old: str, new: str) -> list[Detail]:
+    return [] if old == new else [Detail(what, *_apart(old, new))]
+
+
+def _own(a: Instruction, b: Instruction) -> Iterator[Detail]:
+    if a.opcode != b.opcode:
+        yield Detail("opcode", a.opcode, b.opcode)
+    one, other = a.shape, b.shape
+    if one.is_tuple or other.is_tuple:
+        if one.without_layout() != other.without_layout():
+            yield Detail("shape", *_apart(str(one), str(other)))
+    else:
+        if one.element_type != other.element_type:
+            yield Detail(TYPE, str(one.element_type), str(other.element_type))
+        if (one.dimensions, one.dynamic) != (other.dimensions, other.dynamic):
+            yield Detail("shape", _dimensions(one), _dimensions(other))
+    if a.literal is not None and b.literal is not None:
+        yield from _text("value", _constant(a), _constant(b))
+    mine, theirs = dict(plain_attributes(a)), dict(plain_attributes(b))
+    for name in dict.fromkeys((*mine, *theirs)):
+        yield from _text(name, mine.get(name, ""), theirs.get(name, ""))
+
+
+def _dimensions(shape: Shape) -> str:
+    text = str(shape.without_layout())
+    return text[text.find("[") :] if "[" in text else text
+
+
+def _layout(one: Shape, other: Shape) -> list[Detail]:
+    """Layouts of the same arrays that differ."""
+    if not one.same_values(other) or one.same_bytes(other):
+        return []
+    pairs = [
+        (str(a.laid_out().layout or ""), str(b.laid_out().layout or ""))
+        for a, b in zip(one.leaves(), other.leaves(), strict=True)
+    ]
+    if len(pairs) == 1:
+        return [Detail("layout", *pairs[0])]
+    return [Detail(f"layout of result {n}", a, b) for n, (a, b) in enumerate(pairs) if a != b]
+
+
+def _inputs(told: _Told, one: Site, other: Site) -> Iterator[Detail]:
+    matched = told.matched
+    mine, theirs = one.inputs, other.inputs
+    if len(mine) == len(theirs):
+        agree = [matched.agree(x, y) for x, y in zip(mine, theirs, strict=True)]
+        if all(agree):
+            return
+        swapped = len(mine) == 2 and matched.forms.commutes(one.opcode) and one.opcode == other.opcode
+        if swapped and (agree := [matched.agree(x, y) for x, y in zip(mine, theirs[::-1], strict=True)]):
+            straight = [matched.agree(x, y) for x, y in zip(mine, theirs, strict=True)]
+            if all(agree):
+                return
+            if sum(agree) > sum(straight):
+                theirs = theirs[::-1]
+            else:
+                agree = straight
+        for place, (is_same, x, y) in enumerate(zip(agree, mine, theirs, strict=True)):
+            if not is_same and x[0] not in told.fresh and y[0] not in told.fresh:
+                yield Detail(f"operand {place}", _input(x), _input(y))
+        return
+    yield Detail("operands", *_gone(one, other))
+
+
+def _gone(one: Site, other: Site) -> tuple[str, str]:
+    """Two lists of operands of different lengths: how many, and which are on one side only."""
+    mine, theirs = [s for s, _ in one.inputs], [s for s, _ in other.inputs]
+    left = list(theirs)
+    apart = []
+    for site in mine:
+        same = next((t for t in left if t is site.partner or t.forward == site.forward), None)
+        if same is None:
+            apart.append(_input((site, 0)))
+        else:
+            left.remove(same)
+    more = [_input((t, 0)) for t in left]
+    return tuple(
+        _cut(f"{len(count)}" + (f", with {', '.join(names)}" if names else ""))
+        for count, names in ((mine, apart), (theirs, more))
+    )  # type: ignore[return-value]
+
+
+def _input(leaf: tuple[Site, int]) -> str:
+    site, result = leaf
+    instruction = site.instruction
+    if instruction.literal is not None:
+        return f"constant {_cut(_constant(instruction))}"
+    return instruction.name + (f", result {result}" if instruction.shape.is_tuple else "")
+
+
+def _constant(instruction: Instruction) -> str:
+    literal = instruction.literal
+    assert literal is not None
+    text = literal.text if literal.text is not None else str(literal.value)
+    return "".join(text.split()) if len(text) > LONGEST else text
+
+
+def _results(told: _Told, one: Scope, other: Scope, known: frozenset[Site]) -> Iterator[Detail]:
+    """Differences in which values a computation gives, where nothing `known` about these says it already."""
+    if len(one.results) != len(other.results):
+        yield Detail("results", str(len(one.results)), str(len(other.results)))
+        return
+    for place, (x, y) in enumerate(zip(one.results, other.results, strict=True)):
+        if not told.matched.agree(x, y) and known.isdisjoint((x[0], y[0])) and told.fresh.isdisjoint((x[0], y[0])):
+            yield Detail(f"result {place}" if len(one.results) > 1 else "result", _input(x), _input(y))
+
+
+def _last(scope: Scope) -> Site | None:
+    """Who stands for the results of a computation in a list of changes; None for one that has none."""
+    return scope.results[0][0] if scope.results else None
+
+
+def _bodies(told: _Told, one: Site, other: Site) -> Iterator[Detail]:
+    """Computations that are called, and are told with what calls them."""
+    mine, theirs = dict(one.bodies), dict(other.bodies)
+    for name in dict.fromkeys((*mine, *theirs)):
+        x, y = mine.get(name), theirs.get(name)
+        if x is not None and y is not None:
+            if x.number == y.number or is_run(x) or not (is_small(x) and is_small(y)):
+                continue
+            inner = _inside(told, x, y)
+            if inner:
+                yield from (Detail(f"{name}: {d.what}", d.old, d.new) for d in inner)
+                continue
+        yield Detail(name, *_apart(*("" if s is None else expression(s) for s in (x, y))))
+
+
+def _inside(told: _Told, one: Scope, other: Scope) -> list[Detail]:
+    """What differs between two small computations of the same operations; nothing where they are not of the same."""
+    if told.matched.scopes.get(one) is not other or any(s.partner is None for s in (*one.sites, *other.sites)):
+        return []
+    found = []
+    for site in one.sites:
+        twin = site.partner
+        assert twin is not None
+        names = " -> ".join(dict.fromkeys((site.instruction.name, twin.instruction.name)))
+        found += [Detail(f"{names} ({twin.opcode}): {d.what}", d.old, d.new) for d in _details(told, site, twin)]
+    return found
+
+
+def expression(scope: Scope) -> str:
+    """A computation as an expression of its parameters: `add(p0, p1)`."""
+    return ", ".join(_term(site, DEEPEST) for site, _ in scope.results)
+
+
+def _term(site: Site, depth: int) -> str:
+    instruction = site.instruction
+    if instruction.parameter_number is not None:
+        return f"p{instruction.parameter_number}"
+    if instruction.literal is not None:
+        return _cut(_constant(instruction))
+    if depth == 0:
+        return "..."
+    attributes = [f"{name}={text}" for name, text in plain_attributes(instruction)]
+    cast = f"{instruction.shape.element_type} " if launches(instruction) and len(site.inputs) == 1 else ""
+    return f"{cast}{site.opcode}({', '.join([*(_term(s, depth - 1) for s, _ in site.inputs), *attributes])})"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
+
+
+def _apart(old: str, new: str) -> tuple[str, str]:
+    """Two texts cut around the first place where they differ, where they are long."""
+    if max(len(old), len(new)) <= LONGEST:
+        return old, new
+    first = next((n for n, (x, y) in enumerate(zip(old, new, strict=False)) if x != y), min(len(old), len(new)))
+    start = max(0, first - LONGEST // 3)
+    return tuple(("... " if start else "") + _cut(text[start:]) if len(text) > LONGEST else text for text in (old, new))  # type: ignore[return-value]

@@ -1,0 +1,382 @@
+"""Two modules compared: their figures, and the differences, each with what it comes from, the kernels that it changes and what that costs; worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from hlo_opt.analysis.graph.compare.flat import Site
+from hlo_opt.analysis.graph.compare.matching import Matched, match
+from hlo_opt.analysis.graph.digest import module_digest
+from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
+from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
+from hlo_opt.analysis.targets import target as find_target
+from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.fusion.context import FuseOptions, PassContext
+from hlo_opt.fusion.decision import ByStructure, FusionDecision
+from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
+from hlo_opt.ir import Module
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import fused
+from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
+from hlo_opt.passes.run import Outcome, collector_paused, run
+from hlo_opt.passes.table import preset as preset_text
+from hlo_opt.report.diff.changes import FORMS, TYPE, Change, Counts, changes
+from hlo_opt.report.diff.kernels import Group, Kernel, Seam, groups, kernels_of
+from hlo_opt.text import parse, verify
+
+FUSE_MODES = ("auto", "always", "never")
+
+MOST_FUSED = 600
+"""Instructions of a module that `auto` fuses: larger ones may take longer than anybody waits for a comparison."""
+
+SEAMS_SHOWN = 4
+"""Edges of one group of kernels that are told."""
+
+NEIGHBOURS = 64
+"""Readers of one value that are looked at."""
+
+NOTHING = 1e-3
+"""Share of the old module's time below which a difference counts as none where differences are put in order."""
+
+
+@dataclass(eq=False)
+class Side:
+    """One of the modules: as it was read, as its kernels are, what these cost."""
+
+    module: Module
+    outcome: Outcome
+    """How it was fused; nothing ran where it is taken as it is."""
+    summary: ModuleSummary
+    digest: str
+    rounds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The file, where it was read from one, else the module."""
+        return self.module.source.filename if self.module.source is not None else self.module.name
+
+
+@dataclass(eq=False)
+class Difference:
+    """One cause, as far as it can be told apart, and what it changes: instructions, the first of which it begins with, and kernels."""
+
+    changes: list[Change] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+
+    @property
+    def us(self) -> float:
+        """By how much its kernels are slower now, all rounds of loops counted."""
+        return sum(g.us for g in self.groups)
+
+    @property
+    def bytes(self) -> float:
+        return sum(g.bytes for g in self.groups)
+
+    @property
+    def source(self) -> str:
+        """The Python line that it begins at."""
+        lines = (*(c.source for c in self.changes), *(g.source for g in self.groups))
+        return next((line for line in lines if line), "")
+
+
+@dataclass(eq=False)
+class Comparison:
+    """What `hlo-opt diff` shows. `fused_by` are the passes that made the kernels of both; empty where they are those of the texts."""
+
+    old: Side
+    new: Side
+    target: DeviceTarget
+    fused_by: str
+    too_large: bool
+    counts: Counts
+    differences: list[Difference]
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference, but for names, metadata and the order of the text."""
+        return not self.differences
+
+    @property
+    def growth(self) -> float:
+        """By which share the new module is slower; infinite where the old one takes no time and the new one does."""
+        old, new = self.old.summary.est_us, self.new.summary.est_us
+        if old <= 0:
+            return 0.0 if new <= 0 else float("inf")
+        return new / old - 1
+
+    def __str__(self) -> str:
+        """What `hlo-opt diff` prints."""
+        from hlo_opt.report.diff.page import as_page
+
+        return str(as_page(self))
+
+
+def diff(
+    old: Module | str,
+    new: Module | str,
+    *,
+    target: str | DeviceTarget = DEFAULT_TARGET,
+    fuse: str = "auto",
+    preset: str = "default",
+    passes: str | Pipeline | None = None,
+    simplify: str = "auto",
+    choices: Iterable[str] = (),
+    trip_counts: TripCounts = NO_TRIP_COUNTS,
+) -> Comparison:
+    """Compare two modules, or texts, without their names.
+
+    `fuse` says whether both are fused first, by the preset or the passes: `auto` does where neither text has a fusion and both are small enough, `always`, `never`.
+    Raises UsageError for unknown names; ParseError and VerifyError for a text.
+    """
+    if fuse not in FUSE_MODES:
+        raise UsageError(f"fuse must be auto, always or never, not {fuse!r}", hint=did_you_mean(fuse, FUSE_MODES))
+    with collector_paused():
+        modules = [_read(module) for module in (old, new)]
+        device = find_target(target) if isinstance(target, str) else target
+        raw = not any(map(has_kernels, modules))
+        too_large = fuse == "auto" and raw and max(map(_size, modules)) > MOST_FUSED
+        fuses = fuse == "always" or (fuse == "auto" and raw and not too_large)
+        text = passes if passes is not None else preset_text(preset)
+        pipeline = text if isinstance(text, Pipeline) else parse_pipeline(text)
+        made: Callable[[Module], Outcome]
+        if fuses:
+            made = partial(
+                run, passes=pipeline, target=device, simplify=simplify, choices=choices, trip_counts=trip_counts
+            )
+        else:
+            made = partial(as_it_is, pipeline=pipeline, target=device, choices=choices, trip_counts=trip_counts)
+        first, second = _sides(modules, made, device, trip_counts)
+        fused_by = preset
+        if passes is not None:
+            fused_by = passes if isinstance(passes, str) else ",".join(p.name for p in passes.passes())
+        return _compared(first, second, device, fused_by if fuses else "", too_large)
+
+
+def _read(module: Module | str) -> Module:
+    if isinstance(module, str):
+        module = parse(module)
+        verify(module)
+    return module
+
+
+def _size(module: Module) -> int:
+    return sum(len(c.instructions) for c in module.computations)
+
+
+def has_kernels(module: Module) -> bool:
+    """Whether a compiler fused a module already, so that its launches are kernels."""
+    return any(fused(i) is not None for c in executed_computations(module) for i in c.instructions)
+
+
+def as_it_is(
+    module: Module, pipeline: Pipeline, target: DeviceTarget, choices: Iterable[str], trip_counts: TripCounts
+) -> Outcome:
+    """What a run that does nothing gives: the kernels are those of the text, and our passes say what they have against each edge between them."""
+    options = FuseOptions.of(target, choices=choices, trip_counts=trip_counts)
+    return Outcome(module, module, pipeline.alternatives()[0], PassContext(options), {}, {})
+
+
+def _sides(
+    modules: Sequence[Module], made: Callable[[Module], Outcome], target: DeviceTarget, told: TripCounts
+) -> list[Side]:
+    """Both modules, priced; what is known of the kernels of one helps to price the other, and what is the same is looked at once."""
+    known = ByStructure()
+    sides: list[Side] = []
+    for module in modules:
+        digest = module_digest(module)
+        same = next((s for s in sides if s.digest == digest), None)
+        outcome = made(module) if same is None else same.outcome
+        summary = module_summary(outcome.module, target, known, told) if same is None else same.summary
+        sides.append(Side(module, outcome, summary, digest))
+    return sides
+
+
+def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_large: bool) -> Comparison:
+    if old.digest == new.digest:
+        counts = Counts(_size(old.module), 0, 0, 0, 0)
+        return Comparison(old, new, target, fused_by, too_large, counts, [])
+    matched = match(old.module, new.module)
+    found, counts = changes(matched)
+    launched = match(old.outcome.module, new.outcome.module) if fused_by else matched
+    sides = [
+        kernels_of(flat, side.summary, executions(side.outcome.module, side.outcome.context.options.trip_counts)[0])
+        for flat, side in ((launched.old, old), (launched.new, new))
+    ]
+    changed = groups(launched, *(kernels.values() for kernels in sides))
+    differences = _differences(found, changed, is_one_graph=launched is matched)
+    _add_seams([g for d in differences for g in d.groups], launched, old.outcome, new.outcome)
+    unit = NOTHING * old.summary.est_us
+    differences.sort(key=partial(_rank, unit=unit))
+    return Comparison(old, new, target, fused_by, too_large, counts, differences)
+
+
+def _rank(difference: Difference, unit: float) -> tuple[float, bool, float]:
+    """What costs most first; of what costs nothing that which something in the text explains."""
+    cost = difference.us if abs(difference.us) > unit else 0.0
+    order = difference.changes[0].order if difference.changes else 0.0
+    return (-cost, not difference.changes, order)
+
+
+class _Joining:
+    """Sets of changes and groups of kernels that belong together."""
+
+    def __init__(self, things: Iterable[Change | Group]) -> None:
+        self._parent = {thing: thing for thing in things}
+
+    def join(self, one: Change | Group, other: Change | Group) -> None:
+        self._parent[self.root(other)] = self.root(one)
+
+    def root(self, thing: Change | Group) -> Change | Group:
+        parent = self._parent
+        while parent[thing] is not thing:
+            parent[thing] = parent[parent[thing]]
+            thing = parent[thing]
+        return thing
+
+
+def _differences(found: list[Change], changed: list[Group], *, is_one_graph: bool) -> list[Difference]:
+    """Changes that stand next to each other are one difference; so are the kernels that hold them, or read what they give."""
+    joining = _Joining((*found, *changed))
+    homes: dict[Site, Change] = {}
+    for change in found:
+        for site in (*change.sites, *change.repeated):
+            homes.setdefault(site, change)
+    for change in found:
+        for site in (*change.sites, *change.repeated):
+            for near in (*(s for s, _ in site.inputs), *(_instead(site) if site.partner is None else ())):
+                if near in homes:
+                    joining.join(homes[near], change)
+    kernels: dict[object, Group] = {}
+    for group in changed:
+        for kernel in (*group.old, *group.new):
+            for site in kernel.sites:
+                kernels[site if is_one_graph else site.instruction.name] = group
+            kernels[kernel.instruction if is_one_graph else kernel.name] = group
+    for change in found:
+        for group in _touched(change, kernels, is_one_graph):
+            joining.join(change, group)
+    for group in changed:
+        cause = _loop_change(group, found)
+        if cause is not None:
+            joining.join(cause, group)
+    causes = {joining.root(c) for c in found}
+    if len(causes) == 1 and not is_one_graph:  # all else is alike, and fusing has no other reason to end otherwise
+        for group in changed:
+            joining.join(found[0], group)
+    made: dict[Change | Group, Difference] = {}
+    for change in found:
+        made.setdefault(joining.root(change), Difference()).changes.append(change)
+    for group in changed:
+        made.setdefault(joining.root(group), Difference()).groups.append(group)
+    for difference in made.values():
+        difference.groups = _gathered(difference.groups)
+        difference.groups.sort(key=lambda g: -abs(g.us))
+        retyped = any(d.what == TYPE for c in difference.changes for d in c.details)
+        difference.changes.sort(key=lambda c: _only_spreads(c) or (retyped and _only_casts(c)))
+    return list(made.values())
+
+
+def _instead(site: Site) -> Iterable[Site]:
+    """What stands in the other module where something that only one has stands in its own: what its readers read there."""
+    for user, place, _ in site.users[:NEIGHBOURS]:
+        twin = user.partner
+        if twin is not None:
+            same = twin.inputs[place : place + 1] if len(twin.inputs) == len(user.inputs) else twin.inputs[:NEIGHBOURS]
+            yield from (s for s, _ in same if s.partner is None)
+
+
+def _gathered(groups: list[Group]) -> list[Group]:
+    """Kernels that one difference adds and those that it takes away, as one group."""
+    apart = [g for g in groups if not (g.old and g.new)]
+    if len(apart) < 2:
+        return groups
+    whole = Group([k for g in apart for k in g.old], [k for g in apart for k in g.new])
+    return [*(g for g in groups if g.old and g.new), whole]
+
+
+def _loop_change(group: Group, found: list[Change]) -> Change | None:
+    """What changed about the loop that kernels run in, where these run in another number of rounds than before; None where they do not."""
+    if group.kind != "changed" or group.old[0].rounds == group.new[0].rounds or not group.new[0].sites:
+        return None
+    owner = group.new[0].sites[0].scope.owner
+    while owner is not None:
+        scopes = {body for _, body in owner.bodies}
+        near = {owner, *(s for s, _ in owner.inputs)}
+        for change in found:
+            site = change.new or (change.old.scope.owner.partner if change.old and change.old.scope.owner else None)
+            if site is not None and (site in near or site.scope in scopes):
+                return change
+        owner = owner.scope.owner
+    return None
+
+
+def _only_spreads(change: Change) -> bool:
+    """Whether it is an operation on constants alone: where it is another one, what reads it made it so."""
+    site = change.new or change.old
+    return site is not None and site.inputs != () and all(s.instruction.literal is not None for s, _ in site.inputs)
+
+
+def _only_casts(change: Change) -> bool:
+    """Whether something was added or lost that gives its operand in another element type: where something is computed in another type, this comes with it."""
+    site = change.new or change.old
+    if site is None or change.kind not in ("added", "lost") or len(site.inputs) != 1:
+        return False
+    one, other = site.instruction.shape, site.inputs[0][0].instruction.shape
+    return one.element_type != other.element_type and one.dimensions == other.dimensions
+
+
+def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool) -> Iterable[Group]:
+    """The groups of kernels that hold a changed instruction, and where its value has another form those that read it; where there are none, those that read it or that it reads."""
+    readers = [u for site in change.sites for u, _, _ in site.users[:NEIGHBOURS]]
+    held = [*change.sites, *(readers if any(d.what in FORMS for d in change.details) else ())]
+    for sites in (held, [*readers, *(i for site in change.sites for i, _ in site.inputs)]):
+        found = {
+            kernels[key]: None
+            for site in sites
+            for key in ((site, site.instruction) if is_one_graph else (site.instruction.name,))
+            if key in kernels
+        }
+        if found:
+            return found
+    return ()
+
+
+def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcome) -> None:
+    """Tell for kernels that split, joined or were regrouped which edges are between two kernels on one side only, with what refuses them."""
+    mixed = [g for g in changed if g.kind in ("split", "joined", "regrouped")]
+    if not mixed:
+        return
+    told = [_told(outcome, (k for g in mixed for k in (g.old, g.new)[n])) for n, outcome in enumerate((old, new))]
+    sites: list[dict[str, Site]] = [
+        {s.instruction.name: s for s in flat.sites()} for flat in (matched.old, matched.new)
+    ]
+    homes = [{s: k for g in mixed for k in (g.old, g.new)[n] for s in k.sites} for n in (0, 1)]
+    for group in mixed:
+        for n, kernels in enumerate((group.old, group.new)):
+            names = {k.name for k in kernels}
+            found = [d for d in told[n] if d.consumer_kernel in names and d.producer_kernel in names]
+            found = [d for d in found if d.producer_kernel != d.consumer_kernel]
+            for decision in found:
+                ends = [sites[n].get(name) for name in (decision.producer, decision.consumer)]
+                twins = [s.partner if s is not None else None for s in ends]
+                there = [homes[1 - n].get(t) if t is not None else None for t in twins]
+                alone = len(group.old if n else group.new) == 1
+                if not alone and (None in there or there[0] is not there[1]):
+                    continue
+                mine, theirs = (decision, None) if n == 0 else (None, decision)
+                seam = Seam(decision.producer, decision.consumer, mine, theirs, bool(old.runs))
+                group.seams.append(seam)
+        group.seams.sort(key=lambda s: -_saved(s))
+        del group.seams[SEAMS_SHOWN:]
+
+
+def _saved(seam: Seam) -> float:
+    decision = seam.old or seam.new
+    assert decision is not None
+    return decision.cost.us_saved if decision.cost is not None else 0.0
+
+
+def _told(outcome: Outcome, kernels: Iterable[Kernel]) -> list[FusionDecision]:
+    return [d for d in outcome.decide({k.name for k in kernels}, siblings=False) if not d.fused]

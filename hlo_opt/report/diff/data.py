@@ -1,0 +1,107 @@
+"""A comparison for programs. The form is versioned: fields are only added within a version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from hlo_opt.analysis.graph.compare.flat import Site
+from hlo_opt.diag import CheckError
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.report.diff.changes import Change
+from hlo_opt.report.diff.comparison import Comparison, Difference, Side
+from hlo_opt.report.diff.kernels import Group, Kernel
+from hlo_opt.report.diff.page import sentence, title
+from hlo_opt.report.summary import summary_json
+
+
+def as_json(found: Comparison, failed: Sequence[CheckError] = ()) -> dict[str, object]:
+    """The whole comparison."""
+    return {
+        "schema": 1,
+        "target": found.target.name,
+        "fused_by": found.fused_by or None,
+        "same": found.same,
+        "growth": None if found.growth == float("inf") else round(found.growth, 6),
+        "old": _side(found.old),
+        "new": _side(found.new),
+        "operations": asdict(found.counts),
+        "differences": [_difference(d) for d in found.differences],
+        "failed": failures_json(failed),
+    }
+
+
+def failures_json(failed: Sequence[CheckError]) -> list[dict[str, str]]:
+    """Limits that are not kept."""
+    return [{"code": e.code, "message": e.message} for e in failed]
+
+
+def _side(side: Side) -> dict[str, object]:
+    return {"file": side.name, "module": side.module.name, "hash": side.digest, **summary_json(side.summary)}
+
+
+def _difference(difference: Difference) -> dict[str, object]:
+    return {
+        "title": title(difference),
+        "us": round(difference.us, 3),
+        "bytes": round(difference.bytes),
+        "source": difference.source,
+        "changes": [_change(c) for c in difference.changes],
+        "kernels": [_group(g) for g in difference.groups],
+    }
+
+
+def _change(change: Change) -> dict[str, object]:
+    return {
+        "kind": change.kind,
+        "what": sentence(change),
+        "old": _end(change.old, change.old_source),
+        "new": _end(change.new, change.new_source),
+        "details": [asdict(d) for d in change.details],
+        "places": change.places,
+    }
+
+
+def _end(site: Site | None, source: str) -> dict[str, str] | None:
+    if site is None:
+        return None
+    instruction = site.instruction
+    return {
+        "instruction": instruction.name,
+        "opcode": instruction.opcode,
+        "shape": str(instruction.shape),
+        "computation": instruction.computation.name,
+        "source": source,
+    }
+
+
+def _group(group: Group) -> dict[str, object]:
+    return {
+        "kind": group.kind,
+        "us": round(group.us, 3),
+        "bytes": round(group.bytes),
+        "old": [_kernel(k) for k in group.old],
+        "new": [_kernel(k) for k in group.new],
+        "edges": [
+            {"producer": s.producer, "consumer": s.consumer, "old": _decision(s.old), "new": _decision(s.new)}
+            for s in group.seams
+        ],
+    }
+
+
+def _kernel(kernel: Kernel) -> dict[str, object]:
+    return {
+        "instruction": kernel.name,
+        "what": kernel.label,
+        "est_us": round(kernel.us, 3),
+        "bytes": round(kernel.bytes),
+        "rounds": kernel.rounds,
+        "source": kernel.source,
+    }
+
+
+def _decision(decision: FusionDecision | None) -> dict[str, object]:
+    if decision is None:
+        return {"fused": True, "reasons": []}
+    reasons = [{"code": r.code, "slug": r.slug, "message": r.message, "hint": r.hint} for r in decision.reasons]
+    return {"fused": False, "reasons": reasons}

@@ -1,0 +1,171 @@
+"""What differs between two modules, instruction by instruction, and what is not told because it is told elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis.graph.compare.matching import match
+from hlo_opt.report.diff.changes import LONGEST, changes
+from hlo_opt.report.diff.page import sentence
+
+TEXT = """HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY e {
+  p = f32[64,8]{1,0} parameter(0)
+  q = f32[64,8]{1,0} parameter(1)
+  one = f32[] constant(1)
+  ones = f32[64,8]{1,0} broadcast(one), dimensions={}
+  a = f32[64,8]{1,0} subtract(p, q), metadata={op_name="a" source_file="model.py" source_line=7}
+  t = f32[64,8]{1,0} tanh(a)
+  u = f32[64,8]{1,0} multiply(t, ones)
+  less = pred[64,8]{1,0} compare(u, q), direction=LT
+  v = f32[64,8]{1,0} select(less, u, p)
+  z = f32[] constant(0)
+  ROOT r = f32[64]{0} reduce(v, z), dimensions={1}, to_apply=sum
+}
+"""
+
+
+def told(old: str, new: str) -> list[str]:
+    """Each change in a line."""
+    found, _ = changes(match(hlo_opt.parse(old), hlo_opt.parse(new)))
+    return [f"{c.kind} {sentence(c)}" for c in found]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("tanh(a)", "sine(a)", ["changed t (sine): opcode tanh -> sine"]),
+        ("constant(1)", "constant(2)", ["changed one (constant): value 1 -> 2"]),
+        ("subtract(p, q)", "subtract(q, p)", ["changed a (subtract): operand 0 p -> q; operand 1 q -> p"]),
+        ("direction=LT", "direction=GE", ["changed less (compare): direction LT -> GE"]),
+        ("t = f32[64,8]{1,0}", "t = f32[64,8]{0,1}", ["changed t (tanh): layout {1,0} -> {0,1}"]),
+        ("ROOT s = f32[] add(a", "ROOT s = f32[] maximum(a", ["changed r (reduce): to_apply: s (maximum): opcode add -> maximum"]),
+        (
+            "ROOT s = f32[] add(a, b)",
+            "c = f32[] multiply(a, b)\n  ROOT s = f32[] add(a, c)",
+            ["changed r (reduce): to_apply add(p0, p1) -> add(p0, multiply(p0, p1))"],
+        ),
+        ("tanh(a)", "tanh(p)", ["changed t (tanh): operand 0 a -> p"]),
+        ("  u = f32", "  c = f32[64,8]{1,0} copy(t)\n  u = f32", ["added c = f32[64,8]{1,0} copy(t), which nothing reads"]),
+        ("select(less, u, p)", "select(less, u, q)", ["changed v (select): operand 2 p -> q"]),
+        ("tanh(a)", "tanh(a), sharding={replicated}", []),  # the other text says no sharding at all
+        ("multiply(t, ones)", "multiply(ones, t)", []),
+        ("HloModule m", "HloModule m, num_partitions=4", ["module num_partitions +4"]),
+    ],
+)  # fmt: skip
+def test_a_change_is_told_once_where_it_is(old, new, wanted):
+    changed = TEXT.replace(old, new, 1)
+    assert changed != TEXT
+    assert told(TEXT, changed) == wanted
+
+
+def test_a_copy_in_between_is_told_and_not_who_reads_it():
+    changed = TEXT.replace("  u = f32", "  c = f32[64,8]{1,0} copy(t)\n  u = f32").replace("multiply(t", "multiply(c")
+    assert told(TEXT, changed) == ["added c = f32[64,8]{1,0} copy(t)"]
+    assert told(changed, TEXT) == ["lost c = f32[64,8]{1,0} copy(t)"]
+
+
+def test_a_constant_of_its_own_is_told_by_who_reads_it():
+    old = TEXT.replace("reduce(v, z)", "reduce(v, one)")
+    new = old.replace("reduce(v, one)", "reduce(v, z)")
+    assert told(old, new) == ["changed r (reduce): operand 1 constant 1 -> constant 0"]
+
+
+def test_a_value_that_is_computed_again_is_no_change():
+    again = TEXT.replace("  u = f32", "  t2 = f32[64,8]{1,0} tanh(a)\n  u = f32").replace("multiply(t,", "multiply(t2,")
+    assert told(TEXT, again) == []
+
+
+def test_a_change_in_a_computation_that_is_called_twice_is_told_once():
+    text = """HloModule m
+
+half {
+  x = f32[8]{0} parameter(0)
+  ROOT y = f32[8]{0} tanh(x)
+}
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  a = f32[8]{0} call(p), to_apply=half
+  b = f32[8]{0} call(a), to_apply=half
+  ROOT r = f32[8]{0} negate(b)
+}
+"""
+    assert told(text, text.replace("tanh", "sine")) == ["changed y (sine): opcode tanh -> sine, in 2 places"]
+
+
+def test_lines_are_those_of_each_dump():
+    new = TEXT.replace("source_line=7", "source_line=9").replace("subtract(p, q)", "divide(p, q)")
+    (found,), counts = changes(match(hlo_opt.parse(TEXT), hlo_opt.parse(new)))
+    assert (found.old_source, found.new_source, found.source) == ("model.py:7", "model.py:9", "model.py:9")
+    assert (counts.changed, counts.added, counts.lost, counts.moved) == (1, 0, 0, 0)
+
+
+def test_a_parameter_before_others_is_told_alone():
+    new = TEXT.replace("p = f32[64,8]{1,0} parameter(0)\n  q = f32[64,8]{1,0} parameter(1)",
+        "n = f32[3]{0} parameter(0)\n  p = f32[64,8]{1,0} parameter(1)\n  q = f32[64,8]{1,0} parameter(2)")  # fmt: skip
+    assert told(TEXT, new) == ["added n = f32[3]{0} parameter(), which nothing reads"]
+    swapped = TEXT.replace("parameter(0)\n  q", "parameter(9)\n  q").replace(
+        "parameter(1)\n  one", "parameter(0)\n  one"
+    )
+    swapped = swapped.replace("parameter(9)", "parameter(1)")
+    assert told(TEXT, swapped)[0].startswith("changed p") or "operand 0" in told(TEXT, swapped)[0]
+
+
+def test_a_long_attribute_is_cut_around_what_differs():
+    old = f"HloModule m\n\nENTRY e {{\n  ROOT c = f32[40]{{0}} constant({{{', '.join(['1'] * 40)}}})\n}}\n"
+    (line,) = told(old, old.replace("1})", "7})"))
+    assert len(line) < 3 * LONGEST and "7" in line and "1" in line
+
+
+def test_results_that_come_in_another_number_are_told():
+    nothing = "HloModule m\n\nENTRY e {\n  ROOT t = () tuple()\n}\n"
+    one = "HloModule m\n\nENTRY e {\n  c = f32[] constant(1)\n  ROOT t = (f32[]) tuple(c)\n}\n"
+    assert told(nothing, one) == ["changed c (constant): results 0 -> 1"]
+    assert told(nothing, nothing) == []
+
+
+def test_a_loop_that_carries_one_array_more_says_so_and_no_more():
+    old = """HloModule m
+
+round {
+  s = (s32[], f32[8]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  x = f32[8]{0} get-tuple-element(s), index=1
+  y = f32[8]{0} tanh(x)
+  ROOT t = (s32[], f32[8]{0}) tuple(j, y)
+}
+
+going {
+  s = (s32[], f32[8]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(9)
+  ROOT l = pred[] compare(i, n), direction=LT
+}
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  z = s32[] constant(0)
+  s = (s32[], f32[8]{0}) tuple(z, p)
+  w = (s32[], f32[8]{0}) while(s), condition=going, body=round
+  ROOT r = f32[8]{0} get-tuple-element(w), index=1
+}
+"""
+    new = old.replace("(s32[], f32[8]{0})", "(f32[3]{0}, s32[], f32[8]{0})")
+    new = new.replace("index=1", "index=2").replace("index=0", "index=1").replace("tuple(j, y)", "tuple(k, j, y)")
+    new = new.replace("  one = ", "  k = f32[3]{0} get-tuple-element(s), index=0\n  one = ")
+    new = new.replace("tuple(z, p)", "tuple(c, z, p)").replace(
+        "  z = s32[]", "  c = f32[3]{0} constant({1, 2, 3})\n  z = s32[]"
+    )
+    assert {line.split()[1] for line in told(old, new)} == {"s", "w"} | {"j"}
+    assert not any("operand 0 s" in line for line in told(old, new))

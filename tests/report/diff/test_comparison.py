@@ -1,0 +1,94 @@
+"""Two modules compared: figures, what belongs together, what comes first, and what is the same."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+from hlo_opt.diag import UsageError
+from hlo_opt.fusion.summary import module_summary
+from hlo_opt.report.diff.comparison import MOST_FUSED, diff, has_kernels
+from scripts.diff_programs import program, retold
+
+TEXT = """HloModule m
+
+ENTRY e {
+  p = f32[512,256]{1,0} parameter(0)
+  q = f32[512,256]{1,0} parameter(1)
+  a = f32[512,256]{1,0} tanh(p)
+  b = f32[512,256]{1,0} negate(a)
+  k = f32[512,256]{1,0} sine(q)
+  l = f32[512,256]{1,0} abs(k)
+  ROOT r = (f32[512,256]{1,0}, f32[512,256]{1,0}) tuple(b, l)
+}
+"""
+
+
+def test_it_is_part_of_the_interface():
+    found = hlo_opt.diff(TEXT, TEXT.replace("tanh", "cosine"))
+    assert not found.same and "opcode tanh -> cosine" in str(found)
+
+
+def test_texts_without_fusions_are_fused_first():
+    found = diff(TEXT, TEXT.replace("tanh", "cosine"))
+    assert found.fused_by == "default" and found.new.summary.kernels < 4
+    assert diff(TEXT, TEXT, fuse="never").new.summary.kernels == 4
+    fused = str(hlo_opt.fuse(hlo_opt.parse(TEXT))[0])
+    assert has_kernels(hlo_opt.parse(fused)) and not has_kernels(hlo_opt.parse(TEXT))
+    assert diff(TEXT, fused).fused_by == "" and diff(fused, fused, fuse="always").fused_by == "default"
+
+
+def test_large_texts_are_not():
+    text = program(MOST_FUSED + 1, 0)
+    found = diff(text, text)
+    assert found.too_large and found.fused_by == "" and "--fuse always" in str(found)
+
+
+def test_figures_are_those_of_stats():
+    found = diff(TEXT, TEXT.replace("tanh", "cosine"), fuse="never", target="a100_sxm_80")
+    alone = module_summary(hlo_opt.parse(TEXT), found.target)
+    assert (alone.kernels, alone.bytes, alone.est_us) == (
+        found.old.summary.kernels,
+        found.old.summary.bytes,
+        found.old.summary.est_us,
+    )
+
+
+def test_what_does_not_touch_is_apart_and_the_worst_comes_first():
+    new = TEXT.replace("tanh(p)", "cosine(p)").replace(
+        "l = f32[512,256]{1,0} abs(k)", "c = f32[512,256]{1,0} copy(k)\n  l = f32[512,256]{1,0} abs(c)"
+    )
+    first, second = diff(TEXT, new, fuse="never").differences
+    assert first.changes[0].name == "c" and first.us > 0
+    assert second.changes[0].name == "a" and second.us < first.us
+
+
+def test_a_part_that_is_written_in_another_way_is_one_difference():
+    new = TEXT.replace(
+        "a = f32[512,256]{1,0} tanh(p)",
+        "x = f32[512,256]{1,0} exponential(p)\n  y = f32[512,256]{1,0} log(x)\n  a = f32[512,256]{1,0} floor(y)",
+    )
+    (difference,) = diff(TEXT, new, fuse="never").differences
+    assert {c.name for c in difference.changes} >= {"x", "y"} and difference.us > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_there_is_no_difference_in_what_is_told_again(seed):
+    text = program(150, seed)
+    found = diff(text, retold(hlo_opt.parse(text), seed), fuse="never")
+    assert found.same and found.growth == 0
+
+
+def test_fusions_alone_are_no_change_of_the_graph(dumps):
+    module = hlo_opt.parse((dumps / "transformer_block.hlo").read_text())
+    before, _ = hlo_opt.fuse(module, passes="dce", simplify="always")
+    after, _ = hlo_opt.fuse(before, preset="xla-2026", simplify="never")
+    found = diff(before, after, fuse="never")
+    assert (found.counts.changed, found.counts.added, found.counts.lost, found.counts.moved) == (0, 0, 0, 0)
+    assert all(not d.changes for d in found.differences)
+    assert found.new.summary.kernels < found.old.summary.kernels and found.growth < 0
+
+
+def test_a_wrong_way_to_fuse_is_named():
+    with pytest.raises(UsageError, match="fuse must be auto, always or never"):
+        diff(TEXT, TEXT, fuse="allways")

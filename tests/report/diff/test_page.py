@@ -1,0 +1,57 @@
+"""A comparison for people."""
+
+from __future__ import annotations
+
+import hlo_opt
+from hlo_opt.report.diff.changes import Detail
+from hlo_opt.report.diff.comparison import diff
+from hlo_opt.report.diff.page import as_page, detail, percent, short_shape, signed
+
+TEXT = """HloModule m
+
+ENTRY e {
+  p = f32[4096,256]{1,0} parameter(0)
+  a = f32[4096,256]{1,0} tanh(p), metadata={op_name="a" source_file="m.py" source_line=4}
+  ROOT b = f32[4096,256]{1,0} negate(a), metadata={op_name="b" source_file="m.py" source_line=5}
+}
+"""
+
+
+def test_the_page_names_the_change_its_price_and_its_line():
+    fused = str(hlo_opt.fuse(hlo_opt.parse(TEXT), preset="xla-2026")[0])
+    page = str(diff(fused, TEXT))
+    first = page.split("\n\n")[1].split("\n")
+    assert first[0].startswith("+") and " split into " in first[0] and "m.py:" in first[0]
+    assert "    a -> b: old fused; new FUS504 pass-was-done (no rule of ours refuses it" in page
+    assert "2 operations alike" not in page and "3 operations alike" in page
+    assert "kernels as they are in the texts" in page.split("\n")[0]
+
+
+def test_where_there_is_no_difference_it_says_so():
+    assert "no difference, but for names, metadata and order" in str(
+        diff(TEXT, TEXT.replace("a = ", "x = ").replace("(a)", "(x)"))
+    )
+
+
+def test_only_so_many_are_shown():
+    lines = [f"  a{n} = f32[8]{{0}} tanh(p{n})\n  p{n} = f32[8]{{0}} parameter({n})" for n in range(14)]
+    text = "HloModule m\n\nENTRY e {\n" + "\n".join("\n".join(reversed(line.split("\n"))) for line in lines)
+    text += f"\n  ROOT r = ({', '.join(['f32[8]{0}'] * 14)}) tuple({', '.join(f'a{n}' for n in range(14))})\n}}\n"
+    found = diff(text, text.replace("tanh", "sine"), fuse="never")
+    assert len(found.differences) == 14
+    assert "4 more differences: --all shows them" in str(as_page(found)) and "more difference" not in str(
+        as_page(found, None)
+    )
+
+
+def test_control_characters_of_names_are_escaped():
+    text = TEXT.replace('op_name="a" source_file="m.py"', 'op_name="a" source_file="m\\033[31m.py"')
+    assert "\033" not in str(diff(text, text.replace("tanh", "sine")))
+
+
+def test_words():
+    assert percent(0.5) == "+50 %" and percent(-0.1) == "-10 %" and percent(float("inf")) == "+inf %"
+    assert signed("3 us", 3) == "+3 us" and signed("-3 us", -3) == "-3 us"
+    assert detail(Detail("layout", "{1,0}", "{0,1}")) == "layout {1,0} -> {0,1}"
+    assert detail(Detail("is_stable", "", "true")) == "is_stable +true"
+    assert len(short_shape("x" * 500)) == 60
