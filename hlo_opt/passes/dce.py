@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.graph.inlining import remove_uncalled
-from hlo_opt.analysis.properties import effectful_computations, has_side_effect
-from hlo_opt.ir import Computation, Module, edit
+from hlo_opt.analysis.properties import effectful_computations, has_side_effect, is_boundary_fusion
+from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ops.sets import fused, held, taken_element
 from hlo_opt.passes.base import Pass, PassContext
+
+_BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
+"""Attributes of a fusion that name its results by their numbers."""
 
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove what nothing uses. Parameters, side effects and ends of control dependencies stay. It cleans up behind rewrites, and is none that counts as a step."""
+    """Remove what nothing uses, also of what fusions write and read. Parameters, side effects and ends of control dependencies stay. It cleans up behind rewrites, and is none that counts as a step."""
 
     name: ClassVar[str] = "dce"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -25,6 +29,9 @@ class DeadCodeElimination(Pass):
         swept = False
         for computation in list(module.computations):
             swept |= sweep(computation, effects)
+            while sum(narrow(fusion, effects) for fusion in _of_several(computation)):
+                sweep(computation, effects)
+                swept = True
         if swept:
             remove_uncalled(module)
         return changed or swept
@@ -48,3 +55,58 @@ def sweep(computation: Computation, effects: set[Computation]) -> bool:
         changed = True
         todo.extend(o for o in operands if not o.users)
     return changed
+
+
+def _of_several(computation: Computation) -> list[Instruction]:
+    """Fusions that write several arrays, of which each user reads one, users first."""
+    return [
+        i
+        for i in reversed(list(computation.instructions))
+        if fused(i) is not None
+        and not (i.is_root or is_boundary_fusion(i))
+        and all(taken_element(user) is not None for user in i.users)
+    ]
+
+
+def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
+    """Let a fusion write only what is read of it, and read only what that takes. True where that is less than before."""
+    body = fusion.called_by("calls")
+    outputs, readers = held(body.root), {user: taken_element(user) or 0 for user in fusion.users}
+    read = sorted(set(readers.values()))
+    if outputs is None or not read or len(read) == len(outputs) or not _BY_NUMBER.isdisjoint(fusion.attributes):
+        return False
+    assert body.module is not None
+    if sum(c.called.count(body) for c in body.module.computations) > 1:
+        return False
+    root, kept = body.root, [outputs[number] for number in read]
+    if root.users or any(user.control_predecessors for user in readers):
+        return False
+    if len(kept) == 1 and kept[0].parameter_number is not None:  # a kernel that only copies is another one's to judge
+        return False
+    if len(kept) > 1:
+        edit.create_tuple(body, kept, root=True)
+        fusion.shape = Shape.tuple_of(*((fusion.shape.elements or ())[number] for number in read))
+        for user, number in readers.items():
+            edit.set_attribute(user, "index", Attribute.of(read.index(number)))
+    else:
+        edit.set_root(body, kept[0])
+        fusion.shape = (fusion.shape.elements or ())[read[0]]
+        for user in readers:
+            edit.replace_all_uses(user, fusion)
+            edit.remove(user)
+    edit.remove(root)
+    sweep(body, effects)
+    _forget_unread(fusion, body)
+    return True
+
+
+def _forget_unread(fusion: Instruction, body: Computation) -> None:
+    """Take away operands of a fusion that its computation does not read."""
+    given = list(zip(fusion.operands, body.parameters, strict=True))
+    for _, parameter in given:
+        if not parameter.users and not parameter.is_root:
+            edit.remove(parameter)
+    taken = [(operand, parameter) for operand, parameter in given if parameter.parent is body]
+    for number, (_, parameter) in enumerate(taken):
+        parameter.parameter_number = number
+    edit.set_operands(fusion, [operand for operand, _ in taken])

@@ -53,6 +53,11 @@ class InGrid(Phases):
         """What stands for the state and the cells."""
         return frozenset({*(v.taken for v in self.state), *(cell.stands for cell in self.cells)})
 
+    @property
+    def counters(self) -> frozenset[Instruction]:
+        """What stands for counters, which threads compute from the number of the round."""
+        return frozenset(v.taken for v in self.values if v.counts is not None)
+
     def segment(self, block: int) -> Segment[InGrid]:
         """All blocks, alone in their launch."""
         own = tuple(n for n, _ in self.aliases)
@@ -101,12 +106,12 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
     for number, result in enumerate(part.results):
         shape = result.window
         at, places = _shared_out(shape, threads)
-        made = Walk(min(threads, shape.element_count), [(result.update.operands[1], at)], [(shape, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, origins=part.origins)  # fmt: skip
+        made = Walk(min(threads, shape.element_count), [(result.update.operands[1], at)], [(shape, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, known=part.counters, origins=part.origins)  # fmt: skip
         found.append(_meeting(made, int(not number and (part.waits if part.trips else part.lasting))))
     for number, value in enumerate(part.state) if part.trips is None else ():
         shape = value.taken.shape
         at, places = _shared_out(shape, threads)
-        copied = Walk(min(threads, shape.element_count), [(value.made, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, origins=part.origins, handed=[(shape, at)])  # fmt: skip
+        copied = Walk(min(threads, shape.element_count), [(value.made, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, known=part.counters, origins=part.origins, handed=[(shape, at)])  # fmt: skip
         found.append(_meeting(copied, int(not number)))
     return found
 
@@ -115,7 +120,7 @@ def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
     """What threads do for a cell: all of it, or, where several share an element, first the terms that are folded."""
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
     at, places = _shared_out(shape, threads)
-    whole = Walk(min(threads, shape.element_count), [(cell.value, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, origins=part.origins, handed=[(shape, at)])  # fmt: skip
+    whole = Walk(min(threads, shape.element_count), [(cell.value, at)], places=places, rounds=_rounds(shape, threads), times=trips, near=near, known=part.counters, origins=part.origins, handed=[(shape, at)])  # fmt: skip
     if team.ways == 1:
         yield whole
         return
@@ -142,6 +147,7 @@ def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
         held=1,
         times=trips,
         near=near,
+        known=part.counters,
         origins=part.origins,
     )
     yield replace(whole, wanted=(), rounds=rounds, times=trips)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import hlo_opt
@@ -190,3 +191,81 @@ def test_dce_says_whether_it_changed_anything():
     calm = "calm { a = f32[8]{0} parameter(0) ROOT r = f32[8]{0} negate(a) }\n\n"
     module, said = run(one, f"x = {V} call(p), to_apply=calm\n{entry}", bodies=calm)
     assert said is True and [c.name for c in module.computations] == ["e"]
+
+
+OF_TWO = f"two {{ a = {V} parameter(0) c = {V} parameter(1) n = {V} negate(a) e = {V} exponential(c) t = {V} tanh(a) ROOT k = ({V}, {V}, {V}) tuple(n, e, t) }}\n\n"
+WRITTEN = f"f = ({V}, {V}, {V}) fusion(p, q), kind=kLoop, calls=two"
+READ = f"q = {V} abs(p)\n"
+
+
+def kernel_of(lines: str, bodies: str = OF_TWO) -> str:
+    """The fusions and their computations after dce."""
+    module, said = run(DeadCodeElimination(), lines, bodies=bodies)
+    again = DeadCodeElimination().run(module, PassContext(FuseOptions(H100)))
+    assert said and not again
+    return str(module)
+
+
+def test_a_fusion_writes_and_reads_only_what_is_needed():
+    text = kernel_of(
+        f"{READ}{WRITTEN}\nx = {V} get-tuple-element(f), index=0\ny = {V} get-tuple-element(f), index=2\nROOT r = ({V}, {V}) tuple(y, x)"
+    )
+    assert "exponential" not in text and "abs" not in text
+    assert f"%f = ({V}, {V}) fusion(%p), kind=kLoop" in text
+    assert "get-tuple-element(%f), index=0" in text and "get-tuple-element(%f), index=1" in text
+    module = hlo_opt.parse(text)
+    (y, x) = hlo_opt.evaluate(module, [np.arange(8, dtype=np.float32), np.bool_(True)])
+    assert np.array_equal(x, -np.arange(8, dtype=np.float32)) and np.array_equal(
+        y, np.tanh(np.arange(8, dtype=np.float32))
+    )
+
+
+def test_a_fusion_of_one_result_gives_an_array():
+    text = kernel_of(f"{READ}{WRITTEN}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)")
+    assert f"%f = {V} fusion(%q), kind=kLoop" in text and "tanh" not in text and "get-tuple-element" not in text
+    assert f"ROOT %f = {V} fusion(%q)" in kernel_of(f"{READ}{WRITTEN}\nROOT x = {V} get-tuple-element(f), index=1")
+
+
+def test_what_only_an_unneeded_result_reads_goes_too():
+    chain = f"g = ({V}, {V}, {V}) fusion(p, p), kind=kLoop, calls=other\nu = {V} get-tuple-element(g), index=0\nq = {V} get-tuple-element(g), index=1\n"
+    lines = f"{chain}{WRITTEN}\nx = {V} get-tuple-element(f), index=0\nROOT r = ({V}, {V}) tuple(x, u)"
+    text = kernel_of(lines, OF_TWO + OF_TWO.replace("two {", "other {"))
+    assert f"%g = {V} fusion(" in text and "exponential" not in text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"{WRITTEN}, output_to_operand_aliasing={{{{1}}: (0, {{}})}}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)",
+        f"{WRITTEN.replace('kLoop', 'kCustom')}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)",
+        f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1\nROOT r = (({V}, {V}, {V}), {V}) tuple(f, x)",
+        f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1\ng = {WRITTEN[4:].replace('p, q', 'q, q')}\nz = {V} get-tuple-element(g), index=1\nROOT r = ({V}, {V}) tuple(x, z)",
+        f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1, control-predecessors={{q}}\nROOT r = {V} negate(x)",
+        f"{WRITTEN}, sharding={{{{replicated}}, {{replicated}}, {{replicated}}}}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)",
+        f"ROOT {WRITTEN}",
+    ],
+    ids=["aliases", "library", "whole", "two-callers", "waits", "sharding", "root"],
+)
+def test_results_that_are_named_or_shared_stay(lines: str):
+    module, _ = run(DeadCodeElimination(), READ + lines, bodies=OF_TWO)
+    (body,) = [c for c in module.computations if c.name == "two"]
+    assert len(body.root.operands) == 3
+
+
+def test_a_kernel_that_would_only_copy_is_not_made():
+    body = f"one {{ a = {V} parameter(0) n = {V} negate(a) ROOT k = ({V}, {V}) tuple(n, a) }}\n\n"
+    lines = f"f = ({V}, {V}) fusion(p), kind=kLoop, calls=one\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x)"
+    module, said = run(DeadCodeElimination(), lines, bodies=body)
+    assert not said and "tuple(%n, %a)" in str(module)
+
+
+def test_a_fusion_that_is_only_waited_for_stays():
+    module, said = run(DeadCodeElimination(), f"{READ}{WRITTEN}\nROOT r = {V} negate(p), control-predecessors={{f}}", bodies=OF_TWO)  # fmt: skip
+    assert not said and names(module) == ["q", "f", "r"]
+
+
+def test_two_results_of_one_operation_stay_together():
+    largest = f"larger {{ a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3) m = f32[] maximum(a, c) n = f32[] minimum(b, d) ROOT t = (f32[], f32[]) tuple(m, n) }}\n\nboth {{ x = {V} parameter(0) z = f32[] constant(0) ROOT r = (f32[], f32[]) reduce(x, x, z, z), dimensions={{0}}, to_apply=larger }}\n\n"  # fmt: skip
+    lines = "f = (f32[], f32[]) fusion(p), kind=kInput, calls=both\nx = f32[] get-tuple-element(f), index=1\nROOT r = f32[] negate(x)"
+    module, said = run(DeadCodeElimination(), lines, bodies=largest)
+    assert not said and names(module) == ["f", "x", "r"]

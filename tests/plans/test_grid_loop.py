@@ -112,3 +112,10 @@ def test_the_price_has_what_goes_through_l2_in_each_round() -> None:
     small = replace(H100, l2_cache_size=8 << 20)
     again = price(shared(text), small)
     assert again.read > 19 * 4 * 2048 * 2048  # in each round
+
+
+@pytest.mark.parametrize("counter", ["x0", "x2"])
+def test_a_counter_is_no_array_that_is_read(counter: str) -> None:
+    lines = [f"k = f32[] convert({counter})", "m = f32[16384] broadcast(k), dimensions={}", "u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] add(u, m)", "n2 = s32[] add(x2, one)"]  # fmt: skip
+    made = shared(loop(["f32[16384]", "s32[]"], lines, ["y", "n2"], given=["g2 = s32[] constant(3)"], read=[1]))
+    assert price(made, H100).read == 4 * 16384
