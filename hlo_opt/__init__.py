@@ -55,6 +55,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "jax":  # the extra: only who asks for it needs JAX
+        return importlib.import_module("hlo_opt.jax")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

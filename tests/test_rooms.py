@@ -25,6 +25,7 @@ ROOMS = (
     "passes",
     "codegen",
     "runtime",
+    "jax",
     "tune",
     "report",
     "cli",

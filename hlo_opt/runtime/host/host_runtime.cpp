@@ -29,6 +29,27 @@ static inline void relax() {
 #endif
 }
 
+// how a thread treats denormals, and rounds: a kernel's blocks must all do as the thread that launches them
+static inline Word float_mode() {
+#if defined(__SSE__)
+  return __builtin_ia32_stmxcsr();
+#elif defined(__aarch64__)
+  Word mode;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+  return mode;
+#else
+  return 0;
+#endif
+}
+
+static inline void set_float_mode(Word mode) {
+#if defined(__SSE__)
+  __builtin_ia32_ldmxcsr((unsigned)mode);
+#elif defined(__aarch64__)
+  __asm__ volatile("msr fpcr, %0" : : "r"(mode));
+#endif
+}
+
 // ---- blocks of one kernel, spread over the processors
 
 namespace {
@@ -43,6 +64,7 @@ struct Pool {
   Launcher launcher;
   void** pointers;
   Word grid, chunk;
+  Word mode;      // of floats, in the thread that launches
   Word next;      // the first block that nobody has taken
   int active;     // workers inside the job
   int failed;
@@ -70,6 +92,7 @@ void* work(void*) {
         __atomic_fetch_add(&pool.active, 1, __ATOMIC_SEQ_CST);
         if (__atomic_load_n(&pool.job, __ATOMIC_SEQ_CST) == job) {
           seen = job;
+          set_float_mode(pool.mode);
           take_blocks();
         }
         __atomic_fetch_sub(&pool.active, 1, __ATOMIC_RELEASE);
@@ -129,6 +152,7 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
     const Word parts = 4 * (workers + 1);
     pool.chunk = grid / parts ? grid / parts : 1;
     pool.failed = 0;
+    pool.mode = float_mode();
     __atomic_store_n(&pool.next, 0, __ATOMIC_RELAXED);
     __atomic_fetch_add(&pool.job, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&pool.sleeping, __ATOMIC_SEQ_CST)) {

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -200,6 +201,8 @@ def _start(arguments: list[str]) -> subprocess.Popen[str]:
 
 def _finish(run: subprocess.Popen[str], folder: Path) -> None:
     _, messages = run.communicate()
+    if run.returncode == -signal.SIGINT:  # Ctrl-C goes to the compiler as well
+        raise KeyboardInterrupt
     if run.returncode:
         lines = [line.strip() for line in messages.replace(f"{folder}{os.sep}", "").splitlines() if line.strip()]
         first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit {run.returncode}")

@@ -57,7 +57,8 @@ class _Program(ctypes.Structure):
 
 
 @cache
-def _runner() -> Any:
+def runner() -> Any:
+    """`hlo_run` of `host_runtime.cpp`, built when it is first asked for. Raises BackendError as `HostLibrary`."""
     folder = resources.files("hlo_opt.runtime.host")
     text = folder.joinpath("host_runtime.cpp").read_text(encoding="utf-8")
     for name in ("product", "convolution"):
@@ -84,10 +85,11 @@ class HostProgram:
         self.launches = 0
         self.devices = 1
         """Devices of the last run."""
+        self.form: Form = form
         self._reference = reference
         self._most_steps = -1 if max_steps is None else max_steps
         self._library = HostLibrary(schedule.kernels, form=form)
-        self._program = words_of(schedule, spread=form == "lanes")
+        self._program = self.words = words_of(schedule, spread=form == "lanes")
         self._constants: list[Array] | None = None
         self._kept: dict[int, _Run] = {}
         self._timings = np.zeros((max(1, len(schedule.kernels)), 2), np.int64)
@@ -142,12 +144,14 @@ class HostProgram:
         finally:
             self.launches, self.devices = launches, math.prod(counts(self.schedule.module))
 
+    def constants(self) -> list[Array]:
+        """What the words call constants, as they lie in memory; of what differs from device to device, that of one that is alone."""
+        return [_held(told_array(op, value, None), shape) for op, value, shape in self._program.constants]
+
     def _taken(self, device: SimulatedDevice | None) -> _Run:
         """Memory for a run on a device (None: one that is alone); a second run at the same time gets memory of its own."""
         if self._constants is None:
-            self._constants = [
-                _held(told_array(op, value, None), shape) for op, value, shape in self._program.constants
-            ]
+            self._constants = self.constants()
         run = self._kept.pop(_ALONE if device is None else device.number, None) or _Run(self)
         run.play(device)
         return run
@@ -249,7 +253,7 @@ class _Run:
 
     def _go(self, entry: int) -> int:
         program, *pointers = self.arguments
-        status: int = _runner()(program, entry, *pointers)
+        status: int = runner()(program, entry, *pointers)
         return status
 
     def _call(self, call: HostCall, slots: int) -> None:

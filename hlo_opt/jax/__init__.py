@@ -1,0 +1,41 @@
+"""Inside `jax.jit`: kernels of ours in the place of what XLA made, where that was proved and pays; and jitted functions as modules.
+
+Needs the extra `jax`; nothing else here imports JAX. Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hlo_opt.jax.hook import fusing, install, uninstall, wait
+    from hlo_opt.jax.modules import explain, fuse, lower
+    from hlo_opt.jax.report import Line, Report
+
+_HOMES = {
+    "hook": ("fusing", "install", "uninstall", "wait"),
+    "modules": ("explain", "fuse", "lower"),
+    "report": ("Line", "Report"),
+}
+
+__all__ = ["Line", "Report", "explain", "fuse", "fusing", "install", "lower", "uninstall", "wait"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def __getattr__(name: str) -> Callable[..., object]:
+    for home, names in _HOMES.items():
+        if name in names:
+            try:
+                room = importlib.import_module(f"hlo_opt.jax.{home}")
+            except ImportError as fault:
+                raise ImportError(
+                    f"hlo_opt.jax needs JAX 0.10.2 or later, the extra jax of hlo-opt: {fault}"
+                ) from fault
+            found: Callable[..., object] = getattr(room, name)
+            return found
+    raise AttributeError(f"module 'hlo_opt.jax' has no attribute {name!r}")

@@ -1,0 +1,172 @@
+"""Our typed FFI handler: built with the headers of the installed jaxlib, loaded and registered once in a process; and the regions that it can run."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from importlib.metadata import version
+from typing import ClassVar
+
+import numpy as np
+
+from hlo_opt.evaluate.threads import processors
+from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
+from hlo_opt.runtime.host.library import built, cache_directory
+from hlo_opt.runtime.host.program import runner
+
+TARGET = "hlo_opt.run"
+"""What XLA's text calls a region that runs kernels of ours."""
+
+_POINTER, _WORD = ctypes.c_void_p, ctypes.c_longlong
+_LOADER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
+
+
+class _Array(ctypes.Structure):
+    _fields_: ClassVar = [("slot", _WORD), ("bytes", _WORD)]
+
+
+class _Routine(ctypes.Structure):
+    _fields_: ClassVar = [("words", _POINTER), ("buffers", _WORD), ("slots", _WORD)]
+
+
+class _Region(ctypes.Structure):
+    """`Region` of `handler.cpp`."""
+
+    _fields_: ClassVar = [
+        ("routines", _POINTER),
+        ("launchers", _POINTER),
+        ("timings", _POINTER),
+        ("constants", _POINTER),
+        *((name, _WORD) for name in ("processors", "memory", "slots", "frame_words", "pointers")),
+        ("input_count", _WORD),
+        ("inputs", _POINTER),
+        ("output_count", _WORD),
+        ("outputs", _POINTER),
+    ]
+
+
+class _Loaded:
+    """A region in this process, with all that the handler points to."""
+
+    def __init__(self, frozen: Frozen) -> None:
+        """Raises OSError where the library of its kernels is gone or damaged."""
+        self.words = [np.ascontiguousarray(w, np.int64) for w in frozen.words]
+        self.constants = [np.concatenate([a.view(np.uint8).reshape(-1), np.zeros(4, np.uint8)]) for a in map(np.ascontiguousarray, frozen.constants)]  # fmt: skip  # the last word is whole
+        library = ctypes.CDLL(str(cache_directory() / frozen.library)) if frozen.library else None
+        try:
+            found = [ctypes.cast(library[name], _POINTER).value or 0 for name in frozen.launchers] if library else []
+        except AttributeError as fault:
+            raise OSError(str(fault)) from fault
+        self.launchers = np.array(found or [0], np.uint64)
+        self.timings = np.zeros((max(1, len(found)), 2), np.int64)
+        self.addresses = np.array([a.ctypes.data for a in self.constants] or [0], np.uint64)
+        pairs = zip(self.words, frozen.routines, strict=True)
+        self.routines = (_Routine * len(self.words))(*(_Routine(w.ctypes.data, r.buffers, r.slots) for w, r in pairs))
+        self.inputs = (_Array * max(1, len(frozen.inputs)))(*(_Array(*pair) for pair in frozen.inputs))
+        self.outputs = (_Array * max(1, len(frozen.outputs)))(*(_Array(*pair) for pair in frozen.outputs))
+        self.region = _Region(
+            ctypes.addressof(self.routines),
+            self.launchers.ctypes.data,
+            self.timings.ctypes.data,
+            self.addresses.ctypes.data,
+            processors(),
+            frozen.memory,
+            frozen.slots,
+            frozen.frames * FRAME_WORDS,
+            frozen.pointers,
+            len(frozen.inputs),
+            ctypes.addressof(self.inputs),
+            len(frozen.outputs),
+            ctypes.addressof(self.outputs),
+        )
+
+
+class Handler:
+    """The handler, ready for XLA's calls on the CPU.
+
+    find  gives what a key stands for, where the process does not have it yet: an executable may come from JAX's persistent cache
+    """
+
+    def __init__(self, find: Callable[[str], Frozen | None]) -> None:
+        """Raises BackendError without a C++ compiler, or where it refuses the handler."""
+        import jax
+
+        self._find = find
+        self._loaded: dict[str, _Loaded] = {}
+        self._lock = threading.Lock()
+        text = resources.files("hlo_opt.jax").joinpath("handler.cpp").read_text(encoding="utf-8")
+        path = built([f"// jaxlib {version('jaxlib')}\n{text}"], (f"-I{jax.ffi.include_dir()}", "-pthread"))
+        self._library = ctypes.CDLL(str(path))
+        self._loader = _LOADER(self._load)
+        self._library.hlo_opt_start.argtypes = [_POINTER, _LOADER]
+        self._library.hlo_opt_add.argtypes = [ctypes.c_char_p, _POINTER]
+        self._library.hlo_opt_calls.restype = _WORD
+        self._library.hlo_opt_start(ctypes.cast(runner(), _POINTER), self._loader)
+        for function in ("hlo_opt_type_id", "hlo_opt_type_info"):
+            getattr(self._library, function).restype = _POINTER
+        self._register()
+
+    def _register(self) -> None:
+        import jax
+
+        jax.local_devices(backend="cpu")  # a target that waits for its backend is registered before its type
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.restype, capsule.argtypes = ctypes.py_object, [_POINTER, ctypes.c_char_p, _POINTER]
+        own = self._library
+        types = {
+            "type_id": capsule(own.hlo_opt_type_id(), None, None),
+            "type_info": capsule(own.hlo_opt_type_info(), None, None),
+        }
+        jax.ffi.register_ffi_type("hlo_opt.State", types, platform="cpu")  # type: ignore[arg-type]
+        stages = {
+            "instantiate": jax.ffi.pycapsule(own.HloOptInstantiate),
+            "execute": jax.ffi.pycapsule(own.HloOptExecute),
+        }
+        jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+
+    @property
+    def calls(self) -> int:
+        """How often regions of ours have run."""
+        return int(self._library.hlo_opt_calls())
+
+    def add(self, key: str, frozen: Frozen) -> None:
+        """Make a region known. Raises OSError as `_Loaded`."""
+        with self._lock:
+            if key not in self._loaded:
+                loaded = self._loaded[key] = _Loaded(frozen)
+                self._library.hlo_opt_add(key.encode(), ctypes.byref(loaded.region))
+
+    def has(self, key: str) -> bool:
+        """Whether a region is known; it is looked for."""
+        return key in self._loaded or bool(self._load(key.encode()))
+
+    def _load(self, key: bytes) -> int:
+        """What the handler asks for a key that it does not know: 1 when it does now."""
+        try:
+            name = key.decode()
+            frozen = self._find(name)
+            if frozen is None:
+                return 0
+            self.add(name, frozen)
+        except Exception:  # C++ called: it says that there are no kernels, and JAX compiles again
+            return 0
+        return 1
+
+
+_ONE = threading.Lock()
+
+
+def handler() -> Handler:
+    """The handler of this process. Raises BackendError as `Handler`."""
+    with _ONE:
+        return _handler()
+
+
+@cache
+def _handler() -> Handler:
+    from hlo_opt.jax.records import frozen_of
+
+    return Handler(frozen_of)

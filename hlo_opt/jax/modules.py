@@ -1,0 +1,44 @@
+"""A jitted function as a module of ours, with no file in between."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from jax.typing import ArrayLike
+from jaxlib import _hlo
+
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.ir import Module
+from hlo_opt.passes import ExplainReport, report_on, run
+from hlo_opt.passes import fuse as fuse_module
+from hlo_opt.text import parse
+
+Tree: TypeAlias = "ArrayLike | tuple[Tree, ...] | list[Tree] | dict[str, Tree] | None"
+"""An argument: arrays, and what holds them."""
+
+
+class _Lowered(Protocol):
+    def compiler_ir(self, dialect: str) -> _hlo.XlaComputation: ...
+
+
+class Jitted(Protocol):
+    """What `jax.jit` returns."""
+
+    def lower(self, *args: Tree) -> _Lowered: ...
+
+
+def lower(jitted: Jitted, *args: Tree) -> Module:
+    """The module that JAX hands to XLA for these arguments, with the Python lines of its instructions and all values of its constants. Raises what JAX raises."""
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+    return parse(jitted.lower(*args).compiler_ir("hlo").get_hlo_module().to_string(options))
+
+
+def fuse(jitted: Jitted, *args: Tree, preset: str = "default") -> tuple[Module, list[FusionDecision]]:
+    """What `hlo_opt.fuse` makes of the module, and its decisions. Raises what `lower` and `hlo_opt.fuse` raise."""
+    return fuse_module(lower(jitted, *args), preset)
+
+
+def explain(jitted: Jitted, *args: Tree, preset: str = "default") -> ExplainReport:
+    """The decision on every edge of the module, as `hlo-opt explain` has them. Raises what `fuse` raises."""
+    return report_on(run(lower(jitted, *args), preset))

@@ -1,0 +1,311 @@
+"""A serialized HloModuleProto, taken apart as far as putting calls in the place of instructions needs it: everything else stays the bytes that it was.
+
+So constants never become text, and what is not replaced is exactly what XLA made. Fields are known by their numbers (xla/service/hlo.proto).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+NAME = 1  # of a module, a computation and an instruction alike
+
+COMPUTATIONS, MODULE_NUMBER, STACK_FRAMES = 3, 5, 17
+ALIASES, DONORS = 8, 18
+
+INSTRUCTIONS, COMPUTATION_NUMBER, ROOT = 2, 5, 6
+
+METADATA, NUMBER, OPERANDS, WAITS, CALLED = 7, 35, 36, 37, 38
+
+_LOCAL = 32  # bits of a number that count the instructions of one computation
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+
+
+def written(value: int) -> bytes:
+    """A number as bytes."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a message: its number, its value where that is a number, else its bytes, and all of it as it was read."""
+
+    number: int
+    value: int
+    data: bytes
+    raw: bytes
+
+
+def fields(message: bytes) -> Iterator[Field]:
+    """The fields of a message, in order. Raises ValueError or IndexError for bytes that are none."""
+    at = 0
+    while at < len(message):
+        start = at
+        key, at = varint(message, at)
+        value, data = 0, b""
+        match key & 7:
+            case 0:
+                value, at = varint(message, at)
+            case 2:
+                size, at = varint(message, at)
+                data, at = message[at : at + size], at + size
+            case 1:
+                data, at = message[at : at + 8], at + 8
+            case 5:
+                data, at = message[at : at + 4], at + 4
+            case kind:
+                raise ValueError(f"a field of kind {kind}")
+        if at > len(message):
+            raise ValueError("a field ends behind its message")
+        yield Field(key >> 3, value, data, message[start:at])
+
+
+def of_number(number: int, value: int) -> bytes:
+    """A field that holds a number."""
+    return written(number << 3) + written(value)
+
+
+def of_bytes(number: int, data: bytes) -> bytes:
+    """A field that holds bytes."""
+    return written(number << 3 | 2) + written(len(data)) + data
+
+
+def _numbers(found: Field) -> list[int]:
+    """The values of a repeated number, packed or not."""
+    if not found.data:
+        return [found.value] if found.raw[0] & 7 == 0 else []
+    values, at = [], 0
+    while at < len(found.data):
+        value, at = varint(found.data, at)
+        values.append(value)
+    return values
+
+
+def _packed(number: int, values: Sequence[int]) -> bytes:
+    return of_bytes(number, b"".join(map(written, values))) if values else b""
+
+
+@dataclass(slots=True)
+class Node:
+    """An instruction: what connects it, and the bytes of all else."""
+
+    name: str = ""
+    number: int = 0
+    operands: list[int] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    called: list[int] = field(default_factory=list)
+    metadata: bytes = b""
+    rest: bytes = b""
+
+    @classmethod
+    def of(cls, message: bytes) -> Node:
+        """Raises ValueError or IndexError for bytes that are no message."""
+        made, rest = cls(), []
+        for f in fields(message):
+            match f.number:
+                case 1:
+                    made.name = f.data.decode()
+                case 7:
+                    made.metadata = f.raw
+                case 35:
+                    made.number = f.value
+                case 36:
+                    made.operands += _numbers(f)
+                case 37:
+                    made.waits += _numbers(f)
+                case 38:
+                    made.called += _numbers(f)
+                case _:
+                    rest.append(f.raw)
+        made.rest = b"".join(rest)
+        return made
+
+    def message(self) -> bytes:
+        """The bytes of the instruction."""
+        return b"".join(
+            [
+                of_bytes(NAME, self.name.encode()),
+                self.rest,
+                self.metadata,
+                of_number(NUMBER, self.number),
+                _packed(OPERANDS, self.operands),
+                _packed(WAITS, self.waits),
+                _packed(CALLED, self.called),
+            ]
+        )
+
+
+class Body:
+    """A computation; its instructions are looked into when somebody asks for them."""
+
+    def __init__(self, message: bytes) -> None:
+        """Raises ValueError or IndexError for bytes that are no message."""
+        self.name = ""
+        self.number = self.root = 0
+        self.raw = message
+        self._messages: list[bytes] = []
+        self._nodes: list[Node] | None = None
+        rest = []
+        for f in fields(message):
+            match f.number:
+                case 1:
+                    self.name = f.data.decode()
+                case 2:
+                    self._messages.append(f.data)
+                case 5:
+                    self.number = f.value
+                case 6:
+                    self.root = f.value
+                case _:
+                    rest.append(f.raw)
+        self._rest = b"".join(rest)
+
+    @property
+    def size(self) -> int:
+        """How many instructions it has."""
+        return len(self._messages if self._nodes is None else self._nodes)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Its instructions."""
+        if self._nodes is None:
+            self._nodes = [Node.of(message) for message in self._messages]
+        return self._nodes
+
+    @nodes.setter
+    def nodes(self, nodes: list[Node]) -> None:
+        self._nodes = nodes
+
+    def message(self) -> bytes:
+        """The bytes of the computation."""
+        if self._nodes is None:
+            return self.raw
+        nodes = [of_bytes(INSTRUCTIONS, node.message()) for node in self._nodes]
+        numbers = of_number(COMPUTATION_NUMBER, self.number) + of_number(ROOT, self.root)
+        return b"".join([of_bytes(NAME, self.name.encode()), *nodes, self._rest, numbers])
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A call in the place of instructions of a computation, all by their names.
+
+    gone     what the call does in their stead; nothing but the call and what is gone reads them, save for `outputs`
+    inputs   what it reads, in order
+    outputs  what others read of it: its result alone, or the elements of its tuple, in order
+    text     a module whose entry has the call, after the parameters that it reads, and behind it what takes its elements
+    key      the kernels that it runs
+    """
+
+    computation: str
+    gone: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    text: str
+    key: str
+
+
+class ModuleBytes:
+    """A module's message. `name` is the module's."""
+
+    def __init__(self, message: bytes) -> None:
+        """Raises ValueError or IndexError for bytes that are no module."""
+        self.name = ""
+        self.bodies: list[Body] = []
+        self.donates = False
+        """Whether it may write into what it is given."""
+        self._rest: list[bytes] = []
+        for f in fields(message):
+            if f.number == COMPUTATIONS:
+                self.bodies.append(Body(f.data))
+                continue
+            if f.number == NAME:
+                self.name = f.data.decode()
+            self.donates |= f.number in (ALIASES, DONORS) and bool(f.data)
+            self._rest.append(f.raw)
+
+    def fingerprint(self) -> str:
+        """The same for modules that differ only in their number and in the lines that instructions come from."""
+        found = hashlib.sha256()
+        for raw in self._rest:
+            if varint(raw, 0)[0] >> 3 not in (MODULE_NUMBER, STACK_FRAMES):
+                found.update(raw)
+        for body in self.bodies:
+            found.update(body.raw)
+        return found.hexdigest()
+
+    def replace(self, change: Replacement, call: Sequence[Node]) -> None:
+        """Put a call in the place of instructions. `call` are the nodes of the module of `Replacement.text` from the call on.
+
+        Raises KeyError for a name that there is not.
+        """
+        body = {b.name: b for b in self.bodies}[change.computation]
+        nodes = {n.name: n for n in body.nodes}
+        inputs = [nodes[name].number for name in change.inputs]
+        outputs = [nodes[name].number for name in change.outputs]
+        gone = {nodes[name].number for name in change.gone}
+        called = {c for name in change.gone for c in nodes[name].called}
+        first, *elements = call
+        free = 1 + max(n.number & ((1 << _LOCAL) - 1) for n in body.nodes)
+        first.number = outputs[0] if not elements else body.number << _LOCAL | free
+        first.operands = inputs
+        first.name = _free_name(f"hlo_opt.{change.outputs[0]}", nodes)
+        first.metadata = nodes[change.gone[-1]].metadata
+        for element, number, name in zip(elements, outputs, change.outputs, strict=False):
+            element.number, element.operands, element.name = number, [first.number], name
+        kept = [n for n in body.nodes if n.number not in gone]
+        body.nodes = _in_order([*kept, *call])
+        self._drop(called)
+
+    def _drop(self, candidates: Iterable[int]) -> None:
+        """Take out computations that nothing calls any more, and what they alone called."""
+        todo = set(candidates)
+        while todo:
+            used = {c for b in self.bodies for n in b.nodes for c in n.called}
+            dead = [b for b in self.bodies if b.number in todo and b.number not in used]
+            self.bodies = [b for b in self.bodies if b not in dead]
+            todo = {c for b in dead for n in b.nodes for c in n.called}
+
+    def message(self) -> bytes:
+        """The bytes of the module."""
+        return b"".join([*self._rest, *(of_bytes(COMPUTATIONS, body.message()) for body in self.bodies)])
+
+
+def _free_name(wish: str, taken: Mapping[str, Node]) -> str:
+    count, name = 0, wish
+    while name in taken:
+        count += 1
+        name = f"{wish}.{count}"
+    return name
+
+
+def _in_order(nodes: Sequence[Node]) -> list[Node]:
+    """Operands first, otherwise as they are."""
+    by_number = {n.number: n for n in nodes}
+    done: dict[int, Node] = {}
+    for start in nodes:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            missing = [o for o in (*node.operands, *node.waits) if o not in done and o in by_number]
+            if node.number in done or not missing:
+                done.setdefault(stack.pop().number, node)
+            else:
+                stack += [by_number[o] for o in reversed(missing)]
+    return list(done.values())

@@ -1,0 +1,174 @@
+"""Programs under `jax.jit` with and without the hook, in one process: python -m scripts.bench.jax_hook [--only WORD] [--rounds N] [--seconds S] [--min-saving-us US] [--list LIST]
+
+Each program is compiled twice, by XLA alone and inside `hlo_opt.jax.fusing(wait=True)`; then both run in turns, in pairs, so that whatever else the machine does hits both alike. Prints for each
+the median times, the median ratio of pairs with its quartiles and that of the quickest runs (above 1: the hook is quicker), the share of the bytes that kernels outside libraries write which kernels of ours write, how
+many regions were replaced, what compiling took without the hook and what the hook adds (once more from the cache, too), and how far results are apart, of the largest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.xla_cpu import Leaf, sample_inputs  # isort: skip  # sets up JAX for the CPU, so it comes first
+
+import jax
+import numpy as np
+
+import hlo_opt.jax
+from hlo_opt.jax import records
+from hlo_opt.jax.regions import kernels_write
+from scripts.bench import coupled_loops, loop_programs  # noqa: F401  # the loops of the table
+from scripts.bench.host_programs import PROGRAMS
+from scripts.bench.loop_table import LOOPS
+from scripts.programs import all_cases, cartpole
+from scripts.programs.case import Arg, Case, f32
+
+STEPS = 500
+
+ROLLOUT = Case(
+    "cartpole_rollout",
+    lambda state: jax.lax.scan(rollout_step, cartpole.State(*state), None, length=STEPS)[0],
+    (tuple(f32(cartpole.ENVIRONMENTS, low=-0.05, high=0.05) for _ in range(4)),),
+)
+"""A pole is pushed to where it falls, in 2,048 environments."""
+
+
+def rollout_step(state: Any, _: None) -> Any:
+    """One step; who is over starts again from the middle."""
+    fresh = cartpole.State(*(jax.numpy.full_like(column, 0.01) for column in state))
+    action = (state.angle > 0).astype(jax.numpy.int32)
+    return cartpole.step_separate(state, action, fresh)[0], None
+
+
+def cases(which: str) -> list[Case]:
+    """The programs of a list."""
+    loops = [found.case for found in LOOPS]
+    programs = [c for c in all_cases().values() if c.mesh is None and c.platform == "cuda" and not c.settings]
+    runnable = [c for c in programs if c.skip is None and c.twin is None]
+    return {"loops": [ROLLOUT, *loops], "programs": runnable, "kernels": [ROLLOUT, *PROGRAMS]}[which]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a row shows."""
+
+    name: str
+    xla_us: float
+    ours_us: float
+    ratio: float
+    lower: float
+    upper: float
+    quickest: float
+    share: float
+    replaced: int
+    compile_ms: float
+    first_ms: float
+    warm_ms: float
+    apart: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name:28} XLA {self.xla_us:10.1f} us  hook {self.ours_us:10.1f} us  ratio {self.ratio:6.2f} "
+            f"({self.lower:.2f} to {self.upper:.2f}; quickest {self.quickest:.2f})  share {self.share:4.0%}  {self.replaced} regions  "
+            f"compiled in {self.compile_ms:5.0f} ms, +{self.first_ms:6.0f}, again +{self.warm_ms:4.0f}  apart {self.apart:.1e}"
+        )
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Wall seconds of one call."""
+    start = time.perf_counter()
+    jax.block_until_ready(action())
+    return time.perf_counter() - start
+
+
+def apart(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
+    """The greatest difference, of the largest magnitude in an array; where only one is no number, infinity."""
+    worst = 0.0
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        x, y = (np.asarray(v).astype(np.complex128 if np.iscomplexobj(v) else np.float64) for v in (a, b))
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        if not same.all():
+            scale = np.abs(y[np.isfinite(y)]).max(initial=0) or 1.0
+            difference = np.where(same, 0, np.abs(x - y) / scale)
+            worst = max(worst, float(np.where(np.isfinite(difference), difference, np.inf).max()))
+    return worst
+
+
+def measure(case: Case, rounds: int, seconds: float, min_saving_us: float) -> Result:
+    """One program."""
+    leaves = case.leaves()
+    drawn = sample_inputs([Leaf(a.shape, np.dtype(jax.numpy.dtype(a.dtype)), a.low, a.high) for a in leaves], seed=0)
+    with jax.enable_x64(case.x64):
+        structure = jax.tree.structure(case.args, is_leaf=lambda x: isinstance(x, Arg))
+        given = jax.tree.unflatten(structure, [jax.device_put(a) for a in drawn])
+
+        def compiled() -> tuple[Any, float]:
+            lowered = jax.jit(lambda *a: case.function(*a)).lower(*given)
+            start = time.perf_counter()
+            return lowered.compile(), (time.perf_counter() - start) * 1e3
+
+        plain, compile_ms = compiled()
+        with hlo_opt.jax.fusing(min_saving_us=min_saving_us, wait=True) as report:
+            ours, _ = compiled()
+        records.forget()
+        with hlo_opt.jax.fusing(min_saving_us=min_saving_us, wait=True) as again:
+            compiled()
+        difference = apart(ours(*given), plain(*given))
+        pairs: list[tuple[float, float]] = []
+        for _ in range(5):
+            timed(lambda: ours(*given))
+        end = time.perf_counter() + seconds
+        while len(pairs) < rounds and (len(pairs) < 5 or time.perf_counter() < end):
+            if len(pairs) % 2:
+                pairs.append((timed(lambda: ours(*given)), timed(lambda: plain(*given))))
+            else:
+                xla = timed(lambda: plain(*given))
+                pairs.append((timed(lambda: ours(*given)), xla))
+        total = kernels_write(hlo_opt.parse(plain.as_text()).entry)
+    lower, middle, upper = statistics.quantiles([b / a for a, b in pairs], n=4)
+    ours_us, xla_us = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
+    quickest = min(b for _, b in pairs) / min(a for a, _ in pairs)
+    share = min(1.0, sum(found.written for found in report.replaced) / total) if total else 0.0
+    times = (compile_ms, report.added_ms, again.added_ms)
+    return Result(
+        case.name, xla_us, ours_us, middle, lower, upper, quickest, share, len(report.replaced), *times, difference
+    )
+
+
+def main() -> int:
+    """The command."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", choices=("loops", "programs", "kernels"), default="loops")
+    parser.add_argument("--only", default="", metavar="WORD", help="programs whose names hold a word")
+    parser.add_argument("--rounds", type=int, default=40, help="pairs of runs")
+    parser.add_argument("--seconds", type=float, default=3.0, help="stop a program after so long")
+    parser.add_argument("--min-saving-us", type=float, default=1.0)
+    arguments = parser.parse_args()
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before the start", flush=True)
+    results = []
+    for case in cases(arguments.list):
+        if arguments.only in case.name:
+            results.append(measure(case, arguments.rounds, arguments.seconds, arguments.min_saving_us))
+            print(results[-1], flush=True)
+    if results:
+        mean = math.exp(statistics.mean(math.log(r.ratio) for r in results))
+        half = sum(r.share >= 0.5 for r in results)
+        print(
+            f"{len(results)} programs: geometric mean of the ratios {mean:.2f}, least {min(r.ratio for r in results):.2f}, "
+            f"{sum(r.ratio < 0.95 for r in results)} below 0.95; of the quickest runs "
+            f"{math.exp(statistics.mean(math.log(r.quickest) for r in results)):.2f}, least {min(r.quickest for r in results):.2f}; {half} with at least half of the bytes"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

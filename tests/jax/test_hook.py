@@ -1,0 +1,281 @@
+"""When the hook acts, what it remembers, and what becomes of faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from snippets import HEAD, ROOT
+
+import hlo_opt.jax
+from hlo_opt.diag import BackendError, UsageError
+from hlo_opt.jax import decide, handler, records
+from hlo_opt.jax.decide import Wish
+from hlo_opt.jax.records import Verdict
+
+X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+
+
+def wave(x: Any) -> Any:
+    return jnp.sin(x) * 2 + jnp.cos(x * 3)
+
+
+def rounds(x: Any) -> Any:
+    return lax.scan(lambda c, _: (jnp.sin(c) * 1.01 + 0.1, None), x, None, length=50)[0]
+
+
+WAVE = np.sin(X) * 2 + np.cos(X * 3)
+
+
+def close(a: Any, b: Any) -> None:
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-5, 1e-5)
+
+
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of ours win, as it is said."""
+    for name in ("times", "compared"):
+        monkeypatch.setattr(decide, name, lambda *_: (1.0, 100.0))
+
+
+def test_what_is_timed_is_what_runs(empty_cache: Callable[[], None]) -> None:
+    """A long loop of little arithmetic for each of few elements: XLA begins each round anew."""
+    x = X[:16]
+    with hlo_opt.jax.fusing(min_saving_us=1, wait=True) as report:
+        found = jax.jit(lambda x: lax.fori_loop(0, 2000, lambda _, c: c * 0.5 + jnp.sin(c), x))(x)
+    timed = [line for line in report.lines if line.code in ("JAX001", "JAX202")]
+    assert len(timed) == 1 and "us" in timed[0].message, str(report)
+    close(found, jax.jit(lambda x: lax.fori_loop(0, 2000, lambda _, c: c * 0.5 + jnp.sin(c), x))(x))
+
+
+@pytest.mark.parametrize(
+    ("ours", "xla", "least", "takes"),
+    [
+        (90, 100, 1, True),
+        (91, 100, 1, False),
+        (90, 100, 11, False),
+        (100, 100, 0, True),
+        (99, 100, 0, True),
+        (101, 100, 0, False),
+    ],
+)
+def test_what_wins(ours: float, xla: float, least: float, takes: bool) -> None:
+    assert Wish(min_saving_us=least).takes(Verdict(ours, xla)) is takes
+
+
+def test_what_is_known_is_not_found_out_again(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = []
+    monkeypatch.setattr(decide, "times", lambda *_: timed.append(1) or (1.0, 100.0))
+    for codes in (("JAX402",), ("JAX401",)):
+        empty_cache()
+        with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+            close(jax.jit(wave)(X), WAVE)
+        assert [line.code for line in report.lines] == [*codes, "JAX001"]
+    assert timed == [1]
+
+
+def test_only_what_another_shape_touches_is_compiled_again(
+    empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick(monkeypatch)
+
+    def function(x: Any, y: Any) -> Any:
+        return rounds(x), wave(y)
+
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        jax.jit(function)(X, X)
+        first = report.count("JAX402")
+        jax.jit(function)(X, X[:32])
+    assert (first, report.count("JAX402"), report.count("JAX401")) == (2, 3, 1), str(report)
+
+
+def test_what_loses_together_is_left(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three regions that win by themselves, of which the best wins in the whole module."""
+    won = iter([(10.0, 100.0), (50.0, 100.0), (20.0, 100.0)])
+    together = iter([(120.0, 100.0), (90.0, 100.0)])
+    monkeypatch.setattr(decide, "times", lambda *_: next(won))
+    monkeypatch.setattr(decide, "compared", lambda *_: next(together))
+
+    def function(x: Any, y: Any, z: Any) -> Any:
+        return rounds(x), wave(y), rounds(z)
+
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        text = jax.jit(function).lower(X, X[:32], X[:16]).compile().as_text()
+    assert report.count("JAX208") == 1 and len(report.replaced) == 1 and text.count("hlo_opt.run") == 1, str(report)
+
+
+def test_a_whole_module_is_timed_as_its_regions_are(empty_cache: Callable[[], None]) -> None:
+    def function(x: Any, w: Any) -> Any:
+        return wave(wave(x) @ w) + 1
+
+    w = np.eye(128, dtype=np.float32)
+    expected = jax.jit(function)(X, w)
+    with hlo_opt.jax.fusing(min_saving_us=-1e9, wait=True) as report:
+        close(jax.jit(function)(X, w), expected)
+    assert report.count("JAX303") == 0, str(report)
+
+
+def test_nothing_is_timed_without_the_hook(empty_cache: Callable[[], None]) -> None:
+    """It hands XLA what is timed: else both forms would be the program that does nothing."""
+    module = hlo_opt.jax.lower(jax.jit(rounds), X)
+    decision = decide.Decision("m", Wish(), hlo_opt.jax.Report())
+    with pytest.raises(BackendError) as caught:
+        decision.run(module)
+    assert caught.value.code == "HLO529" and not decision.chosen
+
+
+def test_a_loser_is_left_and_remembered(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "times", lambda *_: (100.0, 100.0))
+    with hlo_opt.jax.fusing(wait=True) as report:
+        text = jax.jit(rounds).lower(X).compile().as_text()
+    assert report.count("JAX202") == 1 and "hlo_opt.run" not in text
+    monkeypatch.setattr(decide, "build", lambda *_: pytest.fail("built again"))
+    records.forget()
+    with hlo_opt.jax.fusing(wait=True) as report:
+        jax.jit(rounds).lower(X).compile()
+    assert report.count("JAX303") == 0
+
+
+def test_kernels_are_made_in_the_background(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    function = jax.jit(rounds)
+    report = hlo_opt.jax.install(min_saving_us=0)
+    before = handler.handler().calls
+    expected = function(X)
+    assert report.count("JAX301") == 1 and handler.handler().calls == before
+    hlo_opt.jax.wait()
+    close(function(X), expected)
+    assert len(report.replaced) == 2 and handler.handler().calls == before + 1, str(report)
+
+
+def test_a_kernel_that_does_not_build_leaves_xlas_code(
+    empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise BackendError("the C++ compiler refused a kernel: planted", code="HLO511")
+
+    monkeypatch.setattr(decide, "freeze", refused)
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        close(jax.jit(wave)(X), WAVE)
+    assert report.count("JAX201") == 1 and "HLO511" in str(report)
+
+
+@pytest.mark.parametrize("damage", [b"", b"damaged"])
+def test_a_damaged_cache_is_filled_again(
+    empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    quick(monkeypatch)
+
+    def function(x: Any) -> Any:
+        return jnp.cos(x) * len(damage) + jnp.sin(x + 1)
+
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True):
+        expected = jax.jit(function)(X)
+    files = list((Path(os.environ["HLO_OPT_CACHE"]) / "jax").iterdir())
+    assert {f.suffix for f in files} == {".verdict", ".program", ".module"}
+    for file in files:
+        file.write_bytes(damage)
+    empty_cache()
+    monkeypatch.setattr(handler.handler(), "_loaded", {})
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        close(jax.jit(function)(X), expected)
+    assert report.replaced and report.count("JAX303") == 0, str(report)
+
+
+def test_a_full_disk_is_only_forgetful(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(records.tempfile, "NamedTemporaryFile", full)
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        close(jax.jit(wave)(X), WAVE)
+    assert report.replaced, str(report)
+    assert list((Path(os.environ["HLO_OPT_CACHE"]) / "jax").iterdir()) == []
+
+
+def test_the_time_for_choosing_is_bounded(empty_cache: Callable[[], None]) -> None:
+    report = hlo_opt.jax.Report()
+    decision = decide.Decision("m", Wish(seconds=-1.0), report)
+    decision.run(hlo_opt.jax.lower(jax.jit(rounds), X))
+    assert report.count("JAX206") == 1 and not decision.is_whole
+
+
+def test_loops_that_may_not_end_are_not_timed(empty_cache: Callable[[], None]) -> None:
+    def function(x: Any) -> Any:
+        return lax.while_loop(lambda c: jnp.all(c < jnp.inf), lambda c: jnp.minimum(c + 1, 3.0), x)
+
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        jax.jit(function).lower(X).compile()
+    assert report.count("JAX203") == 1 and not report.replaced, str(report)
+
+
+def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLO_OPT_JAX", "0")
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        assert "hlo_opt.run" not in jax.jit(rounds).lower(X).compile().as_text()
+    assert hlo_opt.jax.install(wait=True).lines == report.lines == []
+
+
+def test_unknown_words_are_usage_errors() -> None:
+    with pytest.raises(UsageError, match="preset"):
+        hlo_opt.jax.install(preset="fast")
+    with pytest.raises(UsageError, match="backend"), hlo_opt.jax.fusing(backend="cupy"):
+        pass
+
+
+def test_ctrl_c_while_kernels_are_compiled(tmp_path: Path) -> None:
+    """A compiler that does not end: Ctrl-C ends it, as it ends everything else, and leaves nothing half-written."""
+    slow, wish = tmp_path / "slow", tmp_path / "wish"
+    slow.write_text(f'#!/bin/sh\nif [ -e {wish} ]; then echo > {tmp_path}/begun; exec sleep 100; fi\nexec g++ "$@"\n')
+    slow.chmod(0o755)
+    (tmp_path / "cache").mkdir(mode=0o700)
+    code = HEAD + (
+        "import pathlib, time\n"
+        "from hlo_opt.jax import records\nrecords.environment()\n"
+        "report = hlo_opt.jax.install(min_saving_us=0, wait=True)\n"
+        f"pathlib.Path({str(wish)!r}).touch()\n"
+        "try:\n"
+        "    jax.jit(lambda x: jnp.sin(x) * 2 + 1)(np.ones((64, 128), np.float32)).block_until_ready()\n"
+        "    time.sleep(5)\n"
+        "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+        "while not report.count('JAX302'):\n    time.sleep(0.1)\n"
+        "print(jax.jit(lambda x: x * 2 + 1)(np.ones(3, np.float32)))\n"
+    )
+    environment = {
+        **os.environ,
+        "CXX": str(slow),
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+        "HLO_OPT_CACHE": str(tmp_path / "cache"),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    end = time.monotonic() + 120
+    while not (tmp_path / "begun").exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        out, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    assert "interrupted" in out and "[3. 3. 3.]" in out, (out, errors)
+    assert not list((tmp_path / "cache").glob("build-*"))
