@@ -1,8 +1,8 @@
-"""Keeps README.md true: python -m scripts.readme
+"""Keeps README.md, and the pages of docs/ that show commands, true: python -m scripts.readme
 
-python -m scripts.readme command N    print the N-th of the two commands
-python -m scripts.readme check        run every `$ ` line of the console blocks and compare with what is shown; exit 1 on a difference
-python -m scripts.readme update       the same, and write what they print into README.md
+python -m scripts.readme command N        print the N-th of the two commands
+python -m scripts.readme check [PAGE]     run every `$ ` line of the console blocks and compare with what is shown; exit 1 on a difference
+python -m scripts.readme update [PAGE]    the same, and write what they print into the page; README.md without one
 
 A block's commands run in the repository's top folder, with outputs in a folder that is thrown away. What depends on the machine is
 left out of the comparison: lines that start with `check:`. A shown line `...` stands for lines left out.
@@ -45,14 +45,14 @@ def shown(block: str) -> list[Shown]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What `hlo-opt ...` prints on both streams, with this Python's hlo_opt. A pipe into `head -N` keeps N lines, as in a shell."""
+    """What `hlo-opt ...` prints on both streams, with this Python's hlo_opt. A pipe into `head -N` or `tail -N` keeps N lines, as in a shell."""
     import hlo_opt  # not needed, and not there yet, when `.ci/run` asks for the commands
 
     command, _, rest = command.partition(" | ")
     program, *arguments = shlex.split(command)
-    if program not in ("hlo-opt", "cat") or not re.fullmatch(r"(head -\d+)?", rest):
-        raise ValueError(f"README.md shows a command that is not ours: {command}")
-    arguments = [str(ROOT / a) if a.startswith("testdata/") else a for a in arguments]
+    if program not in ("hlo-opt", "cat") or not re.fullmatch(r"((head|tail) -\d+)?", rest):
+        raise ValueError(f"a page shows a command that is not ours: {command}")
+    arguments = [str(ROOT / a) if a.startswith(("testdata/", "scripts")) else a for a in arguments]
     start = [sys.executable, "-m", "hlo_opt"] if program == "hlo-opt" else ["cat"]
     environment = {**os.environ, "PYTHONPATH": str(Path(hlo_opt.__file__).parent.parent), "NO_COLOR": "1"}
     done = subprocess.run(
@@ -66,7 +66,8 @@ def run(command: str, folder: Path) -> str:
     )
     text = (done.stderr + done.stdout).replace(f"{ROOT}/", "")
     if rest:
-        text = "".join(text.splitlines(keepends=True)[: int(rest.removeprefix("head -"))])
+        lines, count = text.splitlines(keepends=True), int(rest.rpartition("-")[2])
+        text = "".join(lines[:count] if rest.startswith("head") else lines[-count:])
     return text
 
 
@@ -104,17 +105,18 @@ def updated(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """The command."""
-    text = README.read_text(encoding="utf-8")
+    page = ROOT / arguments[1] if len(arguments) == 2 and arguments[0] != "command" else README
+    text = page.read_text(encoding="utf-8")
     match arguments:
         case ["command", number]:
             print(commands(text)[int(number) - 1])
             return 0
-        case ["check"]:
+        case ["check", *_]:
             found = differences(text)
             print("\n".join(found), end="")
             return int(bool(found))
-        case ["update"]:
-            README.write_text(updated(text), encoding="utf-8")
+        case ["update", *_]:
+            page.write_text(updated(text), encoding="utf-8")
             return 0
     print(__doc__, file=sys.stderr)
     return 2

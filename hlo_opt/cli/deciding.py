@@ -14,6 +14,7 @@ from hlo_opt import __version__
 from hlo_opt.cli import files
 from hlo_opt.cli.failure import told
 from hlo_opt.cli.files import read_module, read_modules, show, show_json
+from hlo_opt.cli.mistaken import second_file
 from hlo_opt.cli.options import (
     budget_options,
     file_argument,
@@ -28,7 +29,8 @@ from hlo_opt.diag import CheckError, UsageError, reason_specs
 
 if TYPE_CHECKING:
     from hlo_opt.fusion.decision import FusionDecision
-    from hlo_opt.passes import ExplainReport
+    from hlo_opt.report.sentences import Prices
+    from hlo_opt.report.totals import By
 
 
 @click.command("fuse")
@@ -132,36 +134,59 @@ def _check_places(output: str, stats_file: str | None, folder: str | None) -> No
 
 _CODE = re.compile(r"[A-Za-z]{3}[0-9]{3}")
 FORMATS = ("text", "json", "github", "sarif")
+PLACES = ("line", "function", "op")
 
 
 @click.command("explain")
 @click.argument("file", shell_complete=offered_files, metavar="FILE|CODE")
-@click.argument("instruction", metavar="[INSTRUCTION|PRODUCER:CONSUMER|CODE]...", nargs=-1)
+@click.argument("instruction", metavar="[INSTRUCTION|PRODUCER:CONSUMER|FILE.py:LINE|CODE]...", nargs=-1)
 @fuse_options
-@click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the first of them.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Tell all reasons of an edge with their hints and both costs, and what stands behind many.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the dearest.")
 @rule_options
 @budget_options
+@click.option(
+    "--by", type=click.Choice(PLACES), help="Time, bytes, kernels and refusals by Python line, function or operation."
+)
+@click.option(
+    "--measured",
+    shell_complete=offered_files,
+    metavar="FILE",
+    help="Take times from a profile of FILE's kernels: *.xplane.pb, a Perfetto trace, or nsys stats as CSV.",
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="What to print.")
 @click.option(
     "--source-root",
     metavar="DIR",
-    help="github and sarif name files below it relative to it.  [default: the current folder]",
+    help="--by line lists the Python files below it; github and sarif name them relative to it.  [default: the current folder]",
 )
 @read_options
 def explain_command(
     file: str,
     instruction: tuple[str, ...],
+    verbose: bool,
     everything: bool,
+    by: By | None,
+    measured: str | None,
     form: str,
     source_root: str | None,
     max_errors: int,
     allow_unknown: bool,
     **fusing: object,
 ) -> int:
-    """Say for the edges of FILE that were not fused why: code, numbers, hint, cost both ways, source lines.
+    """Say for the edges of FILE that were not fused why: what that costs, the Python line, the cause that decides, and what you can change.
 
-    First a summary, then the first edges, or with --all every one. With INSTRUCTION names: only the edges that one of them is an end of, fused ones too;
-    PRODUCER:CONSUMER asks for the edge between two, a CODE after FILE for the edges that it refuses. With a CODE such as FUS201 instead of a file: its page.
+    First the figures, then the ten dearest edges, or with --all every one; -v tells all reasons of each. With INSTRUCTION names: only the edges that one of them is
+    an end of, fused ones too; PRODUCER:CONSUMER asks for the edge between two, FILE.py:LINE for those of a line of the program, a CODE after FILE for the edges that it refuses. With a CODE such as FUS201 instead
+    of a file: its page.
+
+    --by adds up time, bytes, kernels and refusals by Python line, function or operation; with --source-root the program's text is listed with them. --measured takes times from
+    a profile, joined by the names of instructions: feed the module that ran, after optimisations.
 
     --what-if and --force fuse FILE twice, and say first what the changed rules change.
 
@@ -170,6 +195,8 @@ def explain_command(
     """
     from hlo_opt.report import explain
 
+    if by is not None and (instruction or form not in ("text", "json")):
+        raise UsageError("--by is for the whole module, as text or json")
     if _CODE.fullmatch(file) and not Path(file).exists():
         if form not in ("text", "json"):
             raise UsageError(f"the page of a code comes as text or json, not as {form}")
@@ -180,9 +207,14 @@ def explain_command(
         return 0
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.report import summary
+    from hlo_opt.report.sentences import Prices, dearest_first, first_page
+    from hlo_opt.report.totals import by_page, totals, totals_json
 
     request = Fusing.of(fusing)
     module = read_module(file, max_errors=max_errors, allow_unknown=allow_unknown)
+    for name in instruction:
+        if os.path.isfile(name) and not any(i.name == name for c in module.computations for i in c.instructions):
+            raise second_file(name)
     unchanged = request.unchanged().run(module) if request.asks_what_if else None
     report = request.run(module, unchanged=unchanged)
     shown = explain.select(report, instruction)
@@ -190,24 +222,43 @@ def explain_command(
     if unchanged is not None and form in ("text", "json"):
         compared = summary.changes(request.what_if, request.force, unchanged, report)
     exceeded = request.budget.exceeded(report)
-    if form == "text":
-        show(explain.as_page(report, shown, compared, most=None if everything or instruction else explain.EDGES_SHOWN))
-    elif form == "json":
-        show_json(explain.as_json(report, shown, compared, exceeded))
+    prices: Prices | None = None
+    spent, more = None, {}
+    if measured is not None:
+        from hlo_opt.report.measured.prices import MeasuredPrices
+
+        prices = found = MeasuredPrices.read(report, measured)
+        spent, more = found.joined.microseconds, {"measured": found.json()}
+    if form == "json":
+        if by is not None:
+            more["totals"] = totals_json(totals(report, by, spent))
+        show_json(explain.as_json(report, shown, compared, exceeded, more))
+    elif by is not None:
+        show(by_page(report, totals(report, by, spent), prices, source_root))
+    elif form == "text":
+        page = explain.as_page if verbose else first_page
+        most = None if everything or instruction else explain.EDGES_SHOWN
+        show(page(report, shown, compared, most=most, prices=prices))
     else:
-        click.echo(_annotated(form, report, shown, exceeded, source_root), nl=False)
+        prices = prices or Prices(report)
+        if form == "github":
+            shown = dearest_first(prices, shown)[: None if everything or instruction else explain.EDGES_SHOWN]
+        click.echo(_annotated(form, prices, shown, exceeded, source_root), nl=False)
     return max(map(told, exceeded), default=0)
 
 
 def _annotated(
-    form: str, report: ExplainReport, shown: list[FusionDecision], exceeded: list[CheckError], source_root: str | None
+    form: str, prices: Prices, shown: list[FusionDecision], exceeded: list[CheckError], source_root: str | None
 ) -> str:
     from hlo_opt.diag.annotation import github, sarif
-    from hlo_opt.report.annotate import budget_annotations, edge_annotations
+    from hlo_opt.report.annotate import budget_annotations, dearest_annotations, edge_annotations
 
-    root = os.path.abspath(source_root or os.curdir)
+    root, module = os.path.abspath(source_root or os.curdir), prices.report.outcome.original
     refused = [d for d in shown if not d.fused]
-    found = [*budget_annotations(exceeded, root), *edge_annotations(report.outcome.original, refused, root)]
+    over = budget_annotations(exceeded, root)
     if form == "github":
-        return github(found)
-    return json.dumps(sarif(found, reason_specs(), __version__), indent=2) + "\n"
+        return github([*over, *dearest_annotations(module, prices, refused, root)])
+    return (
+        json.dumps(sarif([*over, *edge_annotations(module, refused, root)], reason_specs(), __version__), indent=2)
+        + "\n"
+    )

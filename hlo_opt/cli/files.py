@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -60,20 +59,9 @@ def _hint(error: OSError | ValueError, name: str) -> str | None:
     """Which modules a folder holds, where it is one."""
     if not isinstance(error, IsADirectoryError):
         return None
-    try:
-        names = sorted(p.name for p in Path(name).iterdir() if _MODULE.search(p.name))
-    except OSError:
-        return None
-    if not names:
-        return "name a file in it that holds a module as text"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"name a module in it: {', '.join(names[:SHOWN])}{more}"
+    from hlo_opt.cli.mistaken import of_folder
 
-
-_MODULE = re.compile(r"\.hlo$|\.(?:before|\w*after)_optimizations\.txt$")
-"""Names of files that hold modules: those that XLA gives them in a dump, and our own."""
-
-SHOWN = 5
+    return of_folder(Path(name))
 
 
 def check_writable(name: str | None) -> None:
@@ -168,11 +156,17 @@ def read_modules(name: str, *, split: bool = False, max_errors: int = 1, allow_u
     """
     from hlo_opt.text import parse, parse_file_parts, verify
 
-    source = read_text(name)
-    if split:
-        modules = parse_file_parts(source.text, filename=source.filename, max_errors=max_errors)
-    else:
-        modules = [parse(source.text, filename=source.filename, max_errors=max_errors)]
+    source: Source | None = None
+    try:
+        source = read_text(name)
+        if split:
+            modules = parse_file_parts(source.text, filename=source.filename, max_errors=max_errors)
+        else:
+            modules = [parse(source.text, filename=source.filename, max_errors=max_errors)]
+    except ParseError as error:
+        from hlo_opt.cli.mistaken import explained
+
+        raise explained(error, name, "" if source is None else source.text, split=split) from None
     for module in modules:
         verify(module, allow_unknown, max_errors)
     return modules

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hlo_opt.cli import files
+from hlo_opt.cli.failure import told
 from hlo_opt.cli.files import read_module, show, show_json
 from hlo_opt.cli.options import (
     backend_option,
@@ -26,6 +27,7 @@ from hlo_opt.cli.options import (
 from hlo_opt.diag import UsageError
 
 if TYPE_CHECKING:
+    from hlo_opt.cli.fusing import Fusing
     from hlo_opt.evaluate.nans import Event
     from hlo_opt.ir import Module
     from hlo_opt.ir.values import Array
@@ -263,14 +265,24 @@ def _profiled(module: Module, backend: str, file: str, how: Running) -> list[lis
 @elided_option
 @precise_option
 @click.option("--strict", is_flag=True, help="Exit with 1, too, where agreement says little: the outputs called weak.")
-def check_command(file: str, other: str | None, strict: bool, **options: Any) -> int:
+@click.option(
+    "--expect-fused",
+    metavar="A,B",
+    multiple=True,
+    help="Run nothing; exit with 1 where these instructions are not in one kernel of the result, and say why. May be repeated.",
+)
+def check_command(file: str, other: str | None, strict: bool, expect_fused: tuple[str, ...], **options: Any) -> int:
     """Run FILE (the reference, in NumPy) and OTHER (on the backend) on the same inputs and compare; without OTHER, what fusing FILE gives.
 
     Outputs may differ by as much as rounding explains; each element has a bound of its own. Exit status 1 when one differs more. An output is called weak where agreement says
     little: its bound is above 5% of its value, or it is constant, NaN, or does not depend on the inputs.
+
+    --expect-fused is for goldens: that what belongs together stays one kernel.
     """
     from hlo_opt.cli.fusing import Fusing
 
+    if expect_fused:
+        return _expect(file, other, expect_fused, Fusing.of(options))
     module = read_module(file)
     second = Fusing.of(options).run(module).outcome.module if other is None else read_module(other)
     from hlo_opt.report.runs import check_page
@@ -278,6 +290,20 @@ def check_command(file: str, other: str | None, strict: bool, **options: Any) ->
     result = Running.of(options).compare(module, second)
     show(check_page(result))
     return 0 if result.ok and not (strict and result.weak) else 1
+
+
+def _expect(file: str, other: str | None, texts: tuple[str, ...], fusing: Fusing) -> int:
+    """Whether instructions ended in one kernel. Returns the exit status."""
+    from hlo_opt.report.holding import apart, expected, together_page
+
+    if other is not None:
+        raise UsageError("--expect-fused is about what fusing FILE gives, and takes no OTHER")
+    groups = expected(texts)
+    report = fusing.run(read_module(file))
+    faults = [fault for group in groups if (fault := apart(report, group)) is not None]
+    if not faults:
+        show(together_page(groups))
+    return max(map(told, faults), default=0)
 
 
 @click.command("bench")

@@ -23,7 +23,11 @@ Number = int | float | str
 
 @dataclass(frozen=True)
 class ReasonSpec:
-    """The declaration of a reason. `template` and `hint` are format strings; every field in them is required."""
+    """The declaration of a reason. `template`, `hint`, `short` and `change` are format strings; every field in the first two is required, and the others have no more.
+
+    short   the message in few plain words, beside the names of both ends; the message, where it is empty
+    change  what the user can change, as briefly; the hint, where it is empty
+    """
 
     code: str
     slug: str
@@ -31,6 +35,8 @@ class ReasonSpec:
     hint: str
     page: str
     example: str = ""
+    short: str = ""
+    change: str = ""
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -70,6 +76,18 @@ class Reason:
     def hint(self) -> str:
         return self.spec.hint.format(**self.numbers)
 
+    @property
+    def short(self) -> str:
+        """The message in few words."""
+        spec = self.spec
+        return (spec.short or spec.template).format(**self.numbers)
+
+    @property
+    def change(self) -> str:
+        """What the user can change, in few words."""
+        spec = self.spec
+        return (spec.change or spec.hint).format(**self.numbers)
+
     def __str__(self) -> str:
         return f"{self.code} {self.slug}: {self.message}"
 
@@ -94,9 +112,9 @@ def _spec(code: str) -> ReasonSpec | None:
 
 
 def _read(code: str) -> ReasonSpec:
-    """The declaration on a page: a heading, `Message:`, `Hint:`, what they mean, and the example between its fences."""
+    """The declaration on a page: a heading, `Message:`, `Hint:`, `In short:`, `Change:`, what they mean, and the example between its fences."""
     text, _, example = (_PAGES / f"{code}.md").read_text(encoding="utf-8").partition("\n```hlo\n")
-    heading, message, hint, page = text.rstrip("\n").split("\n\n", 3)
+    heading, message, hint, short, change, page = text.rstrip("\n").split("\n\n", 5)
     return ReasonSpec(
         code,
         heading.removeprefix(f"# {code} "),
@@ -104,6 +122,8 @@ def _read(code: str) -> ReasonSpec:
         hint.removeprefix("Hint: "),
         page,
         example.removesuffix("```\n"),
+        short.removeprefix("In short: "),
+        change.removeprefix("Change: "),
     )
 
 

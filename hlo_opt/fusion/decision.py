@@ -53,7 +53,7 @@ class FusionDecision:
     """One edge producer -> consumer, or one pair of siblings.
 
     `reasons` is empty exactly when the edge was fused; otherwise it holds every reason that applies, not only the first. `rule` names the pass and check that
-    spoke (several where passes of several kinds did). `relation` is `operand` where the consumer reads the producer, `sibling` where neither reads the other and both could be one kernel, `across` where what the consumer reads comes through a loop, a branch or a call. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
+    spoke (several where passes of several kinds did), `by_pass` what each of them has against the edge. `relation` is `operand` where the consumer reads the producer, `sibling` where neither reads the other and both could be one kernel, `across` where what the consumer reads comes through a loop, a branch or a call. Names are those of the input; `producer_kernel` and `consumer_kernel` are the instructions of the result that launch them. The source lines are `file:line` of the Python code, empty when the dump does not say.
     """
 
     producer: str
@@ -69,10 +69,31 @@ class FusionDecision:
     producer_kernel: str = ""
     consumer_kernel: str = ""
     relation: str = "operand"
+    by_pass: tuple[tuple[Reason, ...], ...] = field(default=(), repr=False, compare=False)
 
     @property
     def fused(self) -> bool:
         return not self.reasons
+
+    @property
+    def ends(self) -> str:
+        """Both ends, as people are told of them."""
+        if self.relation == "sibling":
+            return f"{self.producer} and {self.consumer}"
+        return f"{self.producer} -> {self.consumer}"
+
+    @property
+    def cause(self) -> tuple[Reason, ...]:
+        """What decides, one reason of each code: all that the pass with least against the edge has against it, for with these switched off it fuses both. Where there can be
+        no one kernel, the reason for that comes first."""
+        told = [
+            tuple({r.code: r for r in reversed(reasons)}.values())[::-1] for reasons in self.by_pass or (self.reasons,)
+        ]
+        if not self.reasons or self.unpriced is None:
+            return min(told, key=len)
+        first = self.reasons[:1]
+        told = [reasons for reasons in told if any(r.code == first[0].code for r in reasons)]
+        return (*first, *(r for r in min(told, key=len, default=first) if r.code != first[0].code))
 
     @property
     def cost(self) -> CostEstimate | None:

@@ -22,12 +22,13 @@ from hlo_opt.ops.sets import fused, launches, looped
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """An instruction that launches work, by the names of it and of its computation, and what one launch takes."""
+    """An instruction that launches work, by the names of it and of its computation, what one launch takes, and how many there are: the rounds of the loops around it."""
 
     instruction: str
     computation: str
     est_us: float
     bytes: float
+    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,14 @@ class _Opened:
         return isinstance(state.sketch(state.structure(instruction), lambda: state.cluster(instruction)), Reason)
 
 
+def kernels_of(module: Module, target: DeviceTarget, known: ByStructure | None = None) -> list[Instruction]:
+    """What every verb calls the kernels of a module: the instructions that launch work, calls of libraries among them, each once, in the order of the text; of a fusion that has no plan and
+    holds a loop, what it holds."""
+    is_opened = _Opened(FusionState(module, target, known))
+    times, _ = executions(module, is_opened=is_opened)
+    return [i for c in module.computations if c in times for i in c.instructions if launches(i) and not is_opened(i)]
+
+
 def module_summary(
     module: Module, target: DeviceTarget, known: ByStructure | None = None, told: TripCounts = NO_TRIP_COUNTS
 ) -> ModuleSummary:
@@ -110,7 +119,7 @@ def module_summary(
             continue
         often = times[instruction.computation]
         price = state.prices.of(instruction)
-        kernels.append(Launched(instruction.name, instruction.computation.name, price.us, price.bytes))
+        kernels.append(Launched(instruction.name, instruction.computation.name, price.us, price.bytes, often))
         total += often
         microseconds += often * price.us
     return ModuleSummary(len(kernels), total, module_bytes(module), microseconds, tuple(unknown), tuple(kernels))

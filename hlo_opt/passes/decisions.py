@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from functools import partial
 
 from hlo_opt.analysis.graph.crossings import Crossing, Crossings
@@ -254,7 +254,8 @@ def _left(
         if names in seen:  # two elements of one operation's result
             continue
         seen.add(names)
-        reasons, rule = _reasons(edge, through, engine, fusers, context)
+        by_pass, rule = _reasons(edge, through, engine, fusers, context)
+        reasons = _unique(itertools.chain.from_iterable(by_pass))
         pricing = Pricing(partial(_cost, union_of, engine, producer, consumer))
         yield FusionDecision(
             producer=names[0],
@@ -269,6 +270,7 @@ def _left(
             consumer_source=source_location(module, member) or source_location(module, consumer),
             producer_kernel=producer.name,
             consumer_kernel=consumer.name,
+            by_pass=tuple(map(tuple, by_pass)),
         )
 
 
@@ -299,36 +301,37 @@ def _apart(computation: Computation, engine: Engine, fuser: FusionPass) -> Itera
 
 def _reasons(
     edge: Edge, through: Edge, engine: Engine, fusers: list[FusionPass], context: PassContext
-) -> tuple[list[Reason], str]:
+) -> tuple[list[list[Reason]], str]:
+    """What each pass has against an edge, and their names."""
     if through.producer is not edge.producer:
         found = _unique(illegal(edge, engine.disabled, PLACE_CHECKS))
         library = library_call(edge)
         if library is not None and library.code not in engine.disabled:
             found.append(library)
         if found:
-            return _unique(found), "legality"
+            return [_unique(found)], "legality"
     responsible = [f for f in fusers if f.looks_at(through)]
     # Of each kind of pass the last that takes edges like this one has the last word; those before it would have fused on its terms.
-    found, rules = [], []
+    by_pass, rules = [], []
     for kind in dict.fromkeys(f.kind for f in responsible):
         for fuser in reversed([f for f in responsible if f.kind == kind]):
             reasons = _unique(fuser.refusals(engine, through))
             if reasons:
-                found += reasons
+                by_pass.append(reasons)
                 rules.append(fuser.name)
                 break
-    if found:
-        return _unique(found), ", ".join(rules)
+    if by_pass:
+        return by_pass, ", ".join(rules)
     if context.exhausted and responsible:
-        return [Reason.of("FUS502", limit=context.options.stop_after_step or 0)], "stop-after-step"
+        return [[Reason.of("FUS502", limit=context.options.stop_after_step or 0)]], "stop-after-step"
     if responsible:
         names = ", ".join(dict.fromkeys(f.name for f in responsible))
         ends = {"producer": edge.producer_name, "consumer": edge.consumer_name}
-        return [Reason.of("FUS504", passes=names, **ends)], "pipeline"
-    return [Reason.of("FUS503", producer=edge.producer_name, consumer=edge.consumer_name)], "pipeline"
+        return [[Reason.of("FUS504", passes=names, **ends)]], "pipeline"
+    return [[Reason.of("FUS503", producer=edge.producer_name, consumer=edge.consumer_name)]], "pipeline"
 
 
-def _unique(reasons: Iterator[Reason] | list[Reason]) -> list[Reason]:
+def _unique(reasons: Iterable[Reason]) -> list[Reason]:
     found: dict[str, Reason] = {}
     for reason in reasons:
         found.setdefault(str(reason), reason)

@@ -284,13 +284,16 @@ class ExplainReport:
 
     @cached_property
     def dearest(self) -> list[FusionDecision]:
-        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels one edge. Their costs are found out
-        by joining them: ask for these before those of other edges are shown."""
+        """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels the edge that least is against.
+        Their costs are found out by joining them: ask for these before those of other edges are shown."""
         found: dict[frozenset[str], FusionDecision] = {}
         for decision in self._by_savings(self.refused):
-            found.setdefault(frozenset({decision.producer_kernel, decision.consumer_kernel}), decision)
-            if len(found) == DEAREST:
+            kernels = frozenset({decision.producer_kernel, decision.consumer_kernel})
+            if kernels not in found and len(found) == DEAREST:
                 break
+            known = found.setdefault(kernels, decision)
+            if len(decision.cause) < len(known.cause):
+                found[kernels] = decision
         with collector_paused():
             price_by_joining(self.outcome.module, self.outcome.context, list(found.values()))
         return self._by_savings(found.values())

@@ -12,7 +12,9 @@ from hlo_opt.diag import CheckError, Reason
 from hlo_opt.diag.annotation import Annotation
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.report.page import counted, microseconds
+from hlo_opt.passes import ExplainReport
+from hlo_opt.report.page import count, counted, microseconds, size
+from hlo_opt.report.sentences import Prices, advice, price_words, sentence
 
 MOST_NAMED = 5
 """Edges that one annotation names; the others are counted."""
@@ -42,6 +44,33 @@ def edge_annotations(module: Module, shown: Sequence[FusionDecision], root: str)
             if decision not in group.edges[-1:]:  # one edge may be refused twice under one code
                 group.edges.append(decision)
     return [_annotation(file, line, group) for (file, line, _), group in groups.items()]
+
+
+def dearest_annotations(module: Module, prices: Prices, shown: Sequence[FusionDecision], root: str) -> list[Annotation]:
+    """One annotation for each edge, in its order: what joining both ends would save, the cause that decides, and what the user can change. Then one with the figures of the module."""
+    named = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}
+    found = []
+    for decision in shown:
+        file, line = (
+            _place(decision.consumer_source)
+            or _place(decision.producer_source)
+            or _line_in_dump(module, named, decision)
+        )
+        price = price_words(decision, prices)
+        text = f"{price}: {decision.ends} are two kernels: {sentence(decision)}\nchange: {advice(decision)}"
+        key = _key(decision.cause[0].code, decision.computation, decision.producer, decision.consumer)
+        found.append(Annotation(decision.cause[0].code, text, file=_relative(file, root), line=line, key=key))
+    return [*found, _figures(prices.report, len(shown))]
+
+
+def _figures(report: ExplainReport, shown: int) -> Annotation:
+    before, after = report.before, report.after
+    text = (
+        f"{report.outcome.module.name} on {report.outcome.target.name}: {counted(before.kernels, 'kernel')} before, {count(after.kernels)} after fusing; "
+        f"{size(before.bytes)} before, {size(after.bytes)} after; {microseconds(before.est_us)} before, {microseconds(after.est_us)} after. "
+        f"{counted(len(report.refused), 'edge')} refused, {count(shown)} shown; --all shows every one."
+    )
+    return Annotation("hlo-opt", text, "note")
 
 
 def budget_annotations(errors: Iterable[CheckError], root: str) -> list[Annotation]:

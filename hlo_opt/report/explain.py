@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
+from hlo_opt.report.sentences import SOURCE_HINT, Prices, advice, sentence
 from hlo_opt.report.summary import decided_again_json, label, prices_json, summary_json, summary_page
 from hlo_opt.text.frames import has_source_lines, source_location
 
@@ -195,9 +196,6 @@ LONGEST_EXAMPLE = 40
 EDGES_SHOWN = 10
 """Refused edges that the text shows when none is asked for."""
 
-SOURCE_HINT = 'jax: jit(f).lower(...).as_text("hlo", debug_info=True), or a dump by XLA_FLAGS=--xla_dump_to=DIR'
-"""What to do where a dump does not say which Python lines it comes from."""
-
 ENDS_SHOWN = 8
 """Lines at either end of a longer one that it shows."""
 
@@ -205,7 +203,8 @@ ENDS_SHOWN = 8
 def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
     """The refused edges; with names, every edge, fused ones too, that one of the instructions or kernels is an end of.
 
-    A name PRODUCER:CONSUMER asks for the edges between these two, a code such as FUS105 for those that it refuses. Raises UsageError, naming what is near, for an instruction or an edge that does not exist.
+    A name PRODUCER:CONSUMER asks for the edges between these two, a code such as FUS105 for those that it refuses, FILE.py:LINE, with as much of the path as one likes, for those that begin or
+    end on a line of the program. Raises UsageError, naming what is near, for an instruction or an edge that does not exist.
     """
     if not names:
         return report.refused
@@ -218,6 +217,9 @@ def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
             code = name.upper()
             shown.update(n for n, d in enumerate(report.decisions) if any(r.code == code for r in d.reasons))
             continue
+        if _LINE.search(name) and name.partition(":")[0] not in known:
+            shown.update(_on_line(report, name))
+            continue
         producer, colon, consumer = name.partition(":")
         ends = [end.lstrip("%") for end in ((producer, consumer) if colon else (name,))]
         for end in ends:
@@ -228,6 +230,21 @@ def select(report: ExplainReport, names: Sequence[str]) -> list[FusionDecision]:
         else:
             wanted.update(ends)
     return [d for n, d in enumerate(report.decisions) if n in shown or (wanted and not wanted.isdisjoint(names_of(d)))]
+
+
+_LINE = re.compile(r"\.py:[0-9]+$")
+
+
+def _on_line(report: ExplainReport, name: str) -> list[int]:
+    """The places, among the decisions, of the edges with an end on a line of the program. Raises UsageError when there is none."""
+    sources = [(d.producer_source, d.consumer_source) for d in report.decisions]
+    found = [n for n, ends in enumerate(sources) if any(s == name or s.endswith(f"/{name}") for s in ends)]
+    if not found:
+        near = did_you_mean(name, sorted({s for ends in sources for s in ends if s}))
+        raise UsageError(
+            f"no edge begins or ends on line {name}", hint=near or "--by line lists the lines that have some"
+        )
+    return found
 
 
 def _between(report: ExplainReport, producer: str, consumer: str) -> list[int]:
@@ -257,11 +274,14 @@ def as_page(
     compared: summary.Changes | None = None,
     *,
     most: int | None = None,
+    prices: Prices | None = None,
 ) -> Page:
-    """The text form: the summary, what the changed rules change, the refused edges that cost most, what stands behind many of them, then the edges asked for,
+    """The long text form: the summary, what the changed rules change, the refused edges that cost most, what stands behind many of them, then the edges asked for,
     `most` of them where that is given."""
     dearest = _dearest(report)
     page = summary_page(report)
+    if prices is not None:
+        page.extend(prices.page())
     if not has_source_lines(report.outcome.original):
         page.add("  no instruction has a Python line: ", Word(SOURCE_HINT, "bold"))
     if compared is not None:
@@ -276,10 +296,8 @@ def as_page(
             codes = ", ".join(dict.fromkeys(f"{r.code} {r.slug}" for r in decision.reasons))
             rounds = report.rounds.get(decision.computation, 1)
             often = [f"{count(rounds)} x {microseconds(cost.us_saved)}" if rounds > 1 else ""] if repeated else []
-            arrow = "and" if decision.relation == "sibling" else "->"
-            edge = f"{decision.producer} {arrow} {decision.consumer}"
             saved = microseconds(cost.us_saved * rounds)
-            rows.append([saved, *often, edge, Word(codes, "yellow"), decision.consumer_source])
+            rows.append([saved, *often, decision.ends, Word(codes, "yellow"), decision.consumer_source])
         page.table(rows, right=frozenset({0, 1} if repeated else {0}), indent=2)
     found = findings_page(findings(report))
     if found.lines:
@@ -308,11 +326,12 @@ def edge_page(decision: FusionDecision, rounds: int = 1) -> Page:
     """One edge: its ends, their source lines, every reason with its hint, and what fusing would cost and save in each of the rounds of the loops around it."""
     page = Page()
     is_pair = decision.relation == "sibling"
-    arrow, *titles = ("and", "first", "second") if is_pair else ("->", "producer", "consumer")
+    titles = ("first", "second") if is_pair else ("producer", "consumer")
+    opcodes = f"{decision.producer_opcode} {'and' if is_pair else '->'} {decision.consumer_opcode}"
     verdict = Word("fused", "green") if decision.fused else Word("refused", "yellow")
     page.add(
-        Word(f"{decision.producer} {arrow} {decision.consumer}", "bold"),
-        f"  ({decision.producer_opcode} {arrow} {decision.consumer_opcode}, in {decision.computation})  ",
+        Word(decision.ends, "bold"),
+        f"  ({opcodes}, in {decision.computation})  ",
         verdict,
         f" by {decision.rule}",
     )
@@ -358,8 +377,9 @@ def as_json(
     shown: Sequence[FusionDecision],
     compared: summary.Changes | None = None,
     exceeded: Sequence[CheckError] = (),
+    more: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
-    """The JSON form, ready for `json.dumps`; explain.schema.json describes it."""
+    """The JSON form, ready for `json.dumps`, with `more` of what was asked for; explain.schema.json describes it."""
     dearest = _dearest(report)
     return {
         "schema": SCHEMA,
@@ -385,6 +405,7 @@ def as_json(
         "findings": findings_json(findings(report)),
         "exceeded": [{"code": e.code, "message": e.message} for e in exceeded],
         "what_if": None if compared is None else summary.changes_json(compared),
+        **(more or {}),
     }
 
 
@@ -409,6 +430,9 @@ def edge_json(decision: FusionDecision, rounds: int = 1) -> dict[str, Any]:
         ],
         "cost": None if decision.cost is None else asdict(decision.cost),
         "no_price": None if decision.unpriced is None else decision.unpriced.code,
+        "sentence": sentence(decision),
+        "cause": [r.code for r in decision.cause],
+        "change": advice(decision),
         "rounds": rounds,
     }
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hlo_opt.analysis.targets import target_of
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.evaluate.nans import Event
-from hlo_opt.fusion.summary import launched
+from hlo_opt.fusion.summary import kernels_of
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import counts
@@ -74,7 +75,8 @@ def run_page(executable: Executable) -> Page:
     _add_devices(page, executable.module)
     if executable.backend != "numpy":
         texts = f"{counted(len(report['kernels']), 'different text')} of ours, launched {counted(report['launches'], 'time')}"
-        page.add(f"{counted(len(launched(executable.module)), 'kernel')}; {texts}")
+        kernels = kernels_of(executable.module, target_of(executable.module))
+        page.add(f"{counted(len(kernels), 'kernel')}; {texts}")
     graphs = report.get("graphs", {})
     if graphs and (graphs["loops"] or graphs["stretches"]):
         lines = f"{counted(graphs['loops'], 'loop')} and {counted(graphs['stretches'], 'straight line')}"
@@ -258,6 +260,10 @@ def bench_page(found: Bench) -> Page:
         cells.append((*counts, *times, f"{100 * found.share(v):.0f} %"))
     page.table(cells, right=frozenset({1, 2, 3, 4, 5, 7, 9}), indent=2)
     page.add(f"a plain copy reads and writes {size(found.copy_bandwidth)}/s")
+    if not found.speaks_for_target:
+        page.add(
+            f"  these are times of this CPU and do not speak for {found.target or 'a GPU'}; `hlo-opt stats` estimates those"
+        )
     if len(found.variants) > 1:
         first, last = found.variants[0].name, found.variants[-1].name
         gains = (f"{found.gain(state):.2f} x {state}" for state in ("cold", "warm"))
@@ -265,7 +271,7 @@ def bench_page(found: Bench) -> Page:
         noisy = [state for state in ("cold", "warm") if not found.is_clear(state)]
         if noisy:
             page.add(
-                f"  {' and '.join(noisy)}: the quartiles overlap, so the difference may be noise; run it again, or on a quiet machine"
+                f"  warning: {' and '.join(noisy)}: the quartiles overlap, so the difference may be noise; run it again, or on a quiet machine"
             )
     return page
 

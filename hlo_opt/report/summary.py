@@ -13,22 +13,24 @@ from hlo_opt.analysis.memory.traffic import bytes_accessed
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import CheckError, reason_spec
 from hlo_opt.fusion.decision import FusionDecision
-from hlo_opt.fusion.summary import ModuleSummary, launched, module_summary
+from hlo_opt.fusion.summary import ModuleSummary, kernels_of, module_summary
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.passes import ExplainReport, Outcome
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
 
 
-def summary_page(report: ExplainReport) -> Page:
-    """The summary for people."""
+def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
+    """The summary for people; without `codes` only its figures, in as few lines as they need."""
     before, after = report.before, report.after
     page = Page()
     page.add(Word(report.outcome.module.name, "bold"), f" on {report.outcome.target.name}")
     again = [] if report.decided_again is None else [(DECIDED_AGAIN, report.decided_again)]
-    add_figures(page, ("before", before), ("after", after), *again)
+    add_figures(page, ("before", before), ("after", after), *again, brief=not codes)
     if before.unknown_trips or after.unknown_trips:
         page.add(unknown_loops(max(before, after, key=lambda m: m.unknown_trips)))
+    if not codes:
+        return page
     if before.launches > before.kernels or after.launches > after.kernels:
         page.add("  launches and times count each round of a loop, kernels and bytes count its body once")
     counts = report.refusals_by_code
@@ -51,8 +53,8 @@ DECIDED_AGAIN = "all decided again"
 """The title of what a module is where everything is decided again around edges that are forced."""
 
 
-def add_figures(page: Page, *modules: tuple[str, ModuleSummary]) -> None:
-    """The four numbers of modules side by side, each under its title; those of the second stand out."""
+def add_figures(page: Page, *modules: tuple[str, ModuleSummary], brief: bool = False) -> None:
+    """The four numbers of modules side by side, each under its title; those of the second stand out. In `brief`, launches only where they are not the kernels."""
     rows: list[list[str | Word]] = [["", *(title for title, _ in modules)]]
     figures: tuple[tuple[str, Callable[[ModuleSummary], str]], ...] = (
         ("kernels", lambda m: count(m.kernels)),
@@ -61,6 +63,8 @@ def add_figures(page: Page, *modules: tuple[str, ModuleSummary]) -> None:
         ("estimated", lambda m: microseconds(m.est_us)),
     )
     for name, figure in figures:
+        if brief and name == "launches" and all(m.launches == m.kernels for _, m in modules):
+            continue
         told = [figure(module) for _, module in modules]
         rows.append([name, told[0], Word(told[1], "bold"), *told[2:]])
     page.table(rows, right=frozenset(range(1, len(modules) + 1)), indent=2)
@@ -333,7 +337,7 @@ def stats(module: Module, target: DeviceTarget, told: TripCounts = NO_TRIP_COUNT
         [_of(c) for c in module.computations],
         len(module.entry.parameters),
         most_first(opcodes),
-        most_first(Counter(label(i) for i in launched(module))),
+        most_first(Counter(label(i) for i in kernels_of(module, target))),
     )
 
 

@@ -67,6 +67,20 @@ def source_location(module: Module, instruction: Instruction) -> str:
     return known[frame_id]
 
 
+def source_function(module: Module, instruction: Instruction) -> str:
+    """The function of the Python program that an instruction comes from, with its file: that of the innermost frame of the user's program; without frames the scope in `op_name`.
+    Empty when not known."""
+    try:
+        metadata = instruction.metadata
+        frames = stack(module, metadata.stack_frame_id) if module.tables else []
+    except ParseError:
+        return ""
+    if frames:
+        frame = next((f for f in frames if not f.is_library), frames[0])
+        return f"{frame.function} ({frame.file})" if frame.function else frame.file
+    return metadata.op_name.rpartition("/")[0]
+
+
 def has_source_lines(module: Module) -> bool:
     """Whether any instruction says which Python code it comes from."""
     return any(source_location(module, i) for c in module.computations for i in c.instructions)

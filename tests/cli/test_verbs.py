@@ -226,7 +226,7 @@ def test_a_bad_config_file_is_named(text, file, tmp_path, capfd):
 
 
 def test_explain_names_code_hint_and_source_lines(file, capfd):
-    assert run(["explain", file]) == 0
+    assert run(["explain", file, "-v"]) == 0
     out = capfd.readouterr().out
     assert re.search(r"^a -> d  \(add -> dot, in e\)  refused by ", out, re.MULTILINE)
     assert "model.py:7" in out and "model.py:9" in out
@@ -270,7 +270,7 @@ def test_what_if_shows_what_the_rule_changes(file, capfd):
 
 
 def test_an_edge_on_demand(file, capfd):
-    assert run(["explain", file, "a:d"]) == 0
+    assert run(["explain", file, "a:d", "-v"]) == 0
     out = capfd.readouterr().out
     assert re.findall(r"^\S+ -> \S+  \(", out, re.MULTILINE) == ["a -> d  ("]
     assert run(["explain", file, "a:q"]) == 2
@@ -287,6 +287,7 @@ def test_annotations_of_the_python_lines(tmp_path, monkeypatch, capfd):
         ("error", "file=m.hlo,title=HLO710"),
         ("warning", "file=src/a%2Cb.py,line=8,title=FUS403"),
         ("warning", "file=src/a%2Cb.py,line=9,title=FUS302"),
+        ("notice", "title=hlo-opt"),
     ]
     assert run(["explain", *options, "--format", "sarif", "--source-root", "src"]) == 1
     (log,) = json.loads(capfd.readouterr().out)["runs"]
@@ -301,6 +302,34 @@ def test_annotations_from_stack_frames(form, dumps, capfd):
     assert run(["explain", str(dumps / "cartpole_random.frames.hlo"), "--format", form]) == 0
     out = capfd.readouterr().out
     assert re.search(r"scripts/programs/cartpole\.py", out) and re.search(r'line=\d+|"startLine": \d+', out)
+
+
+def test_github_shows_ten_and_says_how_many_there_are(dumps, capfd):
+    file = str(dumps / "mlp_train_step.hlo")
+    for more, number in (([], 10), (["--all"], 23)):
+        assert run(["explain", file, "--format", "github", *more]) == 0
+        *warnings, summary = capfd.readouterr().out.splitlines()
+        assert len(warnings) == number and all(line.startswith("::warning ") for line in warnings)
+        assert summary.startswith("::notice ") and f" 23 edges refused, {number} shown" in summary
+
+
+def test_totals_are_for_the_whole_module(file, capfd):
+    assert run(["explain", file, "--by", "op"]) == 0
+    assert "by operation: estimated " in capfd.readouterr().out
+    assert run(["explain", file, "--by", "line", "--format", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["totals"]["by"] == "line"
+    for wrong in (["a"], ["--format", "github"]):
+        assert run(["explain", file, "--by", "op", *wrong]) == 2
+        assert "--by is for the whole module" in capfd.readouterr().err
+
+
+def test_what_belongs_together_is_checked(file, capfd):
+    assert run(["check", file, "--expect-fused", "a,t", "--passes", "instruction-fusion{may-duplicate=true}"]) in (0, 1)
+    capfd.readouterr()
+    assert run(["check", file, "--expect-fused", "a,d"]) == 1
+    done = capfd.readouterr()
+    assert done.out == "" and " HLO713 a and d are not in one kernel" in done.err
+    assert run(["check", file, file, "--expect-fused", "a,d"]) == 2
 
 
 def test_explain_of_a_code_is_its_page(file, capfd):

@@ -225,6 +225,7 @@ def test_of_each_kind_of_pass_the_last_explains():
         "FUS501",
         "FUS133",
     ]
+    assert [[r.code for r in against] for against in one.by_pass] == [["FUS501"], ["FUS133"]]
     assert decided(*lines, passes="instruction-fusion", stop_after_step=0)["a", "b"].reasons[0].code == "FUS401"
 
 

@@ -6,7 +6,8 @@ import hlo_opt
 from hlo_opt.diag import CheckError, Reason
 from hlo_opt.diag.annotation import Annotation
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision, Pricing
-from hlo_opt.report.annotate import budget_annotations, edge_annotations
+from hlo_opt.report.annotate import budget_annotations, dearest_annotations, edge_annotations
+from hlo_opt.report.sentences import Prices
 
 TEXT = """HloModule m
 
@@ -102,3 +103,21 @@ def test_a_budget_is_annotated_as_an_error_of_the_dump() -> None:
         0,
         "3 kernels",
     )
+
+
+def test_each_of_the_dearest_edges_is_annotated_then_the_module() -> None:
+    from hlo_opt.passes.run import report_on, run
+
+    report = report_on(run(hlo_opt.parse(TEXT, filename="m.hlo")))
+    shown = [edge("a", "n", 4.0, "/proj/src/x.py:1"), edge("b", "n", -3.0, codes="R")]
+    first, second, figures = dearest_annotations(report.outcome.original, Prices(report), shown, "/proj")
+    assert (first.file, first.line, first.code, first.level) == ("src/x.py", 1, "FUS302", "warning")
+    price, change = first.message.splitlines()
+    assert price.endswith(
+        ": a -> n are two kernels: `dot` runs as a library call, which reads and writes whole arrays (FUS302)"
+    )
+    assert price.startswith("4 us (") and change == "change: --force a:n"
+    assert (second.file, second.line, second.code) == ("m.hlo", 5, "FUS203") and second.message.startswith(
+        "costs 3 us: "
+    )
+    assert figures.level == "note" and figures.message.startswith("m on h100_sxm: 1 kernel before, 1 after fusing; ")

@@ -99,6 +99,18 @@ def test_what_is_no_edge_names_what_is_near(name, message, hint):
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
+def test_edges_of_a_python_line():
+    text = TEXT.replace("tanh(a)", 'tanh(a), metadata={source_file="/home/x/model.py" source_line=7}')
+    found = report_on(run(hlo_opt.parse(text), passes="instruction-fusion"))
+    for name in ("model.py:7", "x/model.py:7", "/home/x/model.py:7"):
+        assert [(d.producer, d.consumer) for d in explain.select(found, [name])] == [("a", "t")]
+    with pytest.raises(UsageError, match=r"no edge begins or ends on line there\.py:8") as caught:
+        explain.select(found, ["there.py:8"])
+    assert "--by line" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="no instruction 'odel'"):
+        explain.select(found, ["odel:7"])
+
+
 def test_a_rule_switched_off_shows_what_it_kept_apart():
     changes = summary.changes(["fus403"], [], report(), report(what_if=["FUS403"]))
     assert [(d.producer, d.consumer) for d in changes.fused] == [("a", "t")]
@@ -253,6 +265,8 @@ example
             "// stop-after-step: 0\nHloModule example\n\nENTRY e {\n  p = f32[64]{0} parameter(0)\n"
             "  s = f32[64]{0} negate(p)\n  ROOT t = f32[64]{0} tanh(s)\n}\n"
         ),
+        "short": "the run was stopped after {limit} rewrites, before it came here",
+        "change": "a larger `--stop-after-step`",
     }
 
 

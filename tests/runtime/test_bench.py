@@ -85,7 +85,15 @@ def test_quartiles_that_overlap_are_told(first: tuple[float, ...], last: tuple[f
     variants = [Variant(n, 1, 1, 0, 1.0, Timing(*t), Timing(*t)) for n, t in (("unfused", first), ("fused", last))]
     found = Bench("m", "host", "asked for", "CPU", 1e9, "emptied", 3, tuple(variants))
     assert found.is_clear("cold") is clear and found.as_json()["clear"] == {"cold": clear, "warm": clear}
-    assert ("may be noise" in str(bench_page(found))) is not clear
+    assert ("warning: cold and warm: the quartiles overlap" in str(bench_page(found))) is not clear
+
+
+@pytest.mark.parametrize("backend", ["host", "numpy", "cupy"])
+def test_times_of_a_cpu_do_not_speak_for_the_target(backend: str) -> None:
+    one = Variant("fused", 1, 1, 0, 1.0, Timing.of([4.0]), Timing.of([2.0]))
+    found = Bench("m", backend, "asked for", "X", 1e9, "emptied", 3, (one,), target="b200")
+    told = "times of this CPU and do not speak for b200" in str(bench_page(found))
+    assert told is (backend != "cupy") is not found.as_json()["speaks_for_target"]
 
 
 def test_figures() -> None:

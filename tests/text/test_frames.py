@@ -7,6 +7,7 @@ import pytest
 import hlo_opt
 from hlo_opt.diag import ParseError
 from hlo_opt.text import source_location, stack, stack_frames
+from hlo_opt.text.frames import source_function
 
 DUMPS = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
 TEXT = """HloModule m
@@ -97,3 +98,13 @@ def test_frames_give_the_lines_that_the_metadata_form_gives(path):
     locations = [[source_location(m, i) for c in m.computations for i in c.instructions] for m in modules]
     assert any(locations[0])
     assert {x.rpartition(":")[0] for x in locations[0]} == {x.rpartition(":")[0] for x in locations[1]}
+
+
+def test_functions_are_those_of_the_frames_or_the_scope_of_the_name():
+    dumps = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
+    module = hlo_opt.parse((dumps / "adam.frames.hlo").read_text(encoding="utf-8"))
+    found = {source_function(module, i) for c in module.computations for i in c.instructions} - {""}
+    assert "adam.<locals>.update (scripts/programs/adam.py)" in found
+    text = 'HloModule m\n\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT n = f32[] negate(p), metadata={op_name="jit(f)/layer/neg"}\n}\n'
+    named = hlo_opt.parse(text)
+    assert [source_function(named, i) for i in named.entry.instructions] == ["", "jit(f)/layer"]

@@ -34,7 +34,10 @@ _READING = {"max_errors", "allow_unknown", "split"}
 SAFE: dict[str, frozenset[str]] = {
     "fuse": frozenset(_FUSING | _BUDGET | _READING | {"what_if", "force", "print_after", "time_passes"}),
     "explain": frozenset(
-        _FUSING | _BUDGET | _READING | {"instruction", "what_if", "force", "form", "source_root", "everything"}
+        _FUSING
+        | _BUDGET
+        | _READING
+        | {"instruction", "what_if", "force", "form", "source_root", "everything", "verbose", "by"}
     ),
     "print": frozenset(_READING | {"file", "style"}),
     "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json"}),

@@ -215,6 +215,13 @@ class Bench:
     rounds: int
     variants: tuple[Variant, ...]
     devices: int = 1
+    target: str = ""
+    """The device that kernels are made for."""
+
+    @property
+    def speaks_for_target(self) -> bool:
+        """Whether the times are a GPU's: those of a CPU say nothing of how fast the target is."""
+        return self.backend == "cupy"
 
     def gain(self, state: str) -> float:
         """How many times faster the last variant is than the first; `state` is `cold` or `warm`."""
@@ -254,6 +261,8 @@ class Bench:
             "cold": self.cold,
             "rounds": self.rounds,
             "devices": self.devices,
+            "target": self.target,
+            "speaks_for_target": self.speaks_for_target,
             "variants": variants,
             "gain": {state: self.gain(state) for state in ("cold", "warm")},
             "clear": {state: self.is_clear(state) for state in ("cold", "warm")},
@@ -332,4 +341,5 @@ def bench(
         rounds,
         tuple(variants),
         one.devices,
+        target_of(next(iter(modules.values())), how["target"]).name,
     )

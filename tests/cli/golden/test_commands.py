@@ -27,6 +27,7 @@ WRITES_OR_RUNS = {
         "elided",
     },
     "print": {"output"},
+    "explain": {"measured"},
 }
 """Arguments of the safe verbs that are refused. An argument that is in neither list has not been thought about."""
 

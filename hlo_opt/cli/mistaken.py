@@ -1,0 +1,86 @@
+"""Files that people name by mistake: what else lies in a dump's folder, other forms of a module, several modules in one file. Told apart by their names, once they turned out to be no module."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hlo_opt.diag import ParseError, UsageError
+
+NO_MODULE = "HLO302"
+SEVERAL = "HLO303"
+
+MODULE = re.compile(r"\.hlo$|\.(?:before|\w*after)_optimizations\.txt$")
+"""Names of files that hold modules: those that XLA gives them in a dump, and our own."""
+
+SHOWN = 5
+
+_BEGINNING = re.compile(r"^HloModule\b", re.MULTILINE)
+_STEM = re.compile(r"(module_\d+\.[^.]+)\.")
+_AS_TEXT = "XLA writes modules as text with XLA_FLAGS=--xla_dump_hlo_as_text"
+_WHAT = (
+    (re.compile(r"\.hlo\.pb$|\.hlo_proto$"), "a module in binary form"),
+    (re.compile(r"\.pb$|\.pbtxt$"), "a protobuf of XLA's"),
+    (re.compile(r"\.ll$|\.bc$"), "LLVM IR, made of a module's kernels"),
+    (re.compile(r"\.ptx$"), "PTX, made of a module's kernels"),
+    (re.compile(r"\.(?:o|cubin|fatbin|hsaco|so)$"), "machine code, made of a module's kernels"),
+    (re.compile(r"buffer-assignment(?:-values)?\.txt$"), "a list of buffers"),
+    (re.compile(r"live-range\.txt$"), "a list of how long values live"),
+    (re.compile(r"memory-usage-report\.txt$"), "a report of memory"),
+    (re.compile(r"thunk_sequence(?:\.txt)?$"), "a list of launches"),
+    (re.compile(r"\.debug_options$|\.flagfile$"), "a list of XLA's options"),
+    (re.compile(r"\.html$|\.dot$|\.svg$"), "a picture of a module"),
+    (re.compile(r"\.mlir$|\.mlirbc$|\.stablehlo$"), 'MLIR, not HLO: `lowered.as_text("hlo")` gives HLO'),
+    (re.compile(r"\.py$"), "a Python program: dump it first"),
+    (re.compile(r"\.npz$|\.npy$"), "arrays; they go with --inputs"),
+    (re.compile(r"\.json(?:\.gz)?$|\.csv$"), "no module; a profile goes with `hlo-opt explain --measured`"),
+)
+
+
+def explained(error: ParseError, name: str, text: str, *, split: bool) -> Exception:
+    """What is better said of a file that is no module: that it holds several, or what it is and which file beside it is a module. Else the error itself."""
+    modules = len(_BEGINNING.findall(text))
+    if modules > 1 and not split:
+        hint = "put each into a file of its own; `hlo-opt fuse` and `print` take several with --split-input-file, divided by lines of `// -----`"
+        return UsageError(f"holds {modules} modules, and this takes one", code=SEVERAL, filename=name, hint=hint)
+    what = next((what for pattern, what in _WHAT if pattern.search(name)), None)
+    if what is None or modules:
+        return error
+    beside = modules_in(Path(name).parent, name)
+    hint = f"name the module beside it: {beside}" if beside else _AS_TEXT
+    return UsageError(f"is {what}", code=NO_MODULE, filename=name, hint=hint)
+
+
+def modules_in(folder: Path, name: str = "") -> str:
+    """The modules in a folder, as text; those that belong to a file in it, where any do. Empty where there are none."""
+    try:
+        names = sorted(p.name for p in folder.iterdir() if MODULE.search(p.name))
+    except OSError:
+        return ""
+    stem = _STEM.match(Path(name).name)
+    own = [n for n in names if stem is not None and n.startswith(f"{stem[1]}.")]
+    names = own or names
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def of_folder(folder: Path) -> str:
+    """What to name instead of a folder."""
+    found = modules_in(folder)
+    if found:
+        return f"name a module in it: {found}"
+    if (beside := modules_in(folder.parent, f"{folder.name}.")) and _STEM.match(f"{folder.name}."):
+        return f"name the module beside it: {beside}"
+    return "name a file in it that holds a module as text"
+
+
+def second_file(name: str) -> UsageError:
+    """What to type where an instruction was expected, and a file is named."""
+    from hlo_opt.cli.group import VERBS
+
+    hint = "`hlo-opt check A B` compares what two modules compute"
+    if "diff" in VERBS:
+        hint += ", `hlo-opt diff A B` what they cost and why"
+    return UsageError(
+        "is a second FILE; explain takes one, and then instructions", code="HLO304", filename=name, hint=hint
+    )

@@ -1,0 +1,91 @@
+"""Measured times joined with the kernels of a module: by the name of the instruction, else by the symbol that XLA:GPU makes of it (`.` and `-` become `_`)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hlo_opt.fusion.summary import ModuleSummary
+from hlo_opt.ir import Module
+from hlo_opt.report.measured.events import Profile, Runs
+
+_NO_SYMBOL = re.compile(r"[^A-Za-z0-9_]")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What the kernels of a module took, by instruction, in one execution of the module.
+
+    microseconds  of each kernel that was measured, all its runs of an execution together
+    total         of all of them
+    missing       kernels of the module that were not measured
+    strange       names that were measured and are nothing in the module, with their share of an execution, the longest first
+    executions    how often the module ran
+    """
+
+    microseconds: Mapping[str, float]
+    missing: list[str]
+    strange: Mapping[str, float]
+    executions: int
+    modules: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        return sum(self.microseconds.values())
+
+    @property
+    def kernels(self) -> int:
+        """How many the module has."""
+        return len(self.microseconds) + len(self.missing)
+
+    @property
+    def share(self) -> float:
+        """Of the kernels, those that were measured."""
+        return len(self.microseconds) / self.kernels if self.kernels else 1.0
+
+
+def symbol(name: str) -> str:
+    """The kernel's symbol that XLA:GPU makes of an instruction's name."""
+    return _NO_SYMBOL.sub("_", name)
+
+
+def join(module: Module, figures: ModuleSummary, profile: Profile) -> Joined:
+    """Find the kernels of a module, which its figures name, in a profile."""
+    events, executions = profile.of(module.name)
+    kernels = list(dict.fromkeys(one.instruction for one in figures.launched))
+    known = set(kernels)
+    others = {i.name for c in module.computations for i in c.instructions} - known
+    by_symbol = _once(kernels)
+    found: dict[str, Runs] = {}
+    strange: dict[str, Runs] = {}
+    for name, runs in events.items():
+        kernel = name if name in known else by_symbol.get(symbol(name.removeprefix("%")))
+        if kernel is not None:
+            found.setdefault(kernel, Runs()).add(runs.us, runs.count)
+        elif name not in others:
+            strange.setdefault(name, Runs()).add(runs.us, runs.count)
+    executions = executions or _usual(runs.count for runs in found.values())
+    spent = {name: found[name].us / executions for name in kernels if name in found}
+    left = sorted(strange.items(), key=lambda item: (-item[1].us, item[0]))
+    return Joined(
+        spent,
+        [name for name in kernels if name not in found],
+        {name: runs.us / executions for name, runs in left},
+        executions,
+        sorted(profile.modules),
+    )
+
+
+def _once(kernels: Iterable[str]) -> dict[str, str]:
+    """The kernels by symbol, those whose symbol another has too left out."""
+    names = list(kernels)
+    often = Counter(map(symbol, names))
+    return {symbol(name): name for name in names if often[symbol(name)] == 1}
+
+
+def _usual(counts: Iterable[int]) -> int:
+    """How often most kernels ran: once in each execution of the module."""
+    often = Counter(counts)
+    return max(often, key=lambda count: (often[count], -count), default=1) or 1

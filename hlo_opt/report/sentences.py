@@ -1,0 +1,198 @@
+"""The first screen of `explain`: edges in three lines each, with what joining both ends would save, the Python line, the cause that decides in one plain sentence, and what the user can change.
+
+It fits a terminal: ten edges in `LINES` lines of `COLUMNS` columns. All reasons are one option away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from hlo_opt.diag.errors import printable
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.passes import ExplainReport
+from hlo_opt.report import summary
+from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first
+from hlo_opt.text.frames import has_source_lines
+
+COLUMNS = 100
+LINES = 40
+"""Columns and lines of the first screen."""
+
+SOURCE_HINT = 'jax: jit(f).lower(...).as_text("hlo", debug_info=True), or a dump by XLA_FLAGS=--xla_dump_to=DIR'
+"""What to do where a dump does not say which Python lines it comes from."""
+
+INDENT = " " * 4
+
+CODES_TOLD = 2
+"""Codes that a sentence names besides the first: what refuses next once that is off."""
+
+CHANGE = "change: "
+
+CODES_NAMED = 4
+"""Codes that the line of figures names."""
+
+
+def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
+    """Why an edge is as it is, in one plain sentence with its codes: what decides, then what would refuse it next. In less room these are counted."""
+    if decision.fused:
+        return f"fused by {decision.rule}"
+    first, *others = decision.cause
+    named = ", ".join(r.code for r in others[:CODES_TOLD])
+    more = f"then {count(len(others))} more"
+    tails = [""] if not others else [more] if len(others) > CODES_TOLD else [f"then {named}", more]
+    told = [f"{first.short} ({', '.join(filter(None, (first.code, tail)))})" for tail in tails]
+    return next((one for one in told if len(one) <= room), told[-1])
+
+
+def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
+    """What the user can change about a refused edge: in the program or the options, or, where that would save time, forcing it; empty for a fused one."""
+    if decision.fused:
+        return ""
+    change, cost = decision.cause[0].change, decision.cost
+    if cost is None or cost.us_saved <= 0:
+        return change
+    force = f"--force {decision.producer}:{decision.consumer}"
+    told = force if change.startswith("nothing") else f"{change}; or {force}"
+    return told if len(told) <= room else change
+
+
+class Prices:
+    """What joining both ends of an edge would save, and what all kernels take: as estimated."""
+
+    def __init__(self, report: ExplainReport) -> None:
+        self.report = report
+        self.total = report.after.est_us
+        self.weights = {one.instruction: one.est_us for one in report.after.launched}
+
+    def saved(self, decision: FusionDecision) -> float | None:
+        """Microseconds in all rounds of the loops around an edge, below 0 where it would cost; None where there is no price."""
+        cost = decision.cost
+        return None if cost is None else cost.us_saved * self.report.rounds.get(decision.computation, 1)
+
+    def dearest(self) -> list[FusionDecision]:
+        """The refused edges that cost most, of two kernels one."""
+        return self.report.dearest
+
+    def page(self) -> Page:
+        """What there is to say of where the prices are from."""
+        return Page()
+
+
+def first_page(
+    report: ExplainReport,
+    shown: Sequence[FusionDecision],
+    compared: summary.Changes | None = None,
+    *,
+    most: int | None = None,
+    prices: Prices | None = None,
+) -> Page:
+    """The figures, what the changed rules change, then the edges asked for, the dearest first; `most` of them where that is given."""
+    prices = Prices(report) if prices is None else prices
+    page = figures_page(report)
+    page.extend(prices.page())
+    if compared is not None:
+        page.add()
+        page.extend(summary.changes_page(compared))
+        page.add()
+    asked = dearest_first(prices, shown)
+    left = 0 if most is None else max(len(asked) - most, 0)
+    asked = asked[:most]
+    if not asked:
+        return page
+    title = f"the {count(len(asked))} dearest of {count(len(asked) + left)} refused edges" if left else "edges"
+    every = "--all: every one, " if left else ""
+    page.add(Word(title, "bold"), f" ({every}-v: every reason): saving, cause, change")
+    for decision in asked:
+        page.extend(edge_page(decision, prices))
+    return page
+
+
+def dearest_first(prices: Prices, shown: Sequence[FusionDecision]) -> list[FusionDecision]:
+    """Edges in the order of what joining them would save, of two kernels one edge among the first; then those that would cost, then those without a price."""
+    dearest = prices.dearest()
+    first = {id(d) for d in dearest}
+    kernels = {frozenset((d.producer_kernel, d.consumer_kernel)) for d in dearest}
+    there = {id(d) for d in shown}
+
+    def rank(decision: FusionDecision) -> tuple[bool, bool, bool, float]:
+        saved = prices.saved(decision)
+        again = not decision.fused and frozenset((decision.producer_kernel, decision.consumer_kernel)) in kernels
+        return decision.fused, again, saved is None, -(saved or 0.0)
+
+    rest = sorted((d for d in shown if id(d) not in first), key=rank)
+    return [*(d for d in dearest if id(d) in there), *rest]
+
+
+def figures_page(report: ExplainReport) -> Page:
+    """Kernels, bytes and time before and after, and how many edges which codes refuse: few lines."""
+    page = summary.summary_page(report, codes=False)
+    counts = most_first(report.refusals_by_code)
+    named = [f"{code} {count(number)}" for code, number in list(counts.items())[:CODES_NAMED]]
+    more = f" and {counted(len(counts) - CODES_NAMED, 'more code')}" if len(counts) > CODES_NAMED else ""
+    edges = f"  {counted(len(report.fused), 'edge')} fused, {count(len(report.refused))} refused"
+    page.add(edges + (f": {', '.join(named)}{more}" if named else ""))
+    if not has_source_lines(report.outcome.original):
+        page.add("  no Python lines here: ", Word(SOURCE_HINT, "bold"))
+    return page
+
+
+def edge_page(decision: FusionDecision, prices: Prices) -> Page:
+    """An edge in three lines, a fused one in two."""
+    page = Page()
+    page.add(*_ends(decision, prices))
+    page.add(INDENT, fit(sentence(decision, COLUMNS - len(INDENT)), COLUMNS - len(INDENT)))
+    room = COLUMNS - len(INDENT) - len(CHANGE)
+    change = advice(decision, room)
+    if change:
+        page.add(INDENT, CHANGE, fit(change, room))
+    return page
+
+
+def price_words(decision: FusionDecision, prices: Prices) -> str:
+    """What joining both ends would save in all rounds, and its share of the module's time."""
+    saved = prices.saved(decision)
+    if decision.fused:
+        return "fused" if saved is None or saved <= 0 else f"saved {microseconds(saved)}"
+    if saved is None:
+        return "no price"
+    if saved <= 0:
+        return f"costs {microseconds(-saved)}"
+    return f"{microseconds(saved)} ({100 * saved / prices.total:.1f} %)" if prices.total else microseconds(saved)
+
+
+def _ends(decision: FusionDecision, prices: Prices) -> list[str | Word]:
+    price = price_words(decision, prices)
+    price = f"{price:<17}"
+    edge = printable(decision.ends)
+    rounds = prices.report.rounds.get(decision.computation, 1)
+    if rounds > 1:
+        edge += f", {count(rounds)} rounds"
+    room = COLUMNS - len(price) - 4
+    source = decision.consumer_source or decision.producer_source
+    source = short_path(printable(source), max(room - len(edge), 24))
+    edge = fit(edge, room - len(source))
+    return ["  ", Word(price, "bold"), edge, "  " if source else "", Word(source, "cyan")]
+
+
+def short_path(source: str, room: int) -> str:
+    """A `file:line` that fits: of a longer path as many last parts as there is room for, of a longer name its end."""
+    if len(source) <= room:
+        return source
+    parts = PurePath(source.replace("\\", "/")).parts
+    kept = parts[-1]
+    for part in reversed(parts[1:-1]):
+        if len(part) + len(kept) + 5 > room:
+            break
+        kept = f"{part}/{kept}"
+    kept = f".../{kept}"
+    return kept if len(kept) <= room else "..." + kept[3 - room :]
+
+
+def fit(text: str, room: int = COLUMNS) -> str:
+    """A text that fits a line: of a longer one the middle is left out."""
+    text = printable(text)
+    if len(text) <= room:
+        return text
+    head = max(room - 3, 2) * 2 // 3
+    return f"{text[:head]}...{text[len(text) - (room - 3 - head) :]}"

@@ -1,0 +1,199 @@
+"""The first screen of `explain`: it fits, says one sentence for each edge, and the sentence has what decides."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_opt
+from hlo_opt.diag import Reason, reason_specs
+from hlo_opt.fusion.decision import CostEstimate, FusionDecision, Pricing
+from hlo_opt.passes.run import report_on, run
+from hlo_opt.report import explain
+from hlo_opt.report.sentences import (
+    COLUMNS,
+    LINES,
+    Prices,
+    advice,
+    dearest_first,
+    edge_page,
+    first_page,
+    fit,
+    sentence,
+    short_path,
+)
+
+TEXT = """HloModule m
+
+ENTRY e {
+  p = f32[64,8]{1,0} parameter(0)
+  q = f32[64,8]{1,0} parameter(1)
+  a = f32[64,8]{1,0} add(p, q), metadata={op_name="a" source_file="model.py" source_line=7}
+  t = f32[64,8]{1,0} tanh(a), metadata={op_name="t" source_file="model.py" source_line=8}
+  d = f32[64,64]{1,0} dot(a, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT o = (f32[64,8]{1,0}, f32[64,64]{1,0}) tuple(t, d)
+}
+"""
+LIBRARY = Reason.of("FUS302", opcode="dot", runs_as="a library call")
+FORM = Reason.of("FUS142", instruction="f", form="reduction kernel")
+READ = Reason.of("FUS141", instruction="f", user="u", consumer="c")
+
+
+def edge(*by_pass: tuple[Reason, ...], saved: float = 1.0, unpriced: Reason | None = None) -> FusionDecision:
+    reasons = tuple(r for found in by_pass for r in found)
+    pricing = Pricing(lambda: unpriced or CostEstimate(2.0 + saved, 2.0, 0.0, 0.0))
+    return FusionDecision("p", "c", "e", "add", "dot", "some pass", reasons, pricing, by_pass=by_pass)
+
+
+def test_an_edge_is_three_lines() -> None:
+    report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
+    lines = str(first_page(report, report.refused, most=10)).splitlines()
+    assert lines[0] == "m on h100_sxm" and lines[2].split() == ["kernels", "3", "3"]
+    assert "launches" not in "".join(lines)  # as many as kernels
+    assert lines[5] == "  0 edges fused, 2 refused: FUS302 1, FUS403 1"
+    assert lines[6] == "edges (-v: every reason): saving, cause, change"
+    first, why, change = lines[7:10]
+    assert first.split()[-5:] == ["%)", "a", "->", "t", "model.py:8"] and first.split()[1] == "us"
+    assert why == "    its 2 readers would read 4096 bytes each; its result is 2048 (FUS403)"
+    assert change == "    change: let one kernel read it, so that the producer goes away; or --force a:t"
+    assert lines[10].split() == ["no", "price", "a", "->", "d", "model.py:7"]
+    assert len(lines) == 13
+
+
+def test_the_pass_with_least_against_an_edge_decides() -> None:
+    assert edge((FORM, READ, FORM), (LIBRARY,)).cause == (LIBRARY,)
+    assert edge((READ, FORM, FORM)).cause == (READ, FORM)
+    assert edge((LIBRARY,), (FORM, READ), unpriced=LIBRARY).cause == (LIBRARY,)
+
+
+def test_where_no_kernel_can_be_both_the_reason_for_that_comes_first() -> None:
+    one = FusionDecision(
+        "p", "c", "e", "add", "dot", "r", (LIBRARY, FORM), Pricing(lambda: LIBRARY), by_pass=((FORM, LIBRARY), (FORM,))
+    )
+    assert one.cause == (LIBRARY, FORM)
+    other = FusionDecision(
+        "p", "c", "e", "add", "dot", "r", (LIBRARY, FORM), Pricing(lambda: LIBRARY), by_pass=((FORM,),)
+    )
+    assert other.cause == (LIBRARY,)
+
+
+def test_a_sentence_names_what_refuses_next_or_counts_it() -> None:
+    short = "a reduction kernel is not put beside others; only loops share a launch"
+    assert sentence(edge((FORM,))) == f"{short} (FUS142)"
+    assert sentence(edge((FORM, READ))) == f"{short} (FUS142, then FUS141)"
+    assert sentence(edge((FORM, READ, LIBRARY)), room=120) == f"{short} (FUS142, then FUS141, FUS302)"
+    assert sentence(edge((FORM, READ, LIBRARY)), room=95) == f"{short} (FUS142, then 2 more)"
+    many = (FORM, READ, LIBRARY, Reason.of("FUS203", count=9, limit=8))
+    assert sentence(edge(many)) == f"{short} (FUS142, then 3 more)"
+    fused = FusionDecision("p", "c", "e", "add", "dot", "some pass")
+    assert (sentence(fused), advice(fused)) == ("fused by some pass", "")
+
+
+def test_what_saves_time_can_be_forced() -> None:
+    change = LIBRARY.change
+    assert advice(edge((READ,))).endswith("; or --force p:c")
+    assert advice(edge((READ,)), room=20) == READ.change
+    assert change.startswith("nothing") and advice(edge((LIBRARY,))) == "--force p:c"
+    assert advice(edge((LIBRARY,), saved=-1.0)) == advice(edge((LIBRARY,), unpriced=LIBRARY)) == change
+
+
+@pytest.mark.parametrize("spec", reason_specs(), ids=lambda s: s.code)
+def test_every_code_has_a_sentence_and_a_change_that_fit_a_line(spec) -> None:
+    numbers = {
+        name: 1.5
+        if f"{{{name}:" in spec.template + spec.hint + spec.short
+        else "loop_add_fusion.12"
+        if name in NAMES
+        else "4096"
+        for name in spec.fields
+    }
+    reason = Reason(spec.code, numbers)
+    assert spec.short and spec.change and len(reason.short) <= COLUMNS - len("     (FUS000)")
+    assert len(reason.change) <= COLUMNS
+    assert not reason.short.endswith(".") and reason.short[0] == reason.short[0].lower()
+
+
+NAMES = frozenset(
+    {
+        "producer",
+        "consumer",
+        "instruction",
+        "user",
+        "parent",
+        "first",
+        "second",
+        "needed",
+        "loop",
+        "fusion",
+        "buffer",
+        "scatter",
+    }
+)
+
+
+def test_the_dearest_come_first_then_what_costs_then_what_has_no_price() -> None:
+    report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
+    assert [d.consumer for d in dearest_first(Prices(report), report.refused[::-1])] == ["t", "d"]
+    cheap, dear, none = edge((READ,), saved=-3.0), edge((READ,), saved=-1.0), edge((LIBRARY,), unpriced=LIBRARY)
+    assert dearest_first(Prices(report), [none, cheap, dear]) == [dear, cheap, none]
+
+
+def test_what_is_too_long_is_cut_in_its_middle() -> None:
+    assert fit("a" * 40, 20) == "aaaaaaaaaaa...aaaaaa"
+    assert fit("as it is", 20) == "as it is" and fit("\x1b[2J") == "\\x1b[2J"
+    assert short_path("/home/me/project/model/layers.py:12", 24) == ".../model/layers.py:12"
+    assert short_path("/home/me/" + "x" * 40 + ".py:12", 20) == "..." + "xxxxxxxxxxx.py:12"
+    assert short_path("model.py:7", 24) == "model.py:7"
+
+
+@pytest.mark.parametrize("name", ["mlp_train_step", "cartpole_scan", "k_means", "autoencoder_step"])
+def test_the_first_screen_fits(name: str, dump) -> None:
+    report = report_on(run(dump(name)))
+    lines = str(first_page(report, report.refused, most=explain.EDGES_SHOWN)).splitlines()
+    assert len(lines) <= LINES and max(map(len, lines)) <= COLUMNS
+    edges = [
+        line
+        for line in lines
+        if " -> " in line or (" and " in line and line.startswith("  ") and not line.startswith("    "))
+    ]
+    assert len(edges) >= min(len(report.refused), explain.EDGES_SHOWN)
+
+
+@pytest.fixture
+def dump():
+    from pathlib import Path
+
+    folder = Path(__file__).resolve().parents[2] / "testdata" / "dumps"
+    return lambda name: hlo_opt.parse((folder / f"{name}.hlo").read_text(encoding="utf-8"))
+
+
+def test_names_as_long_as_they_like_leave_the_line_as_long_as_it_is() -> None:
+    long = FusionDecision(
+        "p" * 90,
+        "c" * 90,
+        "e",
+        "add",
+        "dot",
+        "r",
+        (READ,),
+        Pricing(lambda: CostEstimate(3, 2, 0, 0)),
+        "",
+        "/a/" + "d/" * 60 + "m.py:3",
+    )
+    report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
+    lines = str(edge_page(long, Prices(report))).splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= COLUMNS and lines[0].endswith("m.py:3")
+
+
+@pytest.mark.parametrize("name", ["adam_one", "k_means"])
+def test_sentences_are_true(name: str, dump) -> None:
+    """Without the codes of its sentence an edge fuses, or something refuses it that did not before."""
+    from pathlib import Path
+
+    from scripts.explain_truth import judge, told_in
+    from scripts.reason_truth import NO_RULES, Fused
+
+    module = dump(name)
+    for one in told_in(Path(name), module, "default")[:3]:
+        off = one.codes - NO_RULES
+        after = Fused.of(module, "default", "auto", sorted(off))
+        assert judge(one, off, after)[0] != "still refused", one

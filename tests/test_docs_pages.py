@@ -1,0 +1,29 @@
+"""What the pages of docs/ show is what the program prints, and every command that they name exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hlo_opt.cli.group import VERBS
+from scripts import readme
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = [page for page in sorted(DOCS.glob("*.md")) if readme.BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+def test_explain_has_a_page() -> None:
+    assert DOCS / "explain.md" in PAGES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_shown_outputs_are_real(page: Path) -> None:
+    differences = readme.differences(page.read_text(encoding="utf-8"))
+    assert "\n".join(differences) == "", f"python -m scripts.readme update {page.relative_to(readme.ROOT)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_every_verb_that_is_named_exists(page: Path) -> None:
+    assert {m[1] for m in re.finditer(r"`hlo-opt ([a-z]+)", page.read_text(encoding="utf-8"))} <= set(VERBS)
