@@ -52,14 +52,14 @@ def dearest_annotations(module: Module, prices: Prices, shown: Sequence[FusionDe
     found = []
     for decision in shown:
         file, line = (
-            _place(decision.consumer_source)
-            or _place(decision.producer_source)
+            place_of(decision.consumer_source)
+            or place_of(decision.producer_source)
             or _line_in_dump(module, named, decision)
         )
         price = price_words(decision, prices)
         text = f"{price}: {decision.ends} are two kernels: {sentence(decision)}\nchange: {advice(decision)}"
         key = _key(decision.cause[0].code, decision.computation, decision.producer, decision.consumer)
-        found.append(Annotation(decision.cause[0].code, text, file=_relative(file, root), line=line, key=key))
+        found.append(Annotation(decision.cause[0].code, text, file=relative(file, root), line=line, key=key))
     return [*found, _figures(prices.report, len(shown))]
 
 

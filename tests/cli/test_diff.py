@@ -44,7 +44,7 @@ def test_a_limit_makes_it_fail(capfd):
     arguments = ["diff", "old.hlo", "new.hlo", "--fuse", "never", "--fail-on-regression"]
     assert run([*arguments, "5%"]) == 1
     done = capfd.readouterr()
-    assert done.err.startswith("new.hlo: HLO713 module m: estimated at ") and "added c" in done.out
+    assert done.err.startswith("new.hlo: HLO714 module m: estimated at ") and "added c" in done.out
     assert run([*arguments, "90 %"]) == 0 and run([*arguments, "60"]) == 0
     assert run(["diff", "new.hlo", "old.hlo", "--fuse", "never", "--fail-on-regression", "0%"]) == 0
     assert run(["diff", "old.hlo", "again.hlo", "--fail-on-regression", "0%"]) == 0
@@ -56,7 +56,7 @@ def test_the_forms(capfd, folder):
     assert run([*arguments, "--format", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["differences"][0]["changes"][0]["new"]["instruction"] == "c"
     assert run([*arguments, "--format", "github", "--fail-on-regression", "5%"]) == 1
-    assert capfd.readouterr().out.startswith("::error file=new.hlo,title=HLO713::")
+    assert capfd.readouterr().out.startswith("::error file=new.hlo,title=HLO714::")
     assert run([*arguments, "--format", "html", "-o", "out.html"]) == 0
     assert (folder / "out.html").read_text().startswith("<!DOCTYPE html>") and capfd.readouterr().out == ""
 
@@ -83,7 +83,7 @@ def test_a_series(capfd):
         )
         == 1
     )
-    assert json.loads(capfd.readouterr().out)["failed"][0]["code"] == "HLO713"
+    assert json.loads(capfd.readouterr().out)["failed"][0]["code"] == "HLO714"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ def kernels(module: Module) -> list[Instruction]:
     return [i for i in module.entry.instructions if i.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")]  # fmt: skip
 
 
-
 def test_kernels_of_any_form_are_one_launch() -> None:
     module = module_of(
         *INPUTS,

@@ -12,7 +12,7 @@ from hlo_opt.report.annotate import budget_annotations, place_of, relative
 from hlo_opt.report.diff.comparison import Comparison, Difference
 from hlo_opt.report.diff.page import difference_page, title
 
-CODE = "HLO714"
+CODE = "HLO715"
 """The code of a difference."""
 
 MOST = 10

@@ -10,7 +10,7 @@ from hlo_opt.report.diff.data import as_json, failures_json
 from hlo_opt.report.diff.page import percent, title
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 
-REGRESSION = "HLO713"
+REGRESSION = "HLO714"
 """The code of a comparison that is over the limit."""
 
 

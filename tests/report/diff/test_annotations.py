@@ -31,7 +31,7 @@ def test_a_difference_is_at_its_line():
 
 def test_without_a_line_it_is_in_the_dump_and_limits_come_first():
     new = hlo_opt.parse(TEXT.replace("negate", "abs"), filename="/work/new.hlo")
-    error = CheckError("slower", code="HLO713", filename="/work/new.hlo")
+    error = CheckError("slower", code="HLO714", filename="/work/new.hlo")
     first, second = difference_annotations(diff(hlo_opt.parse(TEXT), new, fuse="never"), [error], "/work")
     assert (first.level, first.file) == ("error", "new.hlo")
     assert (second.file, second.line) == ("new.hlo", 6)

@@ -20,7 +20,7 @@ ENTRY e {
 
 def test_everything_is_there():
     new = TEXT.replace("tanh", "sine").replace(" a = ", " x = ").replace("(a)", "(x)")
-    found = json.loads(json.dumps(as_json(diff(TEXT, new, fuse="never"), [CheckError("slow", code="HLO713")])))
+    found = json.loads(json.dumps(as_json(diff(TEXT, new, fuse="never"), [CheckError("slow", code="HLO714")])))
     assert (
         found["schema"] == 1 and found["same"] is False and found["target"] == "h100_sxm" and found["fused_by"] is None
     )
@@ -31,7 +31,7 @@ def test_everything_is_there():
     assert change["kind"] == "changed" and change["details"] == [{"what": "opcode", "old": "tanh", "new": "sine"}]
     assert [change[side]["instruction"] for side in ("old", "new")] == ["a", "x"]
     assert change["new"]["source"] == difference["source"] == "m.py:4"
-    assert found["failed"] == [{"code": "HLO713", "message": "slow"}]
+    assert found["failed"] == [{"code": "HLO714", "message": "slow"}]
 
 
 def test_the_same_is_said_to_be_the_same():
