@@ -26,6 +26,7 @@ ROOMS = (
     "codegen",
     "runtime",
     "jax",
+    "cutting",
     "tune",
     "report",
     "cli",

@@ -128,3 +128,16 @@ def interruptible(say: Callable[[], None], patience: float = PATIENCE) -> Iterat
         over.set()
         signal.set_wakeup_fd(before)
         os.close(writer)
+
+
+@contextlib.contextmanager
+def saving() -> Iterator[None]:
+    """While this is entered, Ctrl-C raises KeyboardInterrupt and the process is not ended besides: there is something to save first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)

@@ -18,7 +18,8 @@ from hlo_opt.diag.errors import printable
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport, Pipeline, parse_pipeline, pass_class, preset, run
 from hlo_opt.passes.base import Pass
-from hlo_opt.passes.run import report_on
+from hlo_opt.passes.pipeline import Observer
+from hlo_opt.passes.run import Outcome, report_on
 from hlo_opt.passes.table import SIMPLIFY, option_kind
 from hlo_opt.report.page import parse_size
 from hlo_opt.report.summary import Budget
@@ -271,6 +272,26 @@ class Fusing:
         )
         outcome = run_with(observer=_printer(print_after, pipeline, self.simplify))
         return report_on(outcome, run_with(decide_again=True).module if forced else None)
+
+    def outcome(
+        self,
+        module: Module,
+        *,
+        pipeline: Pipeline | None = None,
+        stop_after_step: int | None = None,
+        observer: Observer | None = None,
+    ) -> Outcome:
+        """Fuse a copy of the module, with no edge forced and no report on any; with a pipeline, by just these passes. Raises UsageError, ProofError."""
+        return run(
+            module,
+            passes=pipeline or self.pipeline(),
+            target=self.target,
+            simplify=self.simplify if pipeline is None else "never",
+            stop_after_step=self.stop_after_step if stop_after_step is None else stop_after_step,
+            choices=self.choices,
+            trip_counts=trip_counts_of(self.trip_count),
+            observer=observer,
+        )
 
     def _forced(self, report: ExplainReport) -> list[tuple[str, str]]:
         """The edges to force, each by the names of its instructions: it may be given by those of its kernels, too, as `explain` prints both."""

@@ -12,6 +12,8 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.diag.reason import reason_specs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Given = str | int | tuple[str, ...] | None
+"""The value of an option."""
 
 
 if TYPE_CHECKING:
@@ -127,6 +129,9 @@ precise_option = click.option(
     "--precise",
     is_flag=True,
     help="On a GPU, divide and take square roots as IEEE 754 says, not within 2 ULP as XLA does.",
+)
+jobs_option = click.option(
+    "--jobs", metavar="N", type=click.IntRange(min=1), help="Try so many at once.  [default: one per processor]"
 )
 split_option = click.option(
     "--split-input-file", "split", is_flag=True, help="FILE holds several modules, divided by `// -----` lines."

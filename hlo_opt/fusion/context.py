@@ -162,6 +162,7 @@ class PassContext:
     forbidden  edges (by those names) that a plan refused after they had been fused
     left       what a pass had against a producer (both by name) when it was done with it, for what comes later may change the answer
     fused_by   which pass moved a producer
+    about      the producer and the consumer (by those names) of the last rewrite, where it fused an edge
     memory     what fusion passes know about the module, until another pass changes it
     """
 
@@ -172,12 +173,14 @@ class PassContext:
     left: dict[tuple[str, str], Reason] = field(default_factory=dict)
     fused_by: dict[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+    about: tuple[str, ...] = ()
 
     def step(self) -> bool:
         """Asked before every single rewrite ("fuse producer into consumer"); False means that the limit is reached and the rewrite must not happen."""
         if self.exhausted:
             return False
         self.steps += 1
+        self.about = ()
         return True
 
     @property

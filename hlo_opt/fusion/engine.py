@@ -133,7 +133,9 @@ class Engine:
 
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain instruction."""
-        self.context.fused_by.setdefault(self.edge(producer, consumer).producer_name, self.rule)
+        edge = self.edge(producer, consumer)
+        self.context.fused_by.setdefault(edge.producer_name, self.rule)
+        self.context.about = edge.producer_name, edge.consumer_name
         structure = self.state.structure_of_both(producer, consumer)
         fusion = consumer
         if consumer.opcode != "fusion":

@@ -124,6 +124,21 @@ def set_attribute(instruction: Instruction, name: str, value: Attribute | Called
     instruction.attributes[name] = value
 
 
+def set_shape(instruction: Instruction, shape: Shape) -> None:
+    instruction.shape = shape
+
+
+def set_literal(constant: Instruction, literal: Literal) -> None:
+    """Give a constant another value, whose shape it takes."""
+    constant.literal, constant.shape = literal, literal.shape
+
+
+def stop_waiting(computation: Computation) -> None:
+    """No instruction of the computation waits for another any more."""
+    for instruction in computation._instructions:
+        instruction.control_predecessors = []
+
+
 def replace_operand(user: Instruction, position: int, new: Instruction) -> None:
     """Make `new` the operand at `position` of the user."""
     old = user.operands[position]
@@ -284,6 +299,25 @@ def clone_into_module(module: Module, computation: Computation) -> Computation:
     return computations[computation]
 
 
+def copy_computations(computations: Iterable[Computation], module: Module) -> dict[Computation, Computation]:
+    """Copies in another module, under the same names, of computations that call only each other, callees first."""
+    copies: dict[Computation, Computation] = {}
+    for old in computations:
+        new = copies[old] = add_computation(module, Computation(old.name, offset=old.offset))
+        new.attributes = dict(old.attributes)
+        _copy_instructions(old, new, copies)
+    return copies
+
+
+def calling(instruction: Instruction, computations: Mapping[Computation, Computation]) -> dict[str, Attribute | Called]:
+    """The attributes of an instruction, which call other computations instead of those of the mapping."""
+    attributes = dict(instruction.attributes)
+    for name, value in instruction.attributes.items():
+        if isinstance(value, Called):
+            attributes[name] = Called(*(computations.get(c, c) for c in value.computations), is_list=value.is_list)
+    return attributes
+
+
 def clone_computation(computation: Computation) -> Computation:
     """A copy of a computation in the same module, with names of its own. It calls what the original calls."""
     assert computation.module is not None
@@ -298,11 +332,7 @@ def clone_computation(computation: Computation) -> Computation:
 def _copy_instructions(old: Computation, new: Computation, computations: Mapping[Computation, Computation]) -> None:
     made: dict[Instruction, Instruction] = {}
     for i in old._instructions:
-        attributes = dict(i.attributes)
-        for name, value in i.attributes.items():
-            if isinstance(value, Called):
-                attributes[name] = Called(*(computations.get(c, c) for c in value.computations), is_list=value.is_list)
-        clone = copied(i, i.name, [made[o] for o in i.operands], attributes)
+        clone = copied(i, i.name, [made[o] for o in i.operands], calling(i, computations))
         clone.control_predecessors = [made[p] for p in i.control_predecessors]
         made[i] = append(new, clone, root=i is old._root)
 

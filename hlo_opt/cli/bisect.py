@@ -1,0 +1,131 @@
+"""The verb `bisect`: the step, the pass or the dump at which something turns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hlo_opt.cli import failure
+from hlo_opt.cli.files import read_module, show, show_json
+from hlo_opt.cli.options import Given, backend_option, fuse_options, jobs_option, offered_files, seed_option
+from hlo_opt.cli.progress import Progress
+from hlo_opt.diag import UsageError
+
+if TYPE_CHECKING:
+    from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cutting.turns import Rewrites, Tell
+    from hlo_opt.ir import Module
+    from hlo_opt.passes import Pipeline
+    from hlo_opt.passes.run import Outcome
+
+
+@click.command("bisect")
+@click.argument("files", shell_complete=offered_files, metavar="FILE|FOLDER [FILE]...", nargs=-1, required=True)
+@click.option(
+    "--watch",
+    metavar="WHAT",
+    default="check",
+    show_default=True,
+    help="check (another result than the first module's), nan, or 'kernels > 3'.",
+)
+@click.option(
+    "--run", "command", metavar="'COMMAND {}'", help="Whether this ends with status 0; {} is the file's name."
+)
+@click.option(
+    "--module", "wanted", metavar="NAME", default="", help="In a FOLDER with dumps of several programs: which."
+)
+@fuse_options
+@backend_option
+@seed_option
+@jobs_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def bisect_command(
+    files: tuple[str, ...],
+    watch: str,
+    command: str | None,
+    wanted: str,
+    backend: str,
+    seed: int,
+    jobs: int | None,
+    as_json: bool,
+    **options: Given,
+) -> int:
+    """Find the first step at which something turns, by halving: other results, an error, a NaN, a figure past a number, or what a command says.
+
+    Of one FILE: the rewrites of `hlo-opt fuse FILE`, each of which is a step (`--stop-after-step`). Of a FOLDER: the modules that XLA dumped after its passes (XLA_FLAGS='--xla_dump_to=DIR
+    --xla_dump_hlo_pass_re=.*'). Of several FILEs: these, in the order given.
+
+    --watch compares: check with the first module's results; 'kernels > 3' (kernels, launches, bytes, est_us, instructions) counts the module as it is. --run: whether a command ends with status 0,
+    whichever of both it does first. Modules of which nothing can be told are left out. Exit status 1 when nothing turns.
+    """
+    from hlo_opt.analysis.targets import target
+    from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cutting import turns
+    from hlo_opt.cutting.shows import command_of
+    from hlo_opt.report.turns import turn_json, turn_page
+
+    fusing = Fusing.of(options)
+    device = target(fusing.target)
+    series: turns.Series
+    is_ours = len(files) == 1 and not Path(files[0]).is_dir()
+    asks = turns.watched(watch, device, backend, seed, is_ours=is_ours)
+    if command is not None:
+        asks = turns.by_command(command_of(command))
+    if is_ours:
+        series = rewrites(fusing, read_module(files[0]))
+    elif len(files) == 1:
+        series = turns.dumped(Path(files[0]), wanted)
+    else:
+        for file in files:
+            read_module(file, allow_unknown=True)
+        series = turns.Files(tuple(map(Path, files)))
+    progress = Progress()
+    bisection = turns.Bisection(series, asks, jobs or os.cpu_count() or 1, progress)
+    try:
+        found = bisection.find()
+    finally:
+        progress.end()
+    if isinstance(found, turns.Stays):
+        end = "" if series.last is None else f" to {series.name(series.last)}"
+        failure.say(f"nothing turns: {asks.title} is {found.answer!r} from {series.name(0)}{end}")
+        return 1
+    step = turns.rewrite(series, found.after) if isinstance(series, turns.Rewrites) else turns.between(series, found)
+    if as_json:
+        show_json(turn_json(bisection, found, step))
+    else:
+        show(turn_page(bisection, found, step))
+    return 0
+
+
+def rewrites(fusing: Fusing, module: Module) -> Rewrites:
+    """Our own steps, by the passes that fusing chooses; by the first that fail, where fusing fails."""
+    from hlo_opt.cutting.turns import Rewrites
+    from hlo_opt.passes import Pipeline, parse_pipeline
+    from hlo_opt.passes.table import SIMPLIFY
+
+    try:
+        outcome = fusing.outcome(module)
+        chosen, last = outcome.pipeline, outcome.steps
+    except UsageError:
+        raise
+    except Exception:
+        first = () if fusing.simplify == "never" else parse_pipeline(SIMPLIFY).steps
+        pipelines = [Pipeline((*first, *way.steps)) for way in fusing.pipeline().alternatives()]
+        chosen, last = next(p for p in pipelines if _fails(fusing, module, p)), None
+
+    def run(number: int | None, tell: Tell | None) -> Outcome:
+        observer = None if tell is None else lambda done, module, changed: tell(done.name, module)
+        return fusing.outcome(module, pipeline=chosen, stop_after_step=number, observer=observer)
+
+    return Rewrites(run, last)
+
+
+def _fails(fusing: Fusing, module: Module, pipeline: Pipeline) -> bool:
+    try:
+        fusing.outcome(module, pipeline=pipeline)
+    except Exception:
+        return True
+    return False

@@ -1,0 +1,64 @@
+"""The verb `isolate`: a part of a module as a module that runs."""
+
+from __future__ import annotations
+
+import click
+
+from hlo_opt.cli import files
+from hlo_opt.cli.files import read_module
+from hlo_opt.cli.options import elided_option, file_argument, inputs_option, memory_option, seed_option
+
+
+@click.command("isolate")
+@file_argument
+@click.argument("name")
+@click.option("-o", "output", metavar="OUT", default=files.STANDARD, help="Write to OUT instead of stdout.")
+@click.option("--recorded", metavar="OUT.npz", help="Run FILE, and write the inputs that NAME had there: in0, in1, ...")
+@inputs_option
+@seed_option
+@click.option(
+    "--call",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="With --recorded: those of the N-th time that it ran.",
+)
+@elided_option
+@memory_option
+def isolate_command(
+    file: str,
+    name: str,
+    output: str,
+    recorded: str | None,
+    inputs: str | None,
+    seed: int,
+    call: int,
+    elided: str | None,
+    memory_limit: int | None,
+) -> None:
+    """Take NAME, an instruction of FILE (a fusion, a loop, any other) or a computation, out as a module that runs on its own.
+
+    What it is given are the parameters of the module's entry, in order; constants come along. With --recorded FILE is run in NumPy, on --inputs or on what --seed
+    draws, and the values that NAME was given there are written: `hlo-opt run OUT --inputs OUT.npz` computes what it computed.
+    """
+    from hlo_opt.cutting.isolate import inputs_of, isolated
+
+    files.check_writable(output)
+    files.check_writable(recorded)
+    module = read_module(file)
+    part = isolated(module, name)
+    if recorded is not None:
+        from hlo_opt.cli.arrays import save_outputs
+        from hlo_opt.cli.running import Running
+        from hlo_opt.evaluate.elided import with_values
+
+        how = Running("numpy", inputs, seed, memory_limit, elided)
+        whole = with_values(module, elided)
+        how.devices(whole)
+        part = isolated(whole, name)
+        found = inputs_of(whole, name, part, how.given(whole), call)
+        several = len(found) > 1
+        named = {f"in{n}" + f".d{d}" * several: array for d, own in enumerate(found) for n, array in enumerate(own)}
+        save_outputs(recorded, named)
+    files.write_module(output, str(part.module))

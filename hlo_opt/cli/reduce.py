@@ -1,0 +1,72 @@
+"""The verb `reduce`: the smallest module that still shows something."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from hlo_opt.cli import failure, files
+from hlo_opt.cli.files import read_module
+from hlo_opt.cli.options import Given, backend_option, file_argument, fuse_options, jobs_option, seed_option
+from hlo_opt.cli.progress import Progress
+from hlo_opt.diag import UsageError
+
+
+@click.command()
+@file_argument
+@click.option(
+    "--keep",
+    metavar="CHECK",
+    required=True,
+    help="What must stay: 'fuse --check fails', 'fuse fails', 'run fails', nan, a code such as FUS201, 'kernels > 3', or 'COMMAND {}'.",
+)
+@click.option("-o", "output", metavar="OUT", default=files.STANDARD, help="Write to OUT instead of stdout.")
+@fuse_options
+@backend_option
+@seed_option
+@jobs_option
+def reduce_command(
+    file: str, keep: str, output: str, backend: str, seed: int, jobs: int | None, **options: Given
+) -> int:
+    """Make FILE as small as it can be while it still shows what --keep says, and print that.
+
+    'fuse --check fails': fusing it ends in an error, or what that gives computes something else; 'fuse fails': fusing it ends in an error; 'run fails': running it as it is does;
+    nan: a NaN is born; FUS201: an edge is refused under this code; 'kernels > 3' (kernels, launches, bytes, est_us, instructions; <, <=, ==, !=, >=, >): so it is after fusing.
+    A failure counts only where it fails in the same way.
+
+    Anything else is a command with {} where the file's name goes, and exit status 0 says that the file still shows it, as for creduce (unlike `git bisect run`). No shell
+    reads it: 'sh -c "... {} | ..."' for one. It may run several times at once.
+
+    Every module that is tried is verified. Ctrl-C ends the search and gives the smallest so far. Exit status 2 when FILE does not show it.
+    """
+    from hlo_opt.cli.fusing import Fusing
+    from hlo_opt.cutting.search import Reducer
+    from hlo_opt.cutting.shows import question_of
+
+    files.check_writable(output)
+    fusing = Fusing.of(options)
+    fusing.pipeline()
+    question = question_of(keep, fusing.outcome, backend, seed)
+    text = str(read_module(file))
+    progress = Progress()
+    reducer = Reducer(text, question, jobs or os.cpu_count() or 1, progress)
+    begun, before, is_stopped = time.monotonic(), reducer.instructions, False
+    with failure.saving():
+        try:
+            reducer.run()
+        except KeyboardInterrupt:
+            is_stopped = True
+            if not reducer.answer:
+                raise
+        except UsageError as error:
+            raise UsageError(f"the module does not show {keep!r}", filename=file, hint=error.hint) from None
+        finally:
+            progress.end()
+        files.write_module(output, reducer.text)
+    how = f", {reducer.trials.tried} tries in {time.monotonic() - begun:.0f} s" if progress.is_shown else ""
+    failure.say(
+        f"{before:,} instructions, now {reducer.instructions:,}: {reducer.answer}{how}{', interrupted' * is_stopped}"
+    )
+    return failure.INTERRUPTED if is_stopped else 0

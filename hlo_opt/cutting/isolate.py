@@ -1,0 +1,93 @@
+"""One fusion, loop, computation or other instruction as a module that runs on its own, and the inputs that it had in a run of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_opt.cutting.parts import Part, part_of
+from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.evaluate import evaluate, evaluate_devices, flatten
+from hlo_opt.evaluate.interpreter import Stopped
+from hlo_opt.evaluate.nans import Event
+from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir.values import Array
+from hlo_opt.ir.walk import needed_first
+from hlo_opt.ops.sets import held
+from hlo_opt.ops.values import Value
+
+
+def named(module: Module, name: str) -> Instruction | Computation:
+    """What has this name: an instruction (`COMPUTATION/NAME` where several are called so), or else a computation. Raises UsageError where nothing has, or several instructions do."""
+    name = name.lstrip("%")
+    place, _, own = name.rpartition("/")
+    found = [
+        i for c in module.computations if place in ("", c.name) for i in c.instructions if i.name == own.lstrip("%")
+    ]
+    if len(found) > 1:
+        places = " or ".join(f"{i.computation.name}/{name}" for i in found)
+        raise UsageError(f"{len(found)} instructions are called {name!r}", hint=f"ask for {places}")
+    if found:
+        return found[0]
+    for computation in module.computations:
+        if computation.name == name:
+            return computation
+    names = [i.name for c in module.computations for i in c.instructions] + [c.name for c in module.computations]
+    raise UsageError(f"there is no instruction or computation {name!r}", hint=did_you_mean(name, names))
+
+
+def isolated(module: Module, name: str) -> Part:
+    """What has this name, as a module: its operands, or what its parameters give, are the entry's parameters; constants come along. Raises UsageError."""
+    target = named(module, name)
+    if isinstance(target, Computation):
+        needed = needed_first([target.root], lambda i: i.operands)
+        effects = [i for i in target.instructions if i.control_predecessors or not i.users]
+        kept = {i for i in (*needed, *effects) if i.parameter_number is None}
+        if not kept:
+            raise UsageError(f"{target.name} hands its parameter on, and computes nothing")
+        root = target.root
+        return part_of(target, kept, held(root) or [root])
+    if target.parameter_number is not None:
+        raise UsageError(f"{target.name} is a parameter, and computes nothing")
+    # What is put together for it alone, such as the state of a loop, is put together in the part.
+    together = [o for o in target.operands if held(o) is not None]
+    return part_of(target.computation, {target, *together}, [target])
+
+
+def inputs_of(
+    module: Module, name: str, part: Part, inputs: Sequence[Sequence[Array]], call: int = 1
+) -> list[list[Array]]:
+    """What the parameters of the part are given the `call`-th time that it runs, from 1, in a run of the whole on these inputs of each device, tuples flattened; for each device.
+
+    Raises UsageError where it does not run so often, or where it is a part of an operation that does not run by itself."""
+    target = named(module, name)
+    last = target.root if isinstance(target, Computation) else target
+    wanted = set(part.given)
+    latest: dict[int, dict[Instruction, Value]] = {device: {} for device in range(len(inputs))}
+    found: dict[int, list[Array]] = {}
+    times = dict.fromkeys(latest, 0)
+
+    def watch(event: Event) -> None:
+        if event.instruction in wanted and event.device not in found:
+            latest[event.device][event.instruction] = event.value
+        if event.instruction is last:
+            times[event.device] += 1
+            if times[event.device] == call:
+                values = latest[event.device]
+                found[event.device] = [leaf for i in part.given for leaf in flatten(values[i])]
+                if len(inputs) == 1:
+                    raise Stopped
+
+    if not part.given:
+        return [[] for _ in inputs]
+    try:
+        if len(inputs) > 1:
+            evaluate_devices(module, inputs, watch=watch)
+        else:
+            evaluate(module, inputs[0], watch=watch)
+    except Stopped:
+        pass
+    if len(found) < len(inputs):
+        ran = min(times.values())
+        often = "never runs by itself" if not ran else f"runs {ran} time{'s' * (ran > 1)}, not {call},"
+        raise UsageError(f"{name} {often} on these inputs", hint="without --recorded the module is made all the same")
+    return [found[device] for device in sorted(found)]

@@ -1,0 +1,174 @@
+"""A part of a module as a module of its own: some instructions of one computation, with parameters for what they are given, and what they call."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from hlo_opt.analysis.graph.inlining import remove_uncalled
+from hlo_opt.analysis.properties import effectful_computations
+from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.walk import needed_first
+from hlo_opt.ops.sets import held, taken_element
+from hlo_opt.passes.dce import sweep
+
+KEPT_IN_HEADER = ("is_scheduled", "replica_count", "num_partitions", "frontend_attributes")
+"""What a header says that holds for a part, too; the rest counts parameters and outputs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module, and the instructions of the original whose values its parameters stand for, by their numbers."""
+
+    module: Module
+    given: tuple[Instruction, ...]
+
+
+def part_of(computation: Computation, kept: Collection[Instruction], outputs: Iterable[Instruction] = ()) -> Part:
+    """The kept instructions as a module of its own. Where no outputs are named, they are what others need, and what nobody needs.
+
+    Constants that are needed come along, and so does what gives a value that no parameter can have: a token, what an asynchronous start gives. Raises ValueError where nothing is left.
+    """
+    module = computation.module
+    assert module is not None
+    members = _closed(computation, kept)
+    named = list(dict.fromkeys(outputs)) or _outputs(computation, members)
+    made = Module(module.name, source=module.source)
+    made.attributes = {name: module.attributes[name] for name in KEPT_IN_HEADER if name in module.attributes}
+    made.tables, made.target = module.tables, module.target
+    needed = set(needed_first((c for i in members for c in i.called()), lambda c: c.called))
+    copies = edit.copy_computations([c for c in module.computations if c in needed], made)
+    entry = edit.add_computation(made, Computation(computation.name), entry=True)
+    given = dict.fromkeys(o for i in members for o in i.operands if o not in members)
+    given.update(dict.fromkeys(o for o in named if o not in members))
+    values: dict[Instruction, Instruction] = {}
+    for number, instruction in enumerate(given):
+        values[instruction] = edit.create_parameter(entry, instruction.name, instruction.shape, number)
+    for i in members:
+        copy = edit.copied(i, made.unique_name(i.name), [values[o] for o in i.operands], edit.calling(i, copies))
+        copy.control_predecessors = [values[p] for p in i.control_predecessors if p in members]
+        values[i] = edit.append(entry, copy)
+    set_outputs(entry, [values[o] for o in named])
+    return Part(made, tuple(given))
+
+
+def set_outputs(entry: Computation, values: list[Instruction]) -> None:
+    """Let a computation give these values: one as it is, several in a tuple."""
+    if not values:
+        raise ValueError("nothing is left")
+    if len(values) == 1:
+        edit.set_root(entry, values[0])
+    else:
+        edit.create_tuple(entry, values, root=True)
+
+
+def outputs_of(computation: Computation) -> list[Instruction]:
+    """What a computation gives: what its root's tuple holds, each once, or its root."""
+    elements = held(computation.root)
+    return [computation.root] if elements is None else list(dict.fromkeys(elements))
+
+
+def is_givable(shape: Shape) -> bool:
+    """Whether a parameter can have a value of this shape."""
+    return all(leaf.is_array for leaf in shape.leaves())
+
+
+def _closed(computation: Computation, kept: Collection[Instruction]) -> dict[Instruction, None]:
+    """What is kept and what must come along, in order. An element of a value that is given is given by itself."""
+    wanted = {i for i in kept if i.parameter_number is None}
+    todo = list(wanted)
+    while todo:
+        for operand in todo.pop().operands:
+            must = operand.literal is not None or not is_givable(operand.shape)
+            if must and operand not in wanted and operand.parameter_number is None:
+                wanted.add(operand)
+                todo.append(operand)
+    for i in computation.instructions:
+        if i in wanted and taken_element(i) is not None and i.operands[0] not in wanted and is_givable(i.shape):
+            wanted.discard(i)
+    return {i: None for i in computation.instructions if i in wanted}
+
+
+def _outputs(computation: Computation, members: dict[Instruction, None]) -> list[Instruction]:
+    """What others need, or nobody, of a part. The tuple of the outputs is no part of its own."""
+    root = computation.root
+    if held(root) is not None and len(members) > 1:
+        members.pop(root, None)
+    given = set(outputs_of(computation))
+    found = []
+    for i in members:
+        if i.literal is not None or not is_givable(i.shape):
+            continue
+        if i in given or not i.users or any(user not in members for user in i.users):
+            found.append(i)
+    return found
+
+
+def tidied(module: Module) -> Module:
+    """The module, changed in place, without what nothing needs and does nothing, unused parameters of the entry included; numbers of parameters close up."""
+    for computation in module.computations:
+        edit.sort(computation)
+        _take_elements(computation)
+    remove_uncalled(module)
+    effects = effectful_computations(list(module.computations))
+    for computation in list(module.computations):
+        sweep(computation, effects)
+    remove_uncalled(module)
+    edit.sort_computations(module)
+    entry = module.entry
+    for parameter in entry.parameters:
+        if not parameter.users and not parameter.is_root:
+            edit.remove(parameter)
+    for number, parameter in enumerate(entry.parameters):
+        parameter.parameter_number = number
+    for name in [n for n in module.attributes if n not in KEPT_IN_HEADER]:
+        del module.attributes[name]
+    return module
+
+
+def _take_elements(computation: Computation) -> None:
+    """Elements that are taken out of a tuple that is put together here are what went into it."""
+    for i in list(computation.instructions):
+        number = taken_element(i)
+        elements = None if number is None else held(i.operands[0])
+        if number is not None and elements is not None and elements[number].shape.same_values(i.shape):
+            edit.replace_all_uses(i, elements[number])
+    edit.sort(computation)
+
+
+def size(module: Module) -> tuple[int, ...]:
+    """How large a module is: operations, then instructions, then what they hold. The smaller of two modules is the simpler one."""
+    every = [i for c in module.computations for i in c.instructions]
+    operations = sum(i.parameter_number is None for i in every)
+    elements = sum(max(0, leaf.element_count) for i in every for leaf in i.shape.leaves())
+    plain = sum(_plainness(leaf) for i in every for leaf in i.shape.leaves())
+    attributes = sum(len(i.attributes) + len(i.operands) + len(i.control_predecessors) for i in every)
+    constants = sum(_digits(i) for i in every if i.literal is not None)
+    beside = len(module.attributes) + len(module.tables)
+    return operations, len(every), elements, plain, attributes, constants, beside
+
+
+def _plainness(shape: Shape) -> int:
+    """0 for the type that everybody has seen most often, more for others, and for layouts that are not the usual one."""
+    kind = {"f32": 0, "pred": 0, "s32": 0}.get(shape.type.name, 1)
+    return kind + (not shape.is_row_major) + any(shape.dynamic)
+
+
+def _digits(constant: Instruction) -> int:
+    literal = constant.literal
+    assert literal is not None
+    if literal.is_elided or not literal.shape.is_array:
+        return 1
+    return len(str(literal.text)) if literal.text is not None else len(str(literal.value))
+
+
+def callers(module: Module) -> dict[Computation, list[Instruction]]:
+    """Who calls each computation."""
+    found: dict[Computation, list[Instruction]] = {c: [] for c in module.computations}
+    for computation in module.computations:
+        for i in computation.instructions:
+            for value in i.attributes.values():
+                if isinstance(value, Called):
+                    for called in value.computations:
+                        found[called].append(i)
+    return found

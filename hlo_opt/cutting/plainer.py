@@ -1,0 +1,228 @@
+"""Making what is left plainer: smaller dimensions, usual types and layouts, plain constants, no attributes that nothing needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from hlo_opt.cutting.cuts import Cut
+from hlo_opt.cutting.parts import tidied
+from hlo_opt.diag import HloOptError
+from hlo_opt.ir import ELEMENT_TYPES, Attribute, ElementType, Instruction, Layout, Literal, Module, Shape, Window, edit
+from hlo_opt.ir.attribute import SliceDimension
+from hlo_opt.ir.values import Array
+from hlo_opt.ops import ShapeError, find
+from hlo_opt.ops.sets import cut_out
+
+NEEDED_BY_NOBODY = (
+    *("metadata", "frontend_attributes", "backend_config", "sharding", "statistics", "result_accuracy", "origin"),
+    *("is_stable", "indices_are_sorted", "unique_indices", "operand_precision", "precision"),
+)
+"""Attributes that a module is sound without."""
+PLAINER = {"f64": "f32", "bf16": "f32", "f16": "f32", "c128": "c64", "c64": "f32", "s64": "s32", "u64": "u32", "u32": "s32", "s16": "s32", "u16": "s32", "s8": "s32", "u8": "s32"}  # fmt: skip
+"""What to try instead of a type."""
+
+
+def bare(module: Module) -> Module:
+    """Nothing that nobody needs."""
+    for computation in module.computations:
+        for i in computation.instructions:
+            for name in NEEDED_BY_NOBODY:
+                i.attributes.pop(name, None)
+    module.tables = ""
+    module.attributes.clear()
+    return tidied(module)
+
+
+def barer(module: Module) -> list[Cut]:
+    """One kind of attribute less, everywhere; then at one instruction."""
+    every = [i for c in module.computations for i in c.instructions]
+    names = dict.fromkeys(n for i in every for n in i.attributes if n in NEEDED_BY_NOBODY)
+    found: list[Cut] = [partial(_without_header, name=name) for name in module.attributes]
+    found += [_without_tables] if module.tables else []
+    found += [partial(_without, name=name, numbers=None) for name in names]
+    found += [
+        partial(_without, name=name, numbers=frozenset({n}))
+        for n, i in enumerate(every)
+        for name in names
+        if name in i.attributes
+    ]
+    return found
+
+
+def _without(module: Module, name: str, numbers: frozenset[int] | None) -> Module:
+    for n, i in enumerate([i for c in module.computations for i in c.instructions]):
+        if numbers is None or n in numbers:
+            i.attributes.pop(name, None)
+    return module
+
+
+def _without_header(module: Module, name: str) -> Module:
+    module.attributes.pop(name)
+    return module
+
+
+def _without_tables(module: Module) -> Module:
+    module.tables = ""
+    return module
+
+
+# ---- types, layouts and constants
+
+
+def plainer(module: Module) -> list[Cut]:
+    """Plainer types and layouts, everywhere at once, and plainer constants, one by one."""
+    every = [i for c in module.computations for i in c.instructions]
+    leaves = {leaf for i in every for leaf in i.shape.leaves() if leaf.is_array}
+    names = dict.fromkeys(leaf.type.name for leaf in leaves)
+    found: list[Cut] = [
+        partial(retyped, old=name, new=PLAINER[name]) for name in ELEMENT_TYPES if name in names and name in PLAINER
+    ]
+    if any(not leaf.is_row_major or (leaf.layout and leaf.layout.tail) for leaf in leaves):
+        found.append(_row_major)
+    if any(any(leaf.dynamic) for leaf in leaves):
+        found.append(_static)
+    for n, i in enumerate(every):
+        if i.literal is not None and i.shape.is_array and i.shape.type.numpy_name:
+            found += [partial(_constant, number=n, value=value) for value in (0, 1)]
+    return found
+
+
+def retyped(module: Module, old: str, new: str) -> Module:
+    """One type instead of another, everywhere."""
+    target = ELEMENT_TYPES[new]
+
+    def leaf(shape: Shape) -> Shape:
+        return shape.with_type(target) if shape.type.name == old else shape
+
+    return _mapped(module, leaf, lambda value, shape: _cast(value, shape.type))
+
+
+def _cast(value: Array, kind: ElementType) -> Array:
+    with np.errstate(all="ignore"):
+        real = value.real if np.iscomplexobj(value) and not kind.is_complex else value
+        return np.asarray(real).astype(kind.dtype)
+
+
+def _row_major(module: Module) -> Module:
+    def leaf(shape: Shape) -> Shape:
+        order = tuple(range(shape.rank - 1, -1, -1))
+        return replace(shape, layout=Layout(order) if shape.rank and shape.layout is not None else None)
+
+    return _mapped(module, leaf, lambda value, shape: value)
+
+
+def _static(module: Module) -> Module:
+    return _mapped(module, lambda shape: replace(shape, dynamic=()), lambda value, shape: value)
+
+
+def _constant(module: Module, number: int, value: int) -> Module:
+    i = [i for c in module.computations for i in c.instructions][number]
+    edit.set_literal(i, Literal(i.shape, value=np.full(i.shape.dimensions, value, i.shape.type.dtype)))
+    return module
+
+
+def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Array, Shape], Array]) -> Module:
+    """All shapes, and the values of constants, made anew. Where operands give the shape of an operation, it has that one."""
+
+    def whole(shape: Shape) -> Shape:
+        if shape.elements is not None:
+            return Shape.tuple_of(*map(whole, shape.elements))
+        return leaf(shape) if shape.is_array else shape
+
+    for computation in module.computations:
+        for i in computation.instructions:
+            shape = whole(i.shape)
+            if i.literal is not None and i.shape.is_array and not i.literal.is_elided:
+                array = i.literal.value
+                assert isinstance(array, np.ndarray)
+                edit.set_literal(i, Literal(shape, value=value(array, shape)))
+                continue
+            edit.set_shape(i, shape)
+            if i.literal is None and i.parameter_number is None:
+                edit.set_shape(i, _given(i))
+    return tidied(module)
+
+
+def _given(i: Instruction) -> Shape:
+    """The shape that an operation's operands give, laid out as it says itself; its own where they do not."""
+    spec = find(i.opcode)
+    if spec is None or spec.infer is None:
+        return i.shape
+    try:
+        found = spec.infer(i)
+    except (ShapeError, HloOptError, KeyError, TypeError, ValueError, IndexError):
+        return i.shape
+    return _laid_out(found, i.shape)
+
+
+def _laid_out(shape: Shape, like: Shape) -> Shape:
+    if shape.elements is not None:
+        likes = like.elements or ()
+        if len(likes) != len(shape.elements):
+            return shape
+        return Shape.tuple_of(*(_laid_out(s, o) for s, o in zip(shape.elements, likes, strict=True)))
+    return replace(shape, layout=like.layout) if like.rank == shape.rank else shape
+
+
+# ---- dimensions
+
+
+def smaller(module: Module) -> Iterator[Cut]:
+    """Smaller sizes, everywhere at once: one instead of another, alone and with its multiples; the largest first."""
+    sizes: dict[int, None] = {}
+    for computation in module.computations:
+        for i in computation.instructions:
+            for leaf in i.shape.leaves():
+                sizes.update(dict.fromkeys(leaf.dimensions))
+    for size in sorted((s for s in sizes if s > 1), reverse=True):
+        for less in dict.fromkeys((1, 2, 4, 8, size // 8, size // 4, size // 2, size - 1)):
+            if 0 < less < size:
+                yield partial(resized, sizes={size: less})
+                multiples = {s: s // size * less for s in sizes if s > size and s % size == 0}
+                if multiples:
+                    yield partial(resized, sizes={size: less} | multiples)
+
+
+def resized(module: Module, sizes: Mapping[int, int]) -> Module:
+    """Other sizes instead of these, everywhere: in shapes, in constants, which are cut off, and in the attributes that hold sizes."""
+    before = {i: (i.shape, [o.shape for o in i.operands]) for c in module.computations for i in c.instructions}
+    for i, (shape, operands) in before.items():
+        _resize_attributes(i, shape, operands, sizes)
+
+    def leaf(shape: Shape) -> Shape:
+        return replace(shape, dimensions=tuple(sizes.get(n, n) for n in shape.dimensions))
+
+    return _mapped(module, leaf, lambda value, shape: value[tuple(map(slice, shape.dimensions))])
+
+
+def _resize_attributes(i: Instruction, shape: Shape, operands: list[Shape], sizes: Mapping[int, int]) -> None:
+    ranges = cut_out(i)
+    if ranges is not None:
+        made = [_range(r, n, sizes) for r, n in zip(ranges, operands[0].dimensions, strict=True)]
+        (name,) = (n for n, value in i.attributes.items() if isinstance(value, Attribute) and value.value == ranges)
+        edit.set_attribute(i, name, Attribute.of(tuple(made)))
+    for name in ("dynamic_slice_sizes", "slice_sizes"):
+        if name in i.attributes:
+            edit.set_attribute(i, name, Attribute.of(tuple(sizes.get(n, n) for n in i.ints(name))))
+    window = i.value("window", 0)
+    if isinstance(window, Window):
+        new = []
+        for w in window.dimensions:
+            size = sizes.get(w.size, w.size)
+            low, high = (size - 1 if pad == w.size - 1 and pad else pad for pad in (w.pad_low, w.pad_high))
+            new.append(replace(w, size=size, pad_low=low, pad_high=high))
+        edit.set_attribute(i, "window", Attribute.of(Window(tuple(new))))
+
+
+def _range(cut: SliceDimension, size: int, sizes: Mapping[int, int]) -> SliceDimension:
+    """A range of another size in a dimension of another size: at the end where it was there, else where it was, as far as it goes."""
+    count = -(-(cut.limit - cut.start) // cut.stride)
+    room, wanted = sizes.get(size, size), sizes.get(count, count)
+    wanted = max(0, min(wanted, -(-room // cut.stride)))
+    span = (wanted - 1) * cut.stride + 1 if wanted else 0
+    start = room - span if cut.limit == size else min(cut.start, room - span)
+    return SliceDimension(start, start + span, cut.stride)

@@ -1,0 +1,284 @@
+"""What a module may show: that fusing it fails, that what fusing gives computes something else, a NaN, a refusal, a figure, or what a command of the user's finds.
+
+A question is asked of a module's text and answered with a short text that says what is shown, or None. Where something fails, the answer says in which way, so that one failure is not
+taken for another.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hlo_opt.diag import CheckError, HloOptError, UsageError, did_you_mean, reason_specs
+from hlo_opt.evaluate import evaluate
+from hlo_opt.evaluate.devices import device_inputs
+from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.fusion.summary import module_summary
+from hlo_opt.ir import Module
+from hlo_opt.passes.run import Outcome
+from hlo_opt.runtime.check.compare import check
+from hlo_opt.runtime.executable import compile
+from hlo_opt.text import parse, verify
+
+Fuse = Callable[[Module], Outcome]
+"""How a module is fused: as the user asked."""
+FIGURES = ("kernels", "launches", "bytes", "est_us", "instructions")
+NAN = "nan"
+FUSE_FAILS, RUN_FAILS = "fuse fails", "run fails"
+CHECK_FAILS = ("fuse --check fails", "check fails")
+SENTENCES = (*CHECK_FAILS, FUSE_FAILS, RUN_FAILS, NAN)
+COMPARED = re.compile(r"(\w+)\s*(<=|>=|==|!=|<|>)\s*(\S+)")
+_TESTS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+PLACE = "{}"
+"""Where a command has the name of the file."""
+
+
+class Question(Protocol):
+    """Something to ask of a module's text. Equal answers mean that it shows the same."""
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        """Ways to ask it, the quicker ones first: what one of them shows, the last does too."""
+
+
+def way_of(failure: BaseException) -> str:
+    """In which way something fails: the code of an error, or the kind of an exception and where in the program it came up."""
+    if isinstance(failure, HloOptError):
+        return failure.code
+    frames = [f for f in traceback.extract_tb(failure.__traceback__) if f"{os.sep}hlo_opt{os.sep}" in f.filename]
+    place = f" in {Path(frames[-1].filename).stem}.{frames[-1].name}" if frames else ""
+    return f"{type(failure).__name__}{place}"
+
+
+@dataclass(frozen=True)
+class FuseFails:
+    """Fusing it ends in an error."""
+
+    fuse: Fuse
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        return [self.ask]
+
+    def ask(self, module: Module, text: str) -> str | None:
+        try:
+            self.fuse(module)
+        except Exception as failure:
+            return f"fuse: {way_of(failure)}"
+        return None
+
+
+@dataclass(frozen=True)
+class CheckFails:
+    """Fusing it ends in an error, or what that gives computes something else on the backend. It is asked first on one set of inputs, without kernels where nobody asks for a backend."""
+
+    fuse: Fuse
+    backend: str = "auto"
+    seed: int = 0
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        quick = ("numpy", "host") if self.backend == "auto" else (self.backend,)
+
+        def on(backend: str) -> Callable[[Module, str], str | None]:
+            return lambda module, text: self.ask(module, backend, is_quick=True)
+
+        return [*map(on, quick), lambda module, text: self.ask(module, self.backend, is_quick=False)]
+
+    def ask(self, module: Module, backend: str, *, is_quick: bool) -> str | None:
+        try:
+            fused = self.fuse(module).module
+        except Exception as failure:
+            return f"fuse: {way_of(failure)}"
+        return differs(module, fused, backend, self.seed, is_quick=is_quick)
+
+
+def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick: bool) -> str | None:
+    """How another module does something else: it gives other values, or ends in an error. Quick: on one set of inputs. Raises EvaluationError where the first one cannot be run."""
+    given = None
+    if is_quick:
+        given = device_inputs(module, seed)
+        evaluate(module, given[0])
+    try:
+        report = check(
+            module,
+            other,
+            inputs=given[0] if given is not None and len(given) == 1 else given,
+            seed=seed,
+            backend=backend,
+        )
+    except Exception as failure:
+        return f"run: {way_of(failure)}"
+    return None if report.ok else "differs"
+
+
+@dataclass(frozen=True)
+class RunFails:
+    """Running it as it is ends in an error."""
+
+    backend: str = "auto"
+    seed: int = 0
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        return [self.ask]
+
+    def ask(self, module: Module, text: str) -> str | None:
+        try:
+            compile(module, self.backend).run_devices(device_inputs(module, self.seed))
+        except Exception as failure:
+            return f"run: {way_of(failure)}"
+        return None
+
+
+@dataclass(frozen=True)
+class HasNan:
+    """A NaN comes up where no operand was one, when it is evaluated."""
+
+    seed: int = 0
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        return [self.ask]
+
+    def ask(self, module: Module, text: str) -> str | None:
+        try:
+            evaluate(module, module_inputs(module, self.seed), check_nans=True)
+        except CheckError:
+            return "a NaN"
+        return None
+
+
+@dataclass(frozen=True)
+class IsRefused:
+    """An edge is refused under a code when it is fused."""
+
+    fuse: Fuse
+    code: str
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        return [self.ask]
+
+    def ask(self, module: Module, text: str) -> str | None:
+        decisions = self.fuse(module).decide(siblings=True)
+        found = any(reason.code == self.code for d in decisions if not d.fused for reason in d.reasons)
+        return self.code if found else None
+
+
+@dataclass(frozen=True)
+class HasFigure:
+    """A figure of it, once it is fused, compares with a number."""
+
+    fuse: Fuse
+    name: str
+    test: str
+    number: float
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        return [self.ask]
+
+    def ask(self, module: Module, text: str) -> str | None:
+        outcome = self.fuse(module)
+        found = figure(self.name, outcome.module, outcome)
+        return f"{self.name} {self.test} {self.number:g}" if compares(found, self.test, self.number) else None
+
+
+def figure(name: str, module: Module, outcome: Outcome) -> float:
+    """A figure of a module on the target of a run."""
+    if name == "instructions":
+        return sum(len(c.instructions) for c in module.computations)
+    found: float = getattr(module_summary(module, outcome.target), name)
+    return found
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the user's ends with status 0 for a file that holds it. No shell reads it."""
+
+    words: tuple[str, ...]
+
+    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
+        return [self.ask]
+
+    def ask(self, module: Module, text: str) -> str | None:
+        return "status 0" if self.status(text) == 0 else None
+
+    def status(self, text: str) -> int:
+        """The exit status for a text, in a file that is thrown away."""
+        with tempfile.TemporaryDirectory(prefix="hlo-opt-") as folder:
+            file = Path(folder) / "module.hlo"
+            file.write_text(text, encoding="utf-8")
+            words = [word.replace(PLACE, str(file)) for word in self.words]
+            return subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode
+
+
+def command_of(text: str) -> Command:
+    """A command as it was typed. Raises UsageError where it is none, or there is no such program."""
+    import shutil
+
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"this is not a command: {error}") from None
+    if not any(PLACE in word for word in words):
+        raise UsageError(f"the command {text!r} has no {PLACE} for the file")
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"there is no program {words[0]!r}", hint="pipes and the like need a shell: sh -c '...'")
+    return Command(tuple(words))
+
+
+def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0) -> Question:
+    """What a user asks to keep. Raises UsageError, naming what there is, for anything else."""
+    words = " ".join(text.split())
+    if words in CHECK_FAILS:
+        return CheckFails(fuse, backend, seed)
+    if words == FUSE_FAILS:
+        return FuseFails(fuse)
+    if words == RUN_FAILS:
+        return RunFails(backend, seed)
+    if words.lower() == NAN:
+        return HasNan(seed)
+    codes = {spec.code for spec in reason_specs()}
+    if words.upper() in codes:
+        return IsRefused(fuse, words.upper())
+    compared = COMPARED.fullmatch(words)
+    if compared is not None:
+        return HasFigure(fuse, *comparison(compared[1], compared[2], compared[3]))
+    if PLACE in text:
+        return command_of(text)
+    near = did_you_mean(words, [*SENTENCES, *codes])
+    known = f"{', '.join(map(repr, SENTENCES))}, a code such as FUS201, 'kernels > 3', or a command with {PLACE} for the file"
+    raise UsageError(f"nothing is known to keep as {text!r}", hint=near or known)
+
+
+def compares(found: float, test: str, number: float) -> bool:
+    """Whether a figure compares so with a number."""
+    return _TESTS[test](found, number)
+
+
+def comparison(name: str, test: str, number: str) -> tuple[str, str, float]:
+    """A figure compared with a number. Raises UsageError."""
+    if name not in FIGURES:
+        raise UsageError(f"there is no figure {name!r}", hint=did_you_mean(name, FIGURES) or ", ".join(FIGURES))
+    try:
+        return name, test, float(number.replace("_", "").replace(",", ""))
+    except ValueError:
+        raise UsageError(f"{number!r} is no number") from None
+
+
+def read(text: str) -> Module:
+    """A module that is sound. Raises ParseError or VerifyError."""
+    module = parse(text)
+    verify(module)
+    return module

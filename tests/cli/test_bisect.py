@@ -1,0 +1,61 @@
+"""The verb `bisect`."""
+
+import json
+
+import pytest
+from cutting_modules import TEXT
+
+from hlo_opt.cli.group import run
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.hlo").write_text(TEXT)
+    return "m.hlo"
+
+
+def test_of_our_steps_one_is_told_with_its_pass_and_text(file, capfd):
+    assert run(["bisect", file, "--run", "grep -q fusion( {}"]) == 0
+    done = capfd.readouterr()
+    lines = done.out.splitlines()
+    assert lines[0].startswith("step ") and done.err == ""
+    assert "the command: no after step" in lines[1] and "status 0 after this" in lines[1]
+    assert any(line.startswith("+") and "fusion(" in line for line in lines)
+    number = int(lines[0].split()[1])
+    for stop, has in ((number - 1, False), (number, True)):
+        assert run(["fuse", file, "--stop-after-step", str(stop)]) == 0
+        assert (" fusion(" in capfd.readouterr().out) is has
+
+
+def test_json_has_everything(file, capfd):
+    assert run(["bisect", file, "--watch", "kernels < 5", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["step"] <= found["steps"] and found["pass"] and found["lines"]
+    assert (found["was"], found["became"]) == ("no", "kernels < 5")
+
+
+def test_a_series_and_a_folder(file, tmp_path, capfd):
+    (tmp_path / "d").mkdir()
+    for number, opcode in enumerate(["sine", "sine", "cosine"]):
+        text = TEXT.replace(" sine(", f" {opcode}(")
+        (tmp_path / f"{number}.hlo").write_text(text)
+        (tmp_path / "d" / f"module_0001.jit_f.{number:04}.all.after_p{number}.before_q.txt").write_text(text)
+    assert run(["bisect", "0.hlo", "1.hlo", "2.hlo", "--backend", "numpy"]) == 0
+    assert capfd.readouterr().out.startswith("2.hlo\n  check: no after 1.hlo, differs after this\n")
+    assert run(["bisect", "d", "--backend", "numpy"]) == 0
+    assert "before_q.txt: p2 in all\n" in capfd.readouterr().out
+
+
+def test_nothing_turns_is_exit_status_1(file, capfd):
+    assert run(["bisect", file, "--watch", "kernels > 1000"]) == 1
+    done = capfd.readouterr()
+    assert done.out == "" and "nothing turns: kernels > 1000 is 'no' from step 0 to step" in done.err
+
+
+@pytest.mark.parametrize("arguments", [["--watch", "x"], ["--run", "true"], ["--preset", "no"]])
+def test_bad_options_are_told(file, arguments, capfd):
+    assert run(["bisect", file, *arguments]) == 2
+    assert run(["bisect", "nothing.hlo"]) == 2
+    assert run(["bisect", file, "nothing.hlo"]) == 2
+    assert capfd.readouterr().out == ""

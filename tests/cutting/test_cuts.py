@@ -1,0 +1,125 @@
+"""Single cuts."""
+
+import numpy as np
+import pytest
+from cutting_modules import TEXT
+
+import hlo_opt
+from hlo_opt.cutting import cuts
+from hlo_opt.diag import HloOptError
+from hlo_opt.ir import edit
+
+
+def made(module, cut):
+    """What a cut gives, where it gives a module that is sound."""
+    try:
+        found = hlo_opt.parse(str(cut(edit.clone_module(module))))
+        hlo_opt.verify(found)
+    except (HloOptError, ValueError, AssertionError, KeyError, TypeError):
+        return None
+    return found
+
+
+def opcodes(module):
+    return sorted(i.opcode for c in module.computations for i in c.instructions)
+
+
+def all_made(text):
+    module = hlo_opt.parse(text)
+    return [m for cut in cuts.single_cuts(module) if (m := made(module, cut)) is not None]
+
+
+def test_parts_and_without_are_opposites():
+    module = hlo_opt.parse(TEXT)
+    n = cuts.count(module)
+    kept, gone = made(module, lambda m: cuts.parts(m, range(6))), made(module, lambda m: cuts.without(m, range(6, n)))
+    assert str(kept) == str(gone)
+
+
+def test_every_computation_may_be_the_entry():
+    module = hlo_opt.parse(TEXT)
+    found = [made(module, cut) for cut in cuts.entries(module)]
+    assert [m.entry.name for m in found if m is not None] == ["sum", "inner", "condition", "body"]
+    body = found[-1]
+    assert body is not None and "sine" in opcodes(body)
+
+
+def test_fewer_outputs_need_less():
+    module = hlo_opt.parse(TEXT)
+    assert opcodes(made(module, lambda m: cuts.fewer_outputs(m, [2]))) == ["add", "parameter", "parameter"]
+
+
+def test_a_loop_goes_runs_once_or_loses_a_part_of_its_state():
+    found = all_made(TEXT)
+    bodies = [m for m in found if "while" not in opcodes(m)]
+    assert any("sine" in opcodes(m) for m in bodies), "one round"
+    assert any("sine" not in opcodes(m) for m in bodies), "no round"
+    states = {i.shape.elements.__len__() for m in found for i in m.entry.instructions if i.opcode == "while"}
+    assert states == {2, 3}
+
+
+def test_a_state_that_loses_its_counter_reads_a_constant():
+    module = hlo_opt.parse(TEXT)
+    lost = [
+        m
+        for m in all_made(TEXT)
+        if any(
+            i.opcode == "while" and len(i.shape.elements) == 2 and not i.shape.elements[0].rank
+            for i in m.entry.instructions
+        )
+    ]
+    assert lost
+    wanted = hlo_opt.evaluate(module, [np.ones((8, 16), np.float32)] * 2)
+    got = hlo_opt.evaluate(lost[0], [np.ones((8, 16), np.float32)] * len(lost[0].entry.parameters))
+    assert wanted[1] == got[1] == 3  # the third element of the state is one that nothing reads
+
+
+def test_branches_calls_and_fusions_are_put_in_place():
+    text = """HloModule m
+yes {
+  ROOT p = f32[4]{0} parameter(0)
+}
+no {
+  p = f32[4]{0} parameter(0)
+  ROOT n = f32[4]{0} tanh(p)
+}
+fused {
+  p = f32[4]{0} parameter(0)
+  unread = f32[4]{0} parameter(1)
+  ROOT n = f32[4]{0} sine(p)
+}
+ENTRY e {
+  c = pred[] parameter(0)
+  p = f32[4]{0} parameter(1)
+  q = f32[4]{0} parameter(2)
+  f = f32[4]{0} fusion(p, q), kind=kLoop, calls=fused
+  ROOT o = f32[4]{0} conditional(c, f, p), true_computation=yes, false_computation=no
+}
+"""
+    found = [opcodes(m) for m in all_made(text)]
+    assert any("conditional" not in o and "tanh" in o for o in found)
+    assert any("conditional" not in o and "tanh" not in o for o in found)
+    assert any("fusion" not in o and "sine" in o for o in found)
+    fewer = [
+        m for m in all_made(text) if any(i.opcode == "fusion" and len(i.operands) == 1 for i in m.entry.instructions)
+    ]
+    assert fewer, "a parameter that nothing reads goes"
+
+
+def test_the_same_value_is_taken_twice_and_parameters_of_one_shape_are_one():
+    text = """HloModule m
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  q = f32[4]{0} parameter(1)
+  ROOT a = f32[4]{0} add(p, q)
+}
+"""
+    roots = [m.entry.root for m in all_made(text)]
+    assert any(len(root.operands) == 2 and root.operands[0] is root.operands[1] for root in roots)
+
+
+def test_a_tuple_of_one_is_dropped():
+    text = "HloModule m\nENTRY e {\n p = f32[4]{0} parameter(0)\n ROOT t = (f32[4]{0}) tuple(p)\n}\n"
+    assert opcodes(made(hlo_opt.parse(text), cuts.drop_tuple)) == ["parameter"]
+    with pytest.raises(ValueError, match="no tuple"):
+        cuts.drop_tuple(hlo_opt.parse(TEXT))

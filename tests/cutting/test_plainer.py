@@ -1,0 +1,99 @@
+"""Smaller sizes, plainer types, constants and attributes."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from cutting_modules import TEXT
+
+import hlo_opt
+from hlo_opt.cutting import plainer
+from hlo_opt.diag import HloOptError
+from hlo_opt.ir import edit
+
+
+def sound(module):
+    found = hlo_opt.parse(str(module))
+    hlo_opt.verify(found)
+    return found
+
+
+def test_sizes_change_everywhere_and_results_follow():
+    module = sound(plainer.resized(hlo_opt.parse(TEXT), {16: 3, 8: 4}))
+    shapes = {i.name: i.shape.dimensions for i in module.entry.instructions}
+    assert shapes["a"] == (4, 3) and shapes["r"] == (4,) and shapes["c"] == (4,) and shapes["k"] == (8,)
+
+
+def test_windows_slices_and_constants_follow():
+    text = """HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY e {
+  p = f32[64,6]{1,0} parameter(0)
+  i = s32[] parameter(1)
+  z = s32[] constant(0)
+  w = f32[6]{0} constant({1, 2, 3, 4, 5, 6})
+  none = f32[] constant(0)
+  b = f32[64,6]{1,0} broadcast(w), dimensions={1}
+  a = f32[64,6]{1,0} add(p, b)
+  c = f32[64,6]{1,0} reduce-window(a, none), window={size=64x1 pad=63_0x0_0}, to_apply=sum
+  d = f32[1,6]{1,0} dynamic-slice(c, i, z), dynamic_slice_sizes={1,6}
+  ROOT s = f32[32,6]{1,0} slice(c), slice={[32:64], [0:6]}
+}
+"""
+    module = sound(plainer.resized(hlo_opt.parse(text), {64: 8, 32: 4, 6: 2}))
+    assert module.entry.root.attributes["slice"].text.replace(" ", "") == "{[4:8],[0:2]}"
+    constant = next(i for i in module.entry.instructions if i.name == "w")
+    np.testing.assert_array_equal(constant.literal.value, [1, 2])
+    assert any("pad=7_0" in str(i.attributes.get("window", "")) or "7_0" in getattr(i.attributes.get("window"), "text", "") for i in module.entry.instructions)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cut", "size", "sizes", "text"),
+    [
+        ((4, 12, 1), 12, {12: 6, 8: 4}, "[2:6]"),
+        ((1, 3, 1), 12, {12: 2}, "[0:2]"),
+        ((0, 12, 2), 12, {12: 4, 6: 2}, "[1:4:2]"),
+    ],
+)
+def test_a_range_stays_inside(cut, size, sizes, text):
+    from hlo_opt.ir.attribute import SliceDimension
+
+    found = plainer._range(SliceDimension(*cut), size, sizes)
+    assert str(found) == text and found.limit <= sizes[size]
+
+
+def test_types_change_everywhere():
+    text = """HloModule m
+ENTRY e {
+  p = bf16[4]{0} parameter(0)
+  c = bf16[] constant(1.5)
+  b = bf16[4]{0} broadcast(c), dimensions={}
+  ROOT a = bf16[4]{0} add(p, b)
+}
+"""
+    module = sound(plainer.retyped(hlo_opt.parse(text), "bf16", "f32"))
+    np.testing.assert_array_equal(hlo_opt.evaluate(module, [np.ones(4, np.float32)])[0], 2.5)
+
+
+def test_what_nobody_needs_goes():
+    text = TEXT.replace("HloModule m", "HloModule m, is_scheduled=true")
+    module = hlo_opt.parse(text)
+    names = [cut.keywords for cut in plainer.barer(module)]
+    assert {"name": "is_scheduled"} in names and {"name": "metadata", "numbers": None} in names
+    bare = str(sound(plainer.bare(module)))
+    assert "metadata" not in bare and "is_scheduled" not in bare and "dimensions={1}" in bare
+
+
+def test_most_plainer_modules_are_sound():
+    module = hlo_opt.parse(TEXT)
+    listed = [*plainer.plainer(module), *plainer.smaller(module)]
+    made = []
+    for cut in listed:
+        with contextlib.suppress(HloOptError):
+            made.append(sound(cut(edit.clone_module(module))))
+    assert len(made) * 2 > len(listed) > 20
+    assert {str(m) for m in made} - {str(module)}

@@ -1,0 +1,86 @@
+"""What a module may show."""
+
+import pytest
+from cutting_modules import TEXT
+
+import hlo_opt
+from hlo_opt.cutting import shows
+from hlo_opt.cutting.shows import question_of
+from hlo_opt.diag import UsageError
+from hlo_opt.passes.run import run
+
+
+def asked(keep, text, fuse=run):
+    module = shows.read(text)
+    return [ask(module, text) for ask in question_of(keep, fuse, "numpy").ways()]
+
+
+def wrong(module):
+    """Fused, with one operation that is another."""
+    outcome = run(module)
+    changed = str(outcome.module).replace(" sine(", " cosine(")
+    return type(outcome)(outcome.original, hlo_opt.parse(changed), outcome.pipeline, outcome.context, {}, {})
+
+
+def broken(module):
+    raise ZeroDivisionError
+
+
+def test_a_check_that_fails_says_how():
+    assert set(asked("fuse --check fails", TEXT)) == {None}
+    assert set(asked("check fails", TEXT, wrong)) == {"differs"}
+    (how,) = set(asked("fuse --check fails", TEXT, broken))
+    assert how.startswith("fuse: ZeroDivisionError")
+    assert asked("fuse fails", TEXT, broken) == [how] and asked("fuse fails", TEXT) == [None]
+
+
+def test_errors_are_told_by_their_codes():
+    def refuses(module):
+        raise UsageError("no", code="HLO345")
+
+    assert asked("fuse fails", TEXT, refuses) == ["fuse: HLO345"]
+
+
+def test_running_it_as_it_is_may_fail():
+    text = 'HloModule m\nENTRY e {\n p = f32[4]{0} parameter(0)\n ROOT c = f32[4]{0} custom-call(p), custom_call_target="?"\n}\n'
+    assert asked("run fails", text) != [None] and asked("run fails", TEXT) == [None]
+
+
+def test_a_nan_is_found():
+    text = "HloModule m\nENTRY e {\n c = f32[] constant(-1)\n ROOT l = f32[] log(c)\n}\n"
+    assert asked("nan", text) == ["a NaN"] and asked("NaN", TEXT) == [None]
+
+
+def test_codes_and_figures_are_of_the_fused_module():
+    fused = run(hlo_opt.parse(TEXT)).decide()
+    code = next(reason.code for d in fused if not d.fused for reason in d.reasons)
+    assert asked(code, TEXT) == [code] and asked("FUS204", TEXT) == [None]
+    assert asked("kernels > 1", TEXT) == ["kernels > 1"] and asked("kernels>1000", TEXT) == [None]
+    assert asked("bytes >= 1e3", TEXT) == ["bytes >= 1000"] and asked("instructions == 2", TEXT) == [None]
+
+
+def test_a_command_is_run_without_a_shell(tmp_path):
+    assert asked("grep -q sine {}", TEXT) == ["status 0"] and asked("grep -q cosine {}", TEXT) == [None]
+    assert asked("test -s {}.no", TEXT) == [None]
+    file = tmp_path / "made"
+    asked(f"true {{}} ; touch {file}", TEXT)
+    assert not file.exists()
+    assert asked(f"sh -c 'grep -q sine {{}} && touch {file}'", TEXT) == ["status 0"] and file.exists()
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        ("fuse --chek fails", "did you mean fuse --check fails"),
+        ("FUS999", "nothing is known to keep"),
+        ("kernel > 3", "did you mean kernels"),
+        ("kernels > many", "'many' is no number"),
+        ("grep x", "nothing is known to keep"),
+        ("no-such-program {}", "there is no program 'no-such-program'"),
+        ("grep ' {}", "this is not a command"),
+    ],
+)
+def test_what_is_not_understood_is_told(keep, says):
+    with pytest.raises(UsageError) as error:
+        question_of(keep, run)
+    assert says in str(error.value)

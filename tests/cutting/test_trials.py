@@ -1,0 +1,64 @@
+"""Tries in processes of their own."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from hlo_opt.cutting.trials import Trials
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 4])
+def test_the_first_in_order_that_answers_is_taken_whichever_ends_first(jobs):
+    def slow():
+        time.sleep(0.3)
+        return "slow"
+
+    trials = Trials(jobs, 30)
+    assert trials.first([lambda: None, slow, lambda: "quick"]) == (1, "slow")
+    assert trials.first([lambda: None, slow, lambda: "quick"], ahead=2) == (1, "slow")
+    assert trials.first([lambda: None]) is None and trials.first([]) is None
+
+
+def test_what_crashes_hangs_or_raises_has_no_answer():
+    begun = time.monotonic()
+    trials = Trials(2, 0.5)
+    tasks = [
+        lambda: os.kill(os.getpid(), signal.SIGKILL),
+        lambda: time.sleep(60),
+        lambda: 1 / 0,
+        lambda: os._exit(3),
+        lambda: "x" * 1_000_000,
+    ]
+    found = trials.first(tasks)
+    assert found is not None and found[0] == 4 and len(found[1]) == 1_000_000
+    assert time.monotonic() - begun < 20 and trials.tried == 5
+
+
+def test_what_a_try_starts_ends_with_it(tmp_path):
+    file = tmp_path / "pid"
+    trials = Trials(1, 1.0)
+    assert trials.one(lambda: os.system(f"sleep 60 & echo $! > {file}; wait")) is None
+    child = int(file.read_text())
+    for _ in range(50):
+        try:
+            if Path(f"/proc/{child}/stat").read_text().split()[2] == "Z":
+                return
+            os.kill(child, 0)
+        except (OSError, FileNotFoundError):
+            return
+        time.sleep(0.1)
+    pytest.fail("it still runs")
+
+
+def test_a_try_changes_nothing_here():
+    held = [1]
+    assert Trials(1, 30).one(lambda: held.append(2) or len(held)) == 2
+    assert held == [1]
+
+
+def test_where_there_is_no_fork_tries_run_one_after_the_other(monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    assert Trials(4, 30).first([lambda: None, lambda: 1 / 0, lambda: "a", lambda: "b"]) == (2, "a")

@@ -1,0 +1,158 @@
+"""Where something turns."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+import hlo_opt
+from hlo_opt.analysis.targets import target
+from hlo_opt.cutting import turns
+from hlo_opt.cutting.shows import Command
+from hlo_opt.diag import UsageError
+from hlo_opt.ir import edit
+from hlo_opt.passes.run import run
+
+DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
+H100 = target("h100_sxm")
+NAN = "  n = f32[4]{0} constant({-1, -1, -1, -1})\n  ROOT"
+SMALL = "HloModule m\nENTRY e {{\n  p = f32[4]{{0}} parameter(0)\n  ROOT r = f32[4]{{0}} {}(p)\n}}\n"
+
+
+def series(folder, opcodes):
+    """One module for each opcode."""
+    files = []
+    for number, opcode in enumerate(opcodes):
+        files.append(folder / f"{number:03}.hlo")
+        files[-1].write_text(SMALL.format(opcode))
+    return turns.Files(tuple(files))
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+@pytest.mark.parametrize("at", [1, 2, 17, 29])
+def test_the_module_at_which_it_turns_is_found(tmp_path, at, jobs):
+    files = series(tmp_path, ["sine"] * at + ["cosine"] * (30 - at))
+    found = turns.Bisection(files, turns.watched("check", H100, "numpy"), jobs).find()
+    assert found == turns.Turn(at - 1, at, "no", "differs")
+    step = turns.between(files, found)
+    assert step.lines == ("-  ROOT r = f32[4]{0} sine(p)", "+  ROOT r = f32[4]{0} cosine(p)")
+
+
+def test_what_cannot_be_told_is_left_out(tmp_path):
+    files = series(tmp_path, ["sine", "sine", "?", "?", "cosine", "cosine"])
+    for number in (2, 3):
+        files.files[number].write_text(SMALL.format("opaque-thing"))
+    found = turns.Bisection(files, turns.watched("check", H100, "numpy", is_ours=False), 2).find()
+    assert found == turns.Turn(1, 4, "no", "differs", (2, 3))
+
+
+def test_nothing_turns(tmp_path):
+    files = series(tmp_path, ["sine"] * 3)
+    assert turns.Bisection(files, turns.watched("nan", H100), 2).find() == turns.Stays("no")
+
+
+def test_figures_nans_and_commands_turn(tmp_path):
+    files = series(tmp_path, ["sine", "sine", "log", "log"])
+    for number in (2, 3):
+        text = files.files[number].read_text().replace("log(p)", "log(n)").replace("  ROOT", NAN)
+        files.files[number].write_text(text)
+    assert turns.Bisection(files, turns.watched("nan", H100), 2).find() == turns.Turn(1, 2, "no", "a NaN")
+    asks = turns.by_command(Command(("grep", "-q", "sine", "{}")))
+    assert turns.Bisection(files, asks, 2).find() == turns.Turn(1, 2, "status 0", "no")
+    two = "HloModule m\nENTRY e {\n  p = f32[4]{0} parameter(0)\n  x = f32[4]{0} negate(p)\n  ROOT r = f32[4]{0} sine(x)\n}\n"
+    files.files[3].write_text(two)
+    assert turns.Bisection(files, turns.watched("kernels > 1", H100), 2).find() == turns.Turn(2, 3, "no", "kernels > 1")
+
+
+def rewrites(module, spoil):
+    """Our steps, the `spoil`-th of which, of all that fuse, goes wrong: (number of the step, series)."""
+    outcome = run(module)
+
+    def runs(number, tell):
+        observer = None if tell is None else lambda done, module, changed: tell(done.name, module)
+        made = run(module, passes=outcome.pipeline, simplify="never", stop_after_step=number, observer=observer)
+        if number is None or number >= spoil:
+            victim = next(i for c in made.module.computations for i in c.instructions if i.opcode == "exponential")
+            edit.replace_all_uses(victim, victim.operands[0])
+        return made
+
+    assert spoil <= outcome.steps
+    return turns.Rewrites(runs, outcome.steps)
+
+
+@pytest.mark.parametrize("spoil", random.Random(0).sample(range(1, 24), 3))
+def test_the_exact_step_of_ours_is_found(spoil):
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    found = turns.Bisection(rewrites(module, spoil), turns.watched("check", H100, "numpy"), 2).find()
+    assert found == turns.Turn(spoil - 1, spoil, "no", "differs")
+
+
+def test_a_step_is_told_with_its_pass_its_edge_and_its_lines():
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    outcome = run(module)
+
+    def runs(number, tell):
+        observer = None if tell is None else lambda done, module, changed: tell(done.name, module)
+        return run(module, passes=outcome.pipeline, simplify="never", stop_after_step=number, observer=observer)
+
+    ours = turns.Rewrites(runs, outcome.steps)
+    told = [turns.rewrite(ours, number) for number in range(1, outcome.steps + 1)]
+    assert all(step.done_by and step.lines for step in told)
+    names = {p.name for p in outcome.pipeline.passes()}
+    assert {step.done_by for step in told} <= names
+    fused = [step for step in told if step.about]
+    assert fused and all(len(step.about) == 2 and step.sources for step in fused)
+    passes = [step.done_by for step in fused]
+    assert all("fus" in name for name in passes), passes
+
+
+def test_fusing_that_fails_is_found_without_knowing_the_end():
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    pipeline = run(module).pipeline
+
+    def runs(number, tell):
+        observer = None if tell is None else lambda done, module, changed: tell(done.name, module)
+        if number is None or number >= 7:
+            raise ZeroDivisionError("seven")
+        return run(module, passes=pipeline, simplify="never", stop_after_step=number, observer=observer)
+
+    ours = turns.Rewrites(runs, None)
+    found = turns.Bisection(ours, turns.watched("check", H100, "numpy"), 2).find()
+    assert (found.before, found.after) == (6, 7) and found.became.startswith("fuse: ZeroDivisionError")
+    assert turns.rewrite(ours, 7).error == "seven"
+
+
+NAMES = (
+    "module_0003.jit_f.0010.fusion.after_dce.before_cse.txt",
+    "module_0003.jit_f.0002.simplification.after_algsimp.before_sort.txt",
+    "module_0003.jit_f.before_optimizations.txt",
+    "module_0003.jit_f.sm_9.0_gpu_after_optimizations.txt",
+    "module_0003.jit_f.sm_9.0_gpu_after_optimizations-buffer-assignment.txt",
+    "module_0003.jit_f.debug_options",
+)
+
+
+def test_dumps_are_sorted_by_the_number_of_the_pass(tmp_path):
+    for name in NAMES:
+        (tmp_path / name).write_text(SMALL.format("sine"))
+    names = [turns.dumped(tmp_path).name(n) for n in range(4)]
+    assert names == [NAMES[2], NAMES[1], NAMES[0], NAMES[3]]
+    assert turns.pass_of(names[1]) == "algsimp in simplification" and not turns.pass_of(names[0])
+    (tmp_path / "module_0004.jit_g.before_optimizations.txt").write_text(SMALL.format("sine"))
+    with pytest.raises(UsageError, match="2 programs"):
+        turns.dumped(tmp_path)
+    assert turns.dumped(tmp_path, "jit_g").last == 0
+    with pytest.raises(UsageError, match="there is no one program 'jit_h'"):
+        turns.dumped(tmp_path, "jit_h")
+
+
+def test_a_folder_without_dumps_is_told(tmp_path):
+    with pytest.raises(UsageError, match="no modules"):
+        turns.dumped(tmp_path)
+
+
+@pytest.mark.parametrize(("watch", "says"), [("chekc", "did you mean check"), ("kernel > 1", "did you mean kernels")])
+def test_what_is_not_understood_is_told(watch, says):
+    with pytest.raises(UsageError) as error:
+        turns.watched(watch, H100)
+    assert says in str(error.value)
