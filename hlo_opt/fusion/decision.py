@@ -93,7 +93,8 @@ class FusionDecision:
             return min(told, key=len)
         first = self.reasons[:1]
         told = [reasons for reasons in told if any(r.code == first[0].code for r in reasons)]
-        return (*first, *(r for r in min(told, key=len, default=first) if r.code != first[0].code))
+        left = {r.code for r in self.reasons[1:]} - {first[0].code}
+        return (*first, *(r for r in min(told, key=len, default=first) if r.code in left))
 
     @property
     def cost(self) -> CostEstimate | None:
