@@ -19,7 +19,7 @@ PROFILES = Path(__file__).resolve().parents[3] / "testdata" / "profiles"
 
 @pytest.fixture(scope="module")
 def report():
-    return report_on(run(hlo_opt.parse((PROFILES / "mlp_train_step.hlo").read_text(encoding="utf-8"))))
+    return report_on(run(hlo_opt.parse((PROFILES / "mlp_train_step.hlo").read_text(encoding="utf-8")), "xla-2026"))
 
 
 @pytest.mark.parametrize("form", ["xplane.pb", "nsys.csv"])
