@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, dimensions, variable
+from hlo_opt.ir.index_map import Expression, constant, dimensions, variable
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.element_reads import depending_on, heroes_read
+from hlo_opt.plans.element_reads import Element, depending_on, heroes_read
 from hlo_opt.plans.loop import BLOCK, physical_index
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import Walk, neighbours
@@ -179,12 +179,19 @@ def _same_constant(one: Instruction, other: Instruction) -> bool:
     return one.literal.value == other.literal.value
 
 
+def _elements(start: Instruction) -> list[Element]:
+    """The numbers where a window starts: of each dimension by itself, or all of them in one array."""
+    if not start.shape.rank:
+        return [(start, ())]
+    return [(start, (constant(k),)) for k in range(start.shape.element_count)]
+
+
 def walks(region: Region, segment: Segment[Windows], launch: Launch) -> list[Walk]:
     """Threads share the elements of the updates out among them; where windows start they read besides."""
     part = segment.part
     place = variable("place", part.heroes[0].operands[1].shape.element_count)
     at = [(update, window_index(update, place)) for update in part.heroes]
-    starts = [(start, ()) for update in part.heroes for start in update.operands[2:]]
+    starts = [element for update in part.heroes for start in update.operands[2:] for element in _elements(start)]
     wanted = [*((update.operands[1], index) for update, index in at), *starts]
     written = [(update.shape, index) for update, index in at]
     return [Walk(part.threads, wanted, written, places={"place": neighbours(part.threads, part.vector)}, items=part.vector)]  # fmt: skip
