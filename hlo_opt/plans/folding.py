@@ -111,11 +111,7 @@ def match(
     with a space of its size.
     """
     needed = region.needed_by(roots)
-    spaces: dict[Space, list[Instruction]] = {}
-    for instruction in needed:
-        space = space_of(instruction) if instruction.opcode == "reduce" else None
-        if space is not None:
-            spaces.setdefault(space, []).append(instruction)
+    spaces = _by_space(needed, space_of)
     if not spaces:
         return [], list(roots)
     ordered = sorted(spaces.items(), key=lambda item: (-item[0].elements, item[0]))
@@ -139,6 +135,18 @@ def match(
     return found, rest
 
 
+def _by_space(
+    instructions: Iterable[Instruction], space_of: Callable[[Instruction], Space | None]
+) -> dict[Space, list[Instruction]]:
+    """The reduces that have a space, in their order."""
+    found: dict[Space, list[Instruction]] = {}
+    for instruction in instructions:
+        space = space_of(instruction) if instruction.opcode == "reduce" else None
+        if space is not None:
+            found.setdefault(space, []).append(instruction)
+    return found
+
+
 def across(
     region: Region,
     roots: Sequence[int],
@@ -148,7 +156,7 @@ def across(
 ) -> Folded | None:
     """What covers outputs of a region with the reduces of one space, where `sums`, outputs too, fold the space the other way; None where it does not fit all of them."""
     instructions = list(region.computation.instructions)
-    heroes = [i for i in instructions if i.opcode == "reduce" and space_of(i) == space]
+    heroes = _by_space(instructions, space_of).get(space, [])
     if not heroes:
         return None
     walk = _Walk(region, instructions, heroes, space)

@@ -40,7 +40,7 @@ SAFE: dict[str, frozenset[str]] = {
         | {"instruction", "what_if", "force", "form", "source_root", "everything", "verbose", "by"}
     ),
     "print": frozenset(_READING | {"file", "style"}),
-    "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json"}),
+    "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "only_hash"}),
     "passes": frozenset({"as_json"}),
     "ops": frozenset({"opcode", "types", "as_json"}),
     "targets": frozenset({"name", "as_json"}),
