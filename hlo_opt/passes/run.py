@@ -286,22 +286,28 @@ class ExplainReport:
     def dearest(self) -> list[FusionDecision]:
         """The refused edges whose fusion would save most microseconds in all rounds of the loops around them, the dearest first; of two kernels the edge that least is against.
         Their costs are found out by joining them: ask for these before those of other edges are shown."""
-        found: dict[frozenset[str], FusionDecision] = {}
-        for decision in self._by_savings(self.refused):
-            kernels = frozenset({decision.producer_kernel, decision.consumer_kernel})
-            if kernels not in found and len(found) == DEAREST:
-                break
-            known = found.setdefault(kernels, decision)
-            if len(decision.cause) < len(known.cause):
-                found[kernels] = decision
+        found = first_by_kernels(self._by_savings(self.refused))
         with collector_paused():
-            price_by_joining(self.outcome.module, self.outcome.context, list(found.values()))
-        return self._by_savings(found.values())
+            price_by_joining(self.outcome.module, self.outcome.context, found)
+        return self._by_savings(found)
 
     def _by_savings(self, decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
         """Those with a price, by what they would save in all rounds; equals as they come."""
         priced = [(d, d.cost.us_saved * self.rounds.get(d.computation, 1)) for d in decisions if d.cost is not None]
         return [d for d, _ in sorted(priced, key=lambda p: -p[1])]
+
+
+def first_by_kernels(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
+    """Of the first `DEAREST` pairs of kernels the edge that least is against, in the order given."""
+    found: dict[frozenset[str], FusionDecision] = {}
+    for decision in decisions:
+        kernels = frozenset({decision.producer_kernel, decision.consumer_kernel})
+        if kernels not in found and len(found) == DEAREST:
+            break
+        known = found.setdefault(kernels, decision)
+        if len(decision.cause) < len(known.cause):
+            found[kernels] = decision
+    return list(found.values())
 
 
 def report_on(outcome: Outcome, decided_again: Module | None = None) -> ExplainReport:

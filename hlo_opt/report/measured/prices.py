@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.passes import ExplainReport
-from hlo_opt.passes.run import DEAREST
+from hlo_opt.passes.run import first_by_kernels
 from hlo_opt.report.holding import held
 from hlo_opt.report.measured.join import Joined, join
 from hlo_opt.report.measured.read import read_profile
@@ -77,15 +77,7 @@ class MeasuredPrices(Prices):
     def dearest(self) -> list[FusionDecision]:
         """The refused edges that cost most by what was measured, of two kernels one."""
         priced = [(d, saved) for d in self.report.refused if (saved := self.saved(d)) is not None]
-        found: dict[frozenset[str], FusionDecision] = {}
-        for decision, _ in sorted(priced, key=lambda p: -p[1]):
-            kernels = frozenset({decision.producer_kernel, decision.consumer_kernel})
-            if kernels not in found and len(found) == DEAREST:
-                break
-            known = found.setdefault(kernels, decision)
-            if len(decision.cause) < len(known.cause):
-                found[kernels] = decision
-        return list(found.values())
+        return first_by_kernels(d for d, _ in sorted(priced, key=lambda p: -p[1]))
 
     def page(self) -> Page:
         """How much of the module was measured, what did not join, and what the first refusals cost together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from compared_modules import LOOP
 
 import hlo_opt
 from hlo_opt.analysis.graph.compare.matching import match
@@ -68,36 +69,6 @@ def test_a_type_that_is_another_one_in_the_middle():
     )
     found = partners(CHAIN, narrow)
     assert found["b"] == "w" and found["c"] == "c"
-
-
-LOOP = """HloModule m
-
-round {
-  s = (s32[], f32[8]{0}) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  one = s32[] constant(1)
-  j = s32[] add(i, one)
-  x = f32[8]{0} get-tuple-element(s), index=1
-  y = f32[8]{0} tanh(x)
-  ROOT t = (s32[], f32[8]{0}) tuple(j, y)
-}
-
-going {
-  s = (s32[], f32[8]{0}) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] constant(9)
-  ROOT l = pred[] compare(i, n), direction=LT
-}
-
-ENTRY e {
-  p = f32[8]{0} parameter(0)
-  z = s32[] constant(0)
-  v = f32[8]{0} exponential(p)
-  s = (s32[], f32[8]{0}) tuple(z, v)
-  w = (s32[], f32[8]{0}) while(s), condition=going, body=round
-  ROOT r = f32[8]{0} get-tuple-element(w), index=1
-}
-"""
 
 
 def test_computations_are_matched_through_what_calls_them():
